@@ -164,9 +164,21 @@ class Generation:
     devices_per_chip: int
     api_type: str
     quota_metric: str
+    serving_metric: str
+    serving_sizes: tuple[int, ...]
     compute_image: str
     compute_disk: str
     zones: tuple[str, ...]
+
+    @property
+    def quota_metrics(self) -> dict[str, str]:
+        """The families of its quota, with the pattern of their metrics' names; empty where none is known."""
+        found = {self.name: self.quota_metric, f"{self.name} serving": self.serving_metric}
+        return {family: pattern for family, pattern in found.items() if pattern}
+
+    def quota_family(self, size: int) -> str:
+        """Return the family against which a slice counts."""
+        return f"{self.name} serving" if size in self.serving_sizes else self.name
 
     def chips(self, size: int) -> int:
         return size // self.cores_per_chip if self.counts == "cores" else size
@@ -286,6 +298,8 @@ def _generation(row: Row) -> Generation:
         devices_per_chip=row.whole("devices_per_chip"),
         api_type=row.text("api_type"),
         quota_metric=row.text("quota_metric"),
+        serving_metric=row.text("serving_metric") if "serving_metric" in row.cells else "",
+        serving_sizes=row.wholes("serving_sizes") if "serving_sizes" in row.cells else (),
         compute_image=row.text("compute_image"),
         compute_disk=row.text("compute_disk"),
         zones=row.texts("zones"),

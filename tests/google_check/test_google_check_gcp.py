@@ -128,6 +128,26 @@ def test_what_cannot_be_found_out_is_no_fault(case: str, orch: Orch, monkeypatch
     assert (said.status != 0) == bool(to_fix), "an inconclusive check is no problem"
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "verdict", "words"),
+    [
+        ("v5litepod-4", "ok", f"v5litepod-4 needs 4; {ZONE}: 4 on demand, 0 spot"),
+        ("v5litepod-8", "fix", f"v5litepod-8 needs 8; {ZONE}: 4 on demand, 0 spot"),
+        ("v5litepod-16", "ok", f"v5litepod-16 needs 16; {ZONE}: 128 on demand, 256 spot"),
+    ],
+)
+def test_small_slices_of_v5e_count_against_the_quota_for_serving(
+    accelerator: str, verdict: str, words: str, orch: Orch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limit names and sizes: "Cloud TPU quotas", read 2026-11-22."""
+    others = tuple(limit for limit in GOOD.limits if not limit.metric.endswith("-serving"))
+    with simulated(monkeypatch, replace(GOOD, limits=(*others, Limit("tpu-v5s-litepod-serving", 4)))):
+        found = orch("check", "gcp", "--zone", ZONE, "--accelerators", accelerator, "-o", "json").findings()["quota"]
+        listed = orch("check", "gcp", "--zone", ZONE, "-o", "json").findings()
+    assert (found["verdict"], found["words"]) == (verdict, words)
+    assert listed["quota v5e serving"]["words"] == f"{ZONE}: 4 on demand, 0 spot"
+
+
 def test_the_api_of_projects_being_off_does_not_hide_the_rest(orch: Orch, monkeypatch: pytest.MonkeyPatch) -> None:
     with simulated(monkeypatch, disabled("cloudresourcemanager")):
         said = orch(*ALL)

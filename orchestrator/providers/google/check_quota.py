@@ -2,7 +2,8 @@
 
 Chosen over the Cloud Quotas API: google-api-python-client carries its description, and it needs no further API to be
 enabled. It tells limits, not what of them is in use. Families are known by their metrics' names, such as
-tpu-v5s-litepod-preemptible (public tools read it so, 2026); Google documents no list of them. Numbers are cores for v2
+tpu-v5s-litepod-preemptible (public tools read it so, 2026); Google documents no list of them. The small slices of v5e
+count against quota for serving (catalog/data/tpu.toml). Numbers are cores for v2
 to v4 and v5p, chips for v5e and v6e, as in the name of a type ("Cloud TPU quotas", read November 2026).
 """
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.catalog.machines import ComputeType, TpuSlice
-from orchestrator.catalog.tpu import list_generations
+from orchestrator.catalog.tpu import get_generation, list_generations
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, fix, ok, unknown
 from orchestrator.providers.core.faults import Refused
@@ -60,7 +61,7 @@ def quota(calls: Calls, ask: Ask) -> Outcome:
 
 def _one(project: str, ask: Ask, tpu: TpuSlice, limits: Sequence[Limit]) -> Outcome:
     """Whether the slice asked for fits into the limit of some zone that was asked for."""
-    family = tpu.generation
+    family = get_generation(tpu.generation).quota_family(tpu.size)
     mine = [one for one in limits if one.family == family]
     if not mine:
         words = f"Google lists no quota for {family}"
@@ -78,15 +79,15 @@ def _all(project: str, ask: Ask, limits: Sequence[Limit]) -> Outcome:
     """One finding per family that has any quota in the zones of the catalogue, or in the one asked for."""
     outcomes: list[Outcome] = []
     without: list[str] = []
-    for generation in list_generations():
-        mine = [one for one in limits if one.family == generation.name]
+    for generation, family in ((one, family) for one in list_generations() for family in one.quota_metrics):
+        mine = [one for one in limits if one.family == family]
         zones = [ask.zone] if ask.zone else [z for z in generation.zones if ask.region in ("", z.rpartition("-")[0])]
         having = [zone for zone in zones if any(_least(mine, spot, zone) for spot in (False, True))]
         if having:
             words = "; ".join(f"{zone}: {_both(mine, zone)}" for zone in having)
-            outcomes.append(ok(f"quota {generation.name}", words))
-        elif generation.quota_metric:
-            without.append(generation.name)
+            outcomes.append(ok(f"quota {family}", words))
+        else:
+            without.append(family)
     if not outcomes:
         where = ask.zone or ask.region or "any zone that is listed"
         return fix("quota", f"no TPU quota in {where}", f"ask for some: {_console(project)}", Exit.CAPACITY)
@@ -129,11 +130,10 @@ def _limits(calls: Calls) -> list[Limit]:
 
 
 def _read(metric: Mapping[str, Any]) -> list[Limit]:
-    """[] for a metric of another kind: calls a minute, or TPUs for serving."""
+    """[] for a metric of another kind, such as calls a minute."""
     name = str(metric.get("metric", "")).rpartition("/")[2]
-    family = next(
-        (each.name for each in list_generations() if each.quota_metric and re.search(each.quota_metric, name)), ""
-    )
+    families = {family: pattern for one in list_generations() for family, pattern in one.quota_metrics.items()}
+    family = next((family for family, pattern in families.items() if re.search(pattern, name)), "")
     found: list[Limit] = []
     for limit in metric.get("consumerQuotaLimits", ()) if family else ():
         unit = str(limit.get("unit", ""))

@@ -11,7 +11,7 @@ DRIVER = Driver(
     spellings=("google",),
     places=PlaceNames(
         region=r"[a-z]+(?:-[a-z]+)+[0-9]+",
-        zone=r"([a-z]+(?:-[a-z]+)+[0-9]+)-[a-z]",
+        zone=r"([a-z]+(?:-[a-z]+)+[0-9]+)-(?:ai[0-9]+)?[a-z]",
         example="gcp/us-west4/us-west4-a",
     ),
     state_folders=("google", "google-compute"),
