@@ -27,7 +27,7 @@ LIMITS = (
     Limit("tpu-v5s-litepod", 64),
     Limit("tpu-v5s-litepod", 128, ZONE),
     Limit("tpu-v5s-litepod-preemptible", 256, ZONE),
-    Limit("tpu-v5s-litepod-serving", 1),
+    Limit("tpu-v5s-litepod-serving", 8),
     Limit("tpu-v6e-preemptible", 8, "us-central1"),
 )
 GOOD = Grants(limits=LIMITS, buckets={"runs": Bucket("US-WEST4"), "closed": Bucket("EU", frozenset())})

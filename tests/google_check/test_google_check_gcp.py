@@ -88,6 +88,14 @@ WRONG = {
         10,
         "--role=roles/storage.objectUser",
     ),
+    "too few addresses": (
+        replace(
+            GOOD, limits=(*GOOD.limits, Limit("regional_in_use_addresses", 3, "us-west4", "compute.googleapis.com"))
+        ),
+        "addresses",
+        5,
+        "access: iap",
+    ),
     "no firewall rules": (without("compute.networks.updatePolicy"), "ssh", 4, "gcp.firewall"),
     "no project to see": (without("resourcemanager.projects.get"), "project", 4, "gcloud projects list"),
 }

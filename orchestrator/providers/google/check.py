@@ -10,7 +10,14 @@ from orchestrator.errors import AccessError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, finding_from_error, fix, ok
 from orchestrator.providers.core.faults import Kind, Refused
-from orchestrator.providers.google import check_access, check_bucket, check_places, check_quota, check_ssh
+from orchestrator.providers.google import (
+    check_access,
+    check_bucket,
+    check_compute,
+    check_places,
+    check_quota,
+    check_ssh,
+)
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.session import Session, loopback_endpoint, open_session
@@ -119,6 +126,7 @@ def _rest(ask: Ask, session: Session, calls: Calls) -> tuple[Check, ...]:
         Check("permissions", partial(check_access.permissions, calls, ask, member)),
         Check("zones", partial(check_places.zones, calls, ask)),
         Check("quota", partial(check_quota.quota, calls, ask)),
+        Check("addresses", partial(check_compute.check_addresses, calls, ask)),
         Check("ssh", partial(check_ssh.way_in, calls, ask)),
     ]
     if ask.bucket:

@@ -1,8 +1,10 @@
-"""Quota of Compute Engine for machines without TPUs, from Service Usage v1beta1 (see check_quota.py).
+"""Quota of Compute Engine, from Service Usage v1beta1 (see check_quota.py): machines without TPUs, and addresses.
 
 Metrics: cpus for e2, n2_cpus and a2_cpus for these families; nvidia_l4_gpus and the like for GPUs, and gpus_all_regions
 over all of them; those of spot begin with preemptible_ (public listings of `gcloud compute regions describe`, 2026;
-refusals name gpus_all_regions). Which quota the vCPUs of g2 take is not known, so it is not checked.
+refusals name gpus_all_regions). regional_in_use_addresses and instances count the hosts of every machine, TPU VMs too;
+new projects have 4 to 8 addresses a region (public refusals that name IN_USE_ADDRESSES, 2023 to 2026). Which quota the
+vCPUs of g2 take is not known, so it is not checked.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, fix, ok, unknown
 from orchestrator.providers.core.faults import Refused
 from orchestrator.providers.google.check_access import not_asked
+from orchestrator.providers.google.check_asked import machine_of
 from orchestrator.providers.google.check_calls import Calls
 
 SERVICE = "compute.googleapis.com"
@@ -23,6 +26,7 @@ PAGE = 200
 _VCPUS = {"e2": "cpus", "n2": "n2_cpus", "a2": "a2_cpus"}
 _GPUS = {"L4": "nvidia_l4_gpus", "A100": "nvidia_a100_gpus", "A100-80GB": "nvidia_a100_80gb_gpus"}
 _EVERYWHERE = "gpus_all_regions"
+_ADDRESSES, _INSTANCES = "regional_in_use_addresses", "instances"
 
 
 def check_quota(calls: Calls, ask: Ask, machine: ComputeType) -> Outcome:
@@ -40,6 +44,34 @@ def check_quota(calls: Calls, ask: Ask, machine: ComputeType) -> Outcome:
     if any(_fits(needs, limits) for _, needs in markets):
         return ok("quota", words)
     return fix("quota", words, f"ask for more: {_console(calls.project)}", Exit.CAPACITY)
+
+
+def check_addresses(calls: Calls, ask: Ask) -> Outcome:
+    """Compare the hosts of one machine with the limits of addresses and instances; says nothing where none is listed.
+
+    Raises:
+        UserError: The name is not a machine of Google.
+    """
+    machine = machine_of(ask)
+    if machine is None:
+        return Outcome(())
+    region = ask.zone.rpartition("-")[0] or ask.region or next(iter(machine.zones), "").rpartition("-")[0]
+    try:
+        limits = _read_limits(calls, region)
+    except Refused:
+        return Outcome(())  # the check of the quota says why it cannot be read
+    internal = ask.options.internal_ips or ask.options.access in ("internal", "iap", "jump")
+    needs = {_INSTANCES: machine.hosts} if internal else {_INSTANCES: machine.hosts, _ADDRESSES: machine.hosts}
+    listed = {metric: need for metric, need in needs.items() if metric in limits}
+    if not listed:
+        return Outcome(())
+    words = f"{machine.name} in {region}: {_compare(listed, limits)}"
+    if _fits(listed, limits):
+        return ok("addresses", words)
+    step = f"ask for more: {_console(calls.project)}"
+    if not _fits({_ADDRESSES: listed.get(_ADDRESSES, 0)}, limits):
+        step = f"take internal addresses, access: iap (docs/google.md)   or {step}"
+    return fix("addresses", words, step, Exit.CAPACITY)
 
 
 def _needs(machine: ComputeType, *, spot: bool) -> dict[str, int]:
