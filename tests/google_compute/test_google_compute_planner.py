@@ -110,9 +110,11 @@ def test_machines_without_tpus_are_plain_instances() -> None:
     assert bodies[0]["scheduling"] == {}, "it may move to another host"
     entries = [{item["key"]: item["value"] for item in body["metadata"]["items"]} for body in bodies]
     assert entries[0]["orch-host-keys-0"] != entries[1]["orch-host-keys-0"]
-    assert kinds(PLANNER.stop_request("demo-1", of)) == [
-        f"zones/us-central1-a/instances/demo-1-s{index}/stop" for index in (0, 1)
-    ]
+    with pytest.raises(UserError, match="only a single one"):
+        PLANNER.stop_request("demo-1", of)
+    assert kinds(PLANNER.stop_request("demo-1", replace(of, hosts=1))) == ["zones/us-central1-a/instances/demo-1/stop"]
+    (spot,) = sent(candidate("e2-standard-4", Spot(), zone="us-central1-a"))
+    assert spot["scheduling"]["onHostMaintenance"] == "TERMINATE", "as Google demands of spot"
     assert PLANNER.host_facts(of).env == ()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from compute_bench import PROJECT, ZONE, Bench, bench, keyed, spec, wanted
-from google_cases import INSTALLATION, TOKEN
+from google_cases import INSTALLATION, TOKEN, candidate
 
 from orch_fronts.google.compute.visit import kept
 from orchestrator.errors import AccessError, CloudError, ConflictError, NotFoundError, QuotaError, UserError
@@ -591,3 +591,13 @@ def test_slice_that_is_being_ended_is_not_made_again_under_its_name(rig: Bench) 
     rig.gone()
     rig.create(spec(token="other-1"))
     assert len(rig.cloud.live()) == 1
+
+
+def test_machines_without_tpus_are_described_from_their_labels_alone(rig: Bench) -> None:
+    of = replace(candidate("e2-standard-4", Spot(), zone=ZONE), hosts=2)
+    rig.ready(spec(of))
+    provider = rig.provider()
+    (found,) = provider.owned("")
+    seen = provider.describe_owned(found).candidate
+    assert (seen.accelerator, seen.hosts, seen.chips_per_host, seen.market) == ("e2-standard-4", 2, 0, Spot())
+    assert (seen.region, seen.zone, seen.price_per_hour) == ("us-east5", ZONE, None), "no such price is known there"

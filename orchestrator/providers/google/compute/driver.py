@@ -28,7 +28,6 @@ from orchestrator.providers.google.host_keys import HostKeys
 from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.sending import fill, with_project
 from orchestrator.providers.google.startup import USER
-from orchestrator.providers.google.states import together
 from orchestrator.providers.local.sshd import account
 from orchestrator.slices import Candidate, Request, SliceKeys, SliceSpec, SliceState, SliceView
 from orchestrator.values import Unknown
@@ -183,13 +182,13 @@ class ComputeDriver(SliceDriver[Record]):
             self._delete(one.identity)
 
     def refuse_stop(self, record: Record) -> UserError | None:
-        return stop_refusal(f"'{record.name}'", grouped=record.hosts_per_slice > 1, deleted=bool(record.market))
+        deleted = bool(record.market)
+        return stop_refusal(f"'{record.name}'", record.slices, record.hosts_per_slice, deleted=deleted)
 
     def observe_power(self, record: Record) -> SliceView:
-        """Return the state of the instances, whether or not their hosts have their keys."""
-        machines = self._observer(record).find_machines().values()
-        views = [states.instance_view(record, one) for one in machines]
-        return together(views) if views else SliceView(state=SliceState.ABSENT)
+        """Return the state of the instance, whether or not its host has its keys."""
+        machines = list(self._observer(record).find_machines().values())
+        return states.instance_view(record, machines[0]) if machines else SliceView(state=SliceState.ABSENT)
 
     def note_power(self, record: Record, verb: str) -> Changes:
         return {"checked": False}

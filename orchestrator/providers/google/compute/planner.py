@@ -59,10 +59,15 @@ class ComputePlanner:
         return HostFacts(env=env, end_command=render_template("google/end-instance.sh.j2"))
 
 
-def stop_refusal(what: str, *, grouped: bool, deleted: bool) -> UserError | None:
-    """Why these machines cannot be stopped and kept; None when they can. deleted: they go when they are stopped."""
-    if grouped:
+def stop_refusal(what: str, slices: int, hosts_per_slice: int, *, deleted: bool) -> UserError | None:
+    """Why these machines cannot be stopped and kept; None when they can. deleted: they go when they are stopped.
+
+    Several instances are stopped one by one. After a crash in between, one that still runs would look stopped.
+    """
+    if hosts_per_slice > 1:
         why = "a group with a topology is of use only as a whole and cannot be stopped"
+    elif slices > 1:
+        why = "Compute Engine stops instances one by one, and orch only a single one"
     elif deleted:
         why = "spot and flex-start machines are deleted, not stopped"
     else:
@@ -137,25 +142,16 @@ def _delete(wanted: Wanted, part: Part, kind: str) -> Request:
 
 
 def _power(name: str, verb: str, candidate: Candidate) -> Request:
-    """One request for each instance; the last is the main one."""
     wanted = read(candidate)
     machine = wanted.asked.machine
     deleted = "instanceTerminationAction" in bodies.scheduling(wanted)
-    refusal = stop_refusal(machine.name, grouped=machine.hosts > 1, deleted=deleted)
+    refusal = stop_refusal(machine.name, wanted.asked.slices, machine.hosts, deleted=deleted)
     if isinstance(machine, ComputeType) and machine.local_ssd:
         refusal = UserError(f"{machine.name} cannot be stopped and kept", "its local disks would be lost", "orch down")
     if refusal is not None:
         raise refusal
-    steps = [
-        Request(
-            service=SERVICE,
-            method="POST",
-            target=Text.of(wanted.in_zone, f"/instances/{part.name}/{verb}").preview(),
-            command=commands.power(wanted, verb, part.name),
-        )
-        for part in wanted.parts(name)
-    ]
-    return replace(steps[-1], before=tuple(steps[:-1]))
+    target = Text.of(wanted.in_zone, f"/instances/{name}/{verb}").preview()
+    return Request(service=SERVICE, method="POST", target=target, command=commands.power(wanted, verb, name))
 
 
 def _why(wanted: Wanted) -> str:
