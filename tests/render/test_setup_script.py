@@ -122,6 +122,15 @@ def test_a_failed_install_stops_before_the_setup_of_the_task_and_is_tried_again(
         assert not (home / "reached").exists()
 
 
+def test_pip_that_fails_once_does_not_end_the_launch(tmp_path: Path) -> None:
+    fails_once = FAKE_PYTHON.replace("*) printf", '*) mkdir "$HOME/failed" 2>/dev/null && exit 1; printf')
+    program(tmp_path / "bin" / "python3", fails_once)
+    env = {"RECORD": str(tmp_path / "record")}
+    done = run_script(setup_of(packages=("x",)), tmp_path / "home", env, path=str(tmp_path / "bin"))
+    assert (done.returncode, done.stderr) == (0, "setup: pip failed, and is tried once more\n")
+    assert recorded(tmp_path / "record")[-1] == "x"
+
+
 def test_the_error_of_an_own_machine_without_python_names_what_to_install(tmp_path: Path) -> None:
     without = FAKE_PYTHON.replace("'-c '*)", "'-c \nimport ensurepip,'*) exit 1 ;;\n  '-c '*)")
     for name in ("python3", "python3.11", "python3.12", "python3.13"):

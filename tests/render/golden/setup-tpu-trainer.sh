@@ -75,7 +75,8 @@ sys.exit(not (3, 11) <= v[:2] <= (3, 13) or v.releaselevel != "final")' 2>/dev/n
     if ! "$ORCH_PYTHON" -c '' 2>/dev/null || [ ! -e "$orch_holds" ] || orch_dropped; then orch_make_venv; fi
     orch_held=$(cat -- "$orch_holds" 2>/dev/null) || true
     rm -f -- "$orch_holds"
-    if ! orch_install; then
+    # One host of many meets a mirror that fails for a moment, and would end the launch of all.
+    if ! orch_install && { printf 'setup: pip failed, and is tried once more\n' >&2; sleep 5; ! orch_install; }; then
       # pip undoes what fails. With any package twice it is never taken for finished.
       printf '%s\n' ${orch_held:+"$orch_held"} "${orch_locked[@]}" "${orch_packages[@]}" "${orch_packages[@]}" >"$orch_holds"
       orch_fail 'the packages could not be installed' \
