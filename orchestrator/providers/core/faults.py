@@ -67,6 +67,7 @@ _ERRORS: Mapping[Kind, type[OrchError]] = {
     Kind.CREDENTIALS: AccessError,
     Kind.API_DISABLED: AccessError,
     Kind.INVALID: UserError,
+    Kind.NOT_YET: UserError,  # after the driver has waited: it does not exist
     Kind.NOT_FOUND: NotFoundError,
     Kind.TAKEN: ConflictError,
 }
@@ -262,7 +263,7 @@ def _row(row: Mapping[str, Any]) -> ErrorRow:
 def _why(verb: str, answer: Answer) -> str:
     """Return the answer as the cause of an error; it says so where orch does not know what the answer means."""
     if verb == "create" and answer.kind in _NEXT_ON_CREATE:
-        return f"orch does not know this answer: {answer}"
+        return f"orch does not know this answer: {': '.join(filter(None, (answer.code, answer.words)))}"
     return str(answer)
 
 
