@@ -91,7 +91,7 @@ def read_aws_answer(entry: Entry, server: AnswerServer) -> Answer | None:
 
 
 def check_conclusion(entry: Entry, answer: Answer | None, error: OrchError) -> None:
-    """Check the kind, whether the engine goes on, and the user's next step."""
+    """Check the kind, whether the next candidate is tried, and the user's next step."""
     assert answer is not None
     assert answer.kind.name.lower() == entry.kind
     scope = error.scope if isinstance(error, CapacityError) else None

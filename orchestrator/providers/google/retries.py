@@ -155,7 +155,8 @@ def _read_details(details: Iterable[Any]) -> tuple[frozenset[str], str]:
     words: list[str] = []
     for detail in details:
         reasons |= {_field(detail, "reason"), _name_type(detail)}
-        violations: Any = detail.get("violations") if isinstance(detail, dict) else getattr(detail, "violations", ())
+        given: Any = detail
+        violations: Any = given.get("violations") if isinstance(detail, dict) else getattr(given, "violations", ())
         for violation in violations or ():
             reasons.add(_field(violation, "type"))
             words.append(_field(violation, "description"))
