@@ -231,10 +231,13 @@ def _wait_until_deleted(cluster: str, observed: Observed, facts: Facts, budgets:
     trouble = observed.failure
     # Not from `last_sent`: repeated requests must not move the deadline.
     until = max(intent.since, observed.healthy_at or 0.0) + budgets.end_deadline
-    if trouble is not None and trouble.times >= CREATE_TRIES and (trouble.final or observed.now >= until):
-        return GiveUp(
-            code=trouble.code, status=trouble.status, what=trouble.what, why=trouble.why, next_step=trouble.next_step
-        )
+    if trouble is not None and trouble.final and observed.unclear_since is not None:
+        until = min(until, observed.unclear_since + budgets.unclear_deadline)  # both refused: more time does not help
+    if trouble is not None and (observed.now >= until or (trouble.final and trouble.times >= CREATE_TRIES)):
+        step = trouble.next_step
+        if trouble.action == CreateSlice.__name__:
+            step += f"\nthen, because an earlier request may have made machines: orch down {cluster}"
+        return GiveUp(code=trouble.code, status=trouble.status, what=trouble.what, why=trouble.why, next_step=step)
     quiet = observed.now - max(intent.since, intent.last_sent)
     # A request without effect is repeated; a slice that is reported as ending may be stuck, and is asked later.
     interval = budgets.resend_after * (STUCK_FACTOR if observed.slice_state is SliceState.ENDING else 1)

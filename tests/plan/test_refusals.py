@@ -62,6 +62,14 @@ def test_the_last_error_says_the_cause_with_its_own_command() -> None:
     assert "next:" not in end.why
 
 
+def test_the_step_of_a_wide_refusal_is_not_hidden_by_that_of_a_zone() -> None:
+    run = replace(RUN, candidates=(ELSEWHERE, ZONE_A, ZONE_B))
+    tried = (refusal(ELSEWHERE, EndCause.REFUSED, step="later"), refusal(ZONE_A, EndCause.REFUSED_REGION, 2))
+    end = decide(run, seen(*tried), FACTS)
+    assert isinstance(end, Conclude)
+    assert end.next_step == STEP
+
+
 def test_unlike_steps_end_with_the_general_one() -> None:
     run = replace(RUN, candidates=(ZONE_A, ZONE_B))
     end = decide(run, seen(refusal(ZONE_A, EndCause.REFUSED), refusal(ZONE_B, EndCause.REFUSED, 2, "later")), FACTS)
