@@ -6,7 +6,18 @@ command line prints them in at most five lines, without a traceback by default.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from orchestrator.exits import Exit
+
+
+class RefusalScope(StrEnum):
+    """Where else a refused create would be refused for the same cause."""
+
+    ZONE = "zone"  # nowhere else, as far as known
+    MARKET = "market"  # in the whole region, in the same market
+    REGION = "region"  # in the whole region, in every market
+    ACCOUNT = "account"  # everywhere at this provider
 
 
 class OrchError(Exception):
@@ -65,16 +76,27 @@ class AccessError(OrchError):
 
 
 class CapacityError(OrchError):
-    """The provider has no machine of this kind now; another zone or time may have one."""
+    """The provider has no machine of this kind now; another zone or time may have one.
+
+    Attributes:
+        scope: Where else the same request would be refused.
+    """
 
     code = "capacity"
     exit_status = Exit.CAPACITY
+    scope: RefusalScope = RefusalScope.ZONE
 
 
 class QuotaError(CapacityError):
     """The account's quota is too small; a retry does not help, a quota request does."""
 
     code = "quota"
+
+
+class RefusedError(CapacityError):
+    """The provider refused a create; the next candidate may be accepted, or orch does not know the cause."""
+
+    code = "refused"
 
 
 class ConflictError(OrchError):

@@ -119,6 +119,10 @@ CLOUD_THROTTLED = RetryPolicy(attempts=4, backoff=Backoff(first=1.0, jitter=(0.5
 CLOUD_CONSISTENCY = RetryPolicy(attempts=4, backoff=Backoff(first=0.5))
 """Requests that name a resource just made, which a cloud that is consistent only eventually may not know everywhere."""
 
+CLOUD_NEW_PROFILE = RetryPolicy(attempts=5, backoff=Backoff(first=1.0))
+"""Launches with an instance profile that EC2 does not know yet: 15 seconds. A profile made a moment ago is known
+after seconds (hashicorp/terraform issue 15341, 2017; aws/karpenter-provider-aws pull request 7849, 2025)."""
+
 BUCKET_READ = RetryPolicy(attempts=7, deadline=90.0, backoff=Backoff(first=0.1, longest=5.0))
 """Requests to buckets that may be repeated; obstore runs them."""
 

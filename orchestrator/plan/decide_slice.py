@@ -23,6 +23,7 @@ from orchestrator.plan.desired import Adopt, Budgets, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE, format_time
 from orchestrator.plan.observed import Intent, IntentState, Observed
+from orchestrator.plan.refusals import choose_next_step, is_covered, split_refusal
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
@@ -230,10 +231,13 @@ def _wait_until_deleted(cluster: str, observed: Observed, facts: Facts, budgets:
     trouble = observed.failure
     # Not from `last_sent`: repeated requests must not move the deadline.
     until = max(intent.since, observed.healthy_at or 0.0) + budgets.end_deadline
-    if trouble is not None and trouble.times >= CREATE_TRIES and (trouble.final or observed.now >= until):
-        return GiveUp(
-            code=trouble.code, status=trouble.status, what=trouble.what, why=trouble.why, next_step=trouble.next_step
-        )
+    if trouble is not None and trouble.final and observed.unclear_since is not None:
+        until = min(until, observed.unclear_since + budgets.unclear_deadline)  # both refused: more time does not help
+    if trouble is not None and (observed.now >= until or (trouble.final and trouble.times >= CREATE_TRIES)):
+        step = trouble.next_step
+        if trouble.action == CreateSlice.__name__:
+            step += f"\nthen, because an earlier request may have made machines: orch down {cluster}"
+        return GiveUp(code=trouble.code, status=trouble.status, what=trouble.what, why=trouble.why, next_step=step)
     quiet = observed.now - max(intent.since, intent.last_sent)
     # A request without effect is repeated; a slice that is reported as ending may be stuck, and is asked later.
     interval = budgets.resend_after * (STUCK_FACTOR if observed.slice_state is SliceState.ENDING else 1)
@@ -276,14 +280,15 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wai
         return Wait(on=WaitFor.PAUSE, reason=f"a short pause before attempt {observed.attempt}", until=until)
     refused = recovery.list_refusals(observed)
     for candidate in places:
-        if candidate not in refused:
+        if candidate not in refused and not is_covered(candidate, refused):
             return _create_new(desired, observed, facts, candidate)
     return _ask_again(desired, observed, facts, refused)
 
 
 def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Candidate, list[Intent]]) -> Action | Wait:
     """Retry the refused candidate whose pause ends first, as long as the user wants to wait for capacity."""
-    refused = {candidate: refused[candidate] for candidate in recovery.order_candidates(desired, observed)}
+    places = recovery.order_candidates(desired, observed)
+    refused = {candidate: refused[candidate] for candidate in places if candidate in refused}
     again = sorted((recovery.retry_at(desired, times), place) for place, times in enumerate(refused.values()))
     began = min(times[0].since for times in refused.values())
     budgets = desired.budgets
@@ -292,18 +297,33 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
         return Conclude(
             status=Exit.CAPACITY,
             code="capacity",
-            what=f"no machines for '{desired.cluster}' in any of {count_noun(len(refused), 'place')}",
-            why="; ".join(f"{candidate.where}: {times[-1].why}" for candidate, times in refused.items()),
-            next_step="try another zone or market, or the same command again later",
+            what=f"no machines for '{desired.cluster}' in any of {count_noun(len(places), 'place')}",
+            why="; ".join(_explain_refusal(candidate, times[-1]) for candidate, times in refused.items()),
+            next_step=choose_next_step(
+                (times[-1] for times in refused.values()),
+                "try another zone or market, or the same command again later",
+            ),
         )
     when, place = again[0]
     candidate, times = list(refused.items())[place]
     if observed.now < when:
         reason = (
-            f"no machines in {count_noun(len(refused), 'place')} ({times[-1].why}); next request: {candidate.where}"
+            f"no machines in {count_noun(len(refused), 'place')} ({split_refusal(times[-1].why)[0]}); "
+            f"next request: {candidate.where}"
         )
         return Wait(on=WaitFor.PAUSE, reason=reason, until=min(when, began + longest))
     return _create_new(desired, observed, facts, candidate)
+
+
+def _explain_refusal(candidate: Candidate, refusal: Intent) -> str:
+    reach = {
+        EndCause.REFUSED_MARKET: f" (the same in all of {candidate.region})",
+        EndCause.REFUSED_REGION: f" (the same in all of {candidate.region})",
+        EndCause.REFUSED_ACCOUNT: f" (the same everywhere at {candidate.provider})",
+    }
+    return f"{candidate.where}: {split_refusal(refusal.why)[0]}" + (
+        reach.get(refusal.cause, "") if refusal.cause else ""
+    )
 
 
 def _next_generation(observed: Observed) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from orchestrator.plan.causes import LOSSES, SLICE_LOSSES, EndCause
+from orchestrator.plan.causes import LOSSES, REFUSALS, SLICE_LOSSES, EndCause
 from orchestrator.plan.desired import Budgets, Run, Strategy
 from orchestrator.plan.observed import EndedAttempt, Intent, Observed
 from orchestrator.retries import Backoff, chance_of
@@ -70,7 +70,7 @@ def list_refusals(observed: Observed) -> dict[Candidate, list[Intent]]:
     for intent in observed.intents:
         if intent.generation <= observed.generation_at_open:
             continue
-        if intent.cause in (EndCause.REFUSED, EndCause.BROKEN):
+        if intent.cause in REFUSALS:
             found.setdefault(intent.candidate, []).append(intent)
         elif intent.cause in _RESETS:
             found.clear()

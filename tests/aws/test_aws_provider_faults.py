@@ -17,6 +17,7 @@ from orchestrator.errors import (
     NotFoundError,
     OrchError,
     QuotaError,
+    RefusedError,
     UserError,
 )
 from orchestrator.providers.aws import quotas
@@ -40,13 +41,14 @@ CODES = {
         "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "AddressLimitExceeded",
         "PendingVerification", "NewThingLimitExceeded",
     ),
-    AccessError: ("UnauthorizedOperation", "OptInRequired", "AuthFailure", "ExpiredToken", "InvalidClientTokenId",
+    AccessError: ("UnauthorizedOperation", "AuthFailure", "ExpiredToken", "InvalidClientTokenId",
                   "SignatureDoesNotMatch", "AccessDeniedException"),
     UserError: ("InvalidParameterValue", "InvalidParameterCombination", "InvalidParameter", "MissingParameter",
-                "InvalidSubnetID.NotFound", "InvalidAMIID.NotFound", "InvalidCapacityReservationId.NotFound"),
+                "InvalidSubnetID.NotFound", "InvalidCapacityReservationId.NotFound"),
     ConflictError: ("InvalidGroup.Duplicate", "InvalidPlacementGroup.Duplicate"),
     CloudError: ("RequestLimitExceeded", "ServiceUnavailable", "Unavailable", "InternalError",
-                 "IdempotentParameterMismatch", "IncorrectInstanceState", "DependencyViolation", "NeverHeardOf"),
+                 "IdempotentParameterMismatch", "DependencyViolation"),
+    RefusedError: ("OptInRequired", "InvalidAMIID.NotFound", "IncorrectInstanceState", "NeverHeardOf"),
 }  # fmt: skip
 ONE_OF_EACH = [(kind, code) for kind, codes in CODES.items() for code in codes]
 SERVER_SIDE = {"InsufficientInstanceCapacity": 500, "InternalError": 500, "RequestLimitExceeded": 503}

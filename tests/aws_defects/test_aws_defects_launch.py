@@ -12,6 +12,7 @@ from support.driving import Listener
 
 from orch_fronts.aws.calls import AwsCall, AwsRefusal
 from orchestrator.exits import Exit
+from orchestrator.retries import CLOUD_NEW_PROFILE
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Pool, Quota
 from orchestrator.slices import Candidate, CapacityBlock, Reservation
 
@@ -148,15 +149,24 @@ def test_what_a_reservation_has_not_is_never_bought_on_demand(bench: Bench) -> N
     assert bench.ec2.left() == {}
 
 
+PROFILE = "Value (hosts) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+
+
 def test_an_instance_profile_that_ec2_does_not_know_is_no_lack_of_machines(bench: Bench) -> None:
     """IAM tells EC2 of a new one after some seconds; other zones would say the same."""
-    words = "Value (hosts) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-    with refusing(bench, "RunInstances", AwsRefusal("InvalidParameterValue", words)):
+    with refusing(bench, "RunInstances", AwsRefusal("InvalidParameterValue", PROFILE)):
         ending = bench.launch(*everywhere(4, instance_profile="hosts"))
     assert ending.status == Exit.USAGE
     assert "Invalid IAM Instance Profile name" in str(ending.step) and "the same command again" in str(ending.step)
-    assert len(bench.calls("RunInstances")) == 1
+    assert len(bench.calls("RunInstances")) == CLOUD_NEW_PROFILE.attempts
     assert (bench.ec2.left(), bench.recorded()) == ({}, [])
+
+
+def test_an_instance_profile_made_a_moment_ago_is_waited_for(bench: Bench) -> None:
+    with refusing(bench, "RunInstances", AwsRefusal("InvalidParameterValue", PROFILE), times=2):
+        ending = bench.launch(*everywhere(1, instance_profile="hosts"))
+    assert "Invalid IAM Instance Profile name" not in str(ending.step)
+    assert len(bench.calls("RunInstances")) == 3
 
 
 @pytest.mark.parametrize(
@@ -170,13 +180,17 @@ def test_every_code_that_means_no_machines_goes_on_to_the_next_zone(bench: Bench
 
 
 @contextmanager
-def refusing(bench: Bench, operation: str, refusal: AwsRefusal) -> Generator[None]:
-    """EC2 says this to every call of the operation."""
+def refusing(bench: Bench, operation: str, refusal: AwsRefusal, times: int | None = None) -> Generator[None]:
+    """EC2 says this to every call of the operation, or to the first ones."""
+    left = [refusal] * times if times is not None else None
 
     class Guard:
         def admit(self, call: AwsCall, needs: object) -> None:
-            if call.operation == operation:
-                raise refusal
+            if call.operation != operation or left == []:
+                return
+            if left:
+                left.pop()
+            raise refusal
 
     bench.ec2.server.guard = Guard()
     try:

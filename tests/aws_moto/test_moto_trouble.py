@@ -13,7 +13,15 @@ from moto_account import CPU, INSTALLATION, MotoAccount, S
 from moto_proxy import LOST
 from support.aws_cloud import EFA, aws_candidate
 
-from orchestrator.errors import CapacityError, CloudError, OrchError, OtherAccountError, QuotaError, UserError
+from orchestrator.errors import (
+    CapacityError,
+    CloudError,
+    OrchError,
+    OtherAccountError,
+    QuotaError,
+    RefusedError,
+    UserError,
+)
 from orchestrator.slices import Candidate
 
 PAIR = aws_candidate(CPU, hosts=2)
@@ -116,7 +124,7 @@ def test_the_token_of_machines_that_have_ended_makes_no_new_ones(account: MotoAc
 @pytest.mark.parametrize(
     ("candidate", "words", "error"),
     [
-        (aws_candidate(CPU, image="ami-0123456789abcdef0"), "InvalidAMIID.NotFound", UserError),
+        (aws_candidate(CPU, image="ami-0123456789abcdef0"), "InvalidAMIID.NotFound", RefusedError),
         (aws_candidate(CPU, subnet="subnet-0123456789abcdef0"), "InvalidSubnetID.NotFound", UserError),
         (replace(PAIR, details=(("instance_profile", "nobody"),)), "nobody", UserError),
         (aws_candidate("p9.48xlarge", hosts=2), "p9.48xlarge", UserError),

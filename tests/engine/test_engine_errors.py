@@ -198,6 +198,34 @@ def test_a_refusal_after_an_unanswered_create_does_not_prove_that_nothing_was_ma
     assert living == open_ones
 
 
+def unclear_then_denied(*also: str) -> tuple[Fault, ...]:
+    """A create whose answer is lost, then a refused one; `also` names the calls that are refused at any time."""
+    denied = FaultKind.DENIED
+    return (
+        Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),
+        Fault(call="create", kind=denied, nth=(2,)),
+        *(Fault(call=call, kind=denied, rate=1.0) for call in also),
+    )
+
+
+def test_a_refusal_after_an_unclear_create_is_the_cause_that_the_command_ends_with(make: Make) -> None:
+    home = make(faults=unclear_then_denied())
+    log = Log(home)
+    step = drive_cluster(sim_launch(sim_task()), log, services=home.services()).step
+    assert (getattr(step, "code", ""), getattr(step, "status", 0)) == ("permission", Exit.PERMISSION)
+    assert any("you are not allowed" in line for line, _ in log.lines), "it is reported before the machines are ended"
+    assert cloud_of(home).live() == ()
+
+
+def test_a_refusal_is_not_hidden_while_the_slice_cannot_be_observed(make: Make) -> None:
+    home = make(faults=unclear_then_denied("get", "list"))
+    began = cloud_of(home).clock.now()
+    ending = home.drive(sim_launch(sim_task()))
+    assert (getattr(ending.step, "code", ""), ending.status) == ("permission", Exit.PERMISSION)
+    assert "orch down c" in getattr(ending.step, "next_step", "")
+    assert cloud_of(home).clock.now() - began < 400, "the deadline of an end would be 15 minutes"
+
+
 @pytest.mark.promise("P5")
 def test_the_sweep_repeats_a_stuck_end_request(make: Make) -> None:
     home = make(faults=(Fault(call="end", kind=FaultKind.STUCK, nth=(1,)),))

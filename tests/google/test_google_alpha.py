@@ -12,7 +12,7 @@ from google_cases import TOKEN, candidate, filled, keys, spec
 from google_fake import Answer, Fault
 
 from orch_fronts.google.server import PROJECT, TpuServer
-from orchestrator.errors import AccessError, CapacityError, CloudError, OrchError, UserError
+from orchestrator.errors import AccessError, CapacityError, CloudError, OrchError
 from orchestrator.providers.core.driver import SETTLE_SECONDS
 from orchestrator.providers.google import client, session
 from orchestrator.providers.google.alpha import AlphaApi
@@ -218,7 +218,11 @@ def test_every_try_of_a_create_has_the_same_request_id(world: World) -> None:
         (Answer(429, "There is no more capacity in the zone"), CapacityError, "another zone"),
         (Answer(403, "Permission 'tpu.queuedResources.create' denied"), AccessError, "orch check gcp"),
         (Answer(403, "Cloud TPU API has not been used in project 1 before"), AccessError, "gcloud services enable"),
-        (Answer(400, "flex-start is not offered for this accelerator type"), UserError, "orch accelerators"),
+        (
+            Answer(400, 'FLEX_START provisioning model is not supported for accelerator type "v6e-4" in location "z"'),
+            CapacityError,
+            "another zone",
+        ),
         (Answer(429, "slow down", headers={"Retry-After": "7"}), CloudError, "again"),
     ],
 )

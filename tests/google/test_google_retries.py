@@ -33,7 +33,8 @@ from orchestrator.providers.google.retries import by_code, explain
         (16, "Request had invalid authentication credentials", Kind.CREDENTIALS),
         (5, "node was not found", Kind.NOT_FOUND),
         (6, "exists", Kind.TAKEN),
-        (3, "bad", Kind.INVALID),
+        (3, "bad", Kind.UNKNOWN),
+        (3, "Invalid value for field", Kind.INVALID),
         (9, "not in this state", Kind.WRONG_STATE),
         (1, "cancelled", Kind.NO_ANSWER),
         (4, "deadline", Kind.NO_ANSWER),
@@ -74,7 +75,7 @@ def test_every_kind_is_explained_with_something_to_do() -> None:
     ("status", "content", "expected"),
     [
         (400, b'{"error": {"code": 400, "message": "bad", "status": "FAILED_PRECONDITION"}}', Kind.WRONG_STATE),
-        (400, b'{"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT"}}', Kind.INVALID),
+        (400, b'{"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT"}}', Kind.UNKNOWN),
         (409, b'{"error": {"code": 409, "message": "busy", "status": "ABORTED"}}', Kind.UNAVAILABLE),
         (403, b'{"error": {"message": "no", "errors": [{"reason": "rateLimitExceeded"}]}}', Kind.THROTTLED),
         (403, b'{"error": {"message": "no", "details": [{"reason": "SERVICE_DISABLED"}]}}', Kind.API_DISABLED),

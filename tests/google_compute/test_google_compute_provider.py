@@ -181,7 +181,7 @@ def test_no_capacity_fails_with_googles_words(shape: str, tmp_path: Path, monkey
         rig.clock.advance(10)
         view = provider.observe("demo-1")
         assert view.state is SliceState.FAILED
-        assert view.reason.startswith("no machines: The zone does not have enough resources"), view.reason
+        assert view.reason.startswith("no machines: The zone '"), view.reason
         rig.gone()
         assert rig.leftovers() == []
 

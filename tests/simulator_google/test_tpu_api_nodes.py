@@ -183,7 +183,7 @@ def test_accelerator_type_must_exist() -> None:
 
 def test_type_that_the_zone_does_not_have_is_told_apart_from_one_that_does_not_exist() -> None:
     with tpu_api(pools=(Pool(zone=ZONE, accelerator="v6e", amount=9),)) as tpu:
-        assert "not available in the zone" in refusal(tpu.create).message
+        assert "zonal accelerator configurations" in refusal(tpu.create).message
         assert "is no accelerator type" in refusal(lambda: tpu.create(accelerator_type="v5litepod-12")).message
 
 

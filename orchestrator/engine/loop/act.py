@@ -53,13 +53,20 @@ def act(session: Session, action: Action) -> None:
     except OrchError as error:
         _record_failure(session, action, error)
     else:
-        session.memory.failure = None
+        if not _ends_refused_create(session.memory.failure, action):
+            session.memory.failure = None
         if carried_out:
             session.narrator.finished(action, time.monotonic() - began)
         else:
             session.narrator.failed(action, ())
     if isinstance(action, HostAction) and seconds_asleep() - asleep < _AWAKE:
         session.memory.looked_at = session.now()  # it was busy with the hosts, for minutes perhaps, until just now
+
+
+def _ends_refused_create(failure: ActionFailure | None, action: Action) -> bool:
+    """Return whether the action only ends what a finally refused create may have made; its refusal ends the command."""
+    refused = failure is not None and failure.final and failure.action == CreateSlice.__name__
+    return refused and isinstance(action, EndSlice | ForgetSlice)
 
 
 def _dispatch(session: Session, action: Action) -> bool:

@@ -12,10 +12,20 @@ from orchestrator.engine.loop.queue import ABSENT, make_outcomes
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
 from orchestrator.engine.state.names import slice_token
-from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, QuotaError, UserError
+from orchestrator.errors import (
+    AccessError,
+    CapacityError,
+    CloudError,
+    ConflictError,
+    OrchError,
+    QuotaError,
+    RefusedError,
+    UserError,
+)
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
+from orchestrator.plan.refusals import cause_of_scope, join_refusal
 from orchestrator.providers.protocol import HasAccounts, Stops
 from orchestrator.slices import Request, SliceSpec
 from orchestrator.values import Text
@@ -45,12 +55,15 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     except CapacityError as error:
         _record_refusal(session, spec.name, error, repeated=repeated)
         session.narrator.note(f"{spec.candidate.where}: {error}")
-        if isinstance(error, QuotaError):  # asking elsewhere or later does not help, this does
+        if isinstance(error, QuotaError | RefusedError):  # asking elsewhere or later may not help, this does
             session.narrator.note(f"next: {error.next_step}")
         return False
     except (AccessError, UserError) as error:
         if not (repeated and spec.candidate.adopted):  # adopted before, perhaps by the first try: it must not be ended
             _record_refusal(session, spec.name, error, repeated=repeated)
+        if repeated:  # what the first request may have made is ended before the command fails, which takes minutes
+            session.narrator.note(f"{spec.candidate.where}: {error}")
+            session.narrator.note(f"next: {error.next_step}")
         raise
     except ConflictError as error:
         if _was_made_for_this_record(session, spec):
@@ -89,7 +102,9 @@ def _record_refusal(session: Session, name: str, error: OrchError, *, repeated: 
     A refused first create proves that nothing was made. An earlier request may have acted: then the slice is ended.
     """
     state = IntentState.ENDING if repeated else IntentState.REFUSED
-    session.store.update_intent(session.keeper.lease, session.cluster, name, state, EndCause.REFUSED, str(error))
+    cause = cause_of_scope(error.scope) if isinstance(error, CapacityError) else EndCause.REFUSED
+    why = join_refusal(str(error), error.next_step)
+    session.store.update_intent(session.keeper.lease, session.cluster, name, state, cause, why)
 
 
 def end_slice(session: Session, action: EndSlice) -> None:

@@ -14,6 +14,7 @@ from orchestrator.errors import OrchError
 from orchestrator.messages import to_one_line
 from orchestrator.providers.core.faults import Answer, ErrorTable, Kind, load_error_table
 
+LONGEST_ANSWER = 1000  # characters of an answer that a user sees; that of PendingVerification has 430
 _ACTION = re.compile(r"not authorized to perform:? ([a-z0-9-]+:[A-Za-z]+)")
 _ENCODED = re.compile(r"\s*Encoded authorization failure message: \S+")
 
@@ -37,8 +38,9 @@ def understood(error: Exception, operation: str = "") -> Answer | None:
         response: Any = cast(Any, error).response
         said: Any = response.get("Error", {})
         http = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        code, words = str(said.get("Code", "")), one_line(str(said.get("Message", "")))
-        return Answer(kind=by_code(code, http), code=code, words=words, operation=operation)
+        code, text = str(said.get("Code", "")), str(said.get("Message", ""))
+        answer = Answer(kind=by_code(code, http), code=code, words=one_line(text), operation=operation)
+        return error_table().add_row(answer, error_table().find(code, text), text)
     missing = (
         of.NoCredentialsError, of.PartialCredentialsError, of.CredentialRetrievalError, of.TokenRetrievalError,
         of.SSOError, of.UnauthorizedSSOTokenError, of.NoAuthTokenError,
@@ -65,7 +67,7 @@ def action_of(answer: Answer) -> str:
 def explain(verb: str, name: str, answer: Answer, quota: str = "") -> OrchError:
     """Return the error for the user, with what to do next. quota: what requests more of it, see quotas.py."""
     error = error_table().explain(verb, name, answer, quota if answer.kind is Kind.QUOTA else "")
-    if answer.kind is Kind.PERMISSION and answer.code != "OptInRequired":
+    if answer.kind is Kind.PERMISSION and not answer.next_step:
         action = action_of(answer)
         missing = f"these credentials may not do {action}" if action else str(answer.kind)
         error.why = f"{missing}\n{answer}"
@@ -74,4 +76,4 @@ def explain(verb: str, name: str, answer: Answer, quota: str = "") -> OrchError:
 
 def one_line(words: str) -> str:
     """Return AWS's message without the encoded part that only an administrator can decode."""
-    return to_one_line(_ENCODED.sub("", words))
+    return to_one_line(_ENCODED.sub("", words), LONGEST_ANSWER)

@@ -18,7 +18,7 @@ from orchestrator.providers.aws.record import Record
 from orchestrator.providers.aws.tags import INTENT
 from orchestrator.providers.core.faults import Kind, Refused, is_refused_as
 from orchestrator.providers.core.journal import Undo
-from orchestrator.retries import CLOUD_CONSISTENCY
+from orchestrator.retries import CLOUD_CONSISTENCY, CLOUD_NEW_PROFILE
 from orchestrator.slices import Request
 from orchestrator.values import Unknown
 
@@ -100,8 +100,11 @@ class Steps:
                 raise
 
     def _change(self, operation: str, params: Mapping[str, Any], *, fresh: bool) -> Thing:
-        def call() -> Thing:
+        def send() -> Thing:
             return self.calls.change(operation, params)
+
+        def call() -> Thing:
+            return CLOUD_NEW_PROFILE.run(send, retry=is_refused_as(Kind.NOT_YET), sleep=self.calls.sleep)
 
         if not fresh:
             return call()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from importlib.resources import files
@@ -23,6 +23,8 @@ from orchestrator.errors import (
     NotFoundError,
     OrchError,
     QuotaError,
+    RefusalScope,
+    RefusedError,
     UserError,
 )
 
@@ -42,6 +44,7 @@ class Kind(StrEnum):
     IN_USE = "still in use"
     WRONG_STATE = "not in this state"
     MISMATCH = "requested before with other parameters"
+    NOT_YET = "not known everywhere yet"  # made a moment ago: the same request succeeds later
     THROTTLED = "too many calls"  # nothing was done
     UNAVAILABLE = "not available"  # the service says so: whether it acted is not known
     NO_ANSWER = "no answer"  # whether it acted is not known
@@ -64,9 +67,12 @@ _ERRORS: Mapping[Kind, type[OrchError]] = {
     Kind.CREDENTIALS: AccessError,
     Kind.API_DISABLED: AccessError,
     Kind.INVALID: UserError,
+    Kind.NOT_YET: UserError,  # after the driver has waited: it does not exist
     Kind.NOT_FOUND: NotFoundError,
     Kind.TAKEN: ConflictError,
 }
+_SCOPES: Mapping[Kind, RefusalScope] = {Kind.QUOTA: RefusalScope.MARKET}
+_NEXT_ON_CREATE = frozenset({Kind.UNKNOWN, Kind.WRONG_STATE})  # not understood: another candidate may be accepted
 _FINAL = (CapacityError, AccessError, UserError, ConflictError)
 
 
@@ -79,6 +85,8 @@ class Answer:
         words: The vendor's message, on one line.
         operation: What was requested, as the vendor names it.
         wait: Seconds that the service asks us to wait.
+        scope: Where else a create would be refused; None where the kind says it.
+        next_step: What the user can do, from the row of the table; "" for that of the kind.
     """
 
     kind: Kind
@@ -86,6 +94,8 @@ class Answer:
     code: str = ""
     operation: str = ""
     wait: float | None = None
+    scope: RefusalScope | None = None
+    next_step: str = ""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.code or str(self.kind), self.words) if part)
@@ -116,22 +126,36 @@ class ErrorRow:
     Attributes:
         kind: What the error means.
         codes: The vendor's codes; `*` stands for any characters.
-        text: Matches the vendor's message; None where the code alone decides.
-        next_step: What the user can do, where it differs from that of the kind.
+        reasons: Machine-readable reasons beside the code, any of which must be in the answer.
+        text: Matches the vendor's message and details; None where the code or reason alone decides.
+        next_step: What the user can do, where it differs from that of the kind; the named groups of `text` fill it.
+        scope: Where else a create would be refused; None where the kind says it.
         source: The public document or thread.
-        date: When it was read.
+        date: When it was read, or when the answer was seen.
     """
 
     kind: Kind
     codes: tuple[str, ...]
     source: str
     date: str
+    reasons: frozenset[str] = frozenset()
     text: re.Pattern[str] | None = None
     next_step: str = ""
+    scope: RefusalScope | None = None
 
-    def fits(self, code: str, words: str) -> bool:
+    def fits(self, code: str, words: str, reasons: frozenset[str] = frozenset()) -> bool:
         coded = not self.codes or any(fnmatchcase(code, pattern) for pattern in self.codes)
-        return coded and (self.text is None or self.text.search(words) is not None)
+        reasoned = not self.reasons or bool(self.reasons & reasons)
+        return coded and reasoned and (self.text is None or self.text.search(words) is not None)
+
+    def fill_next_step(self, words: str) -> str:
+        """Return the next step with what the text of the answer names in it, such as the quota."""
+        found = self.text.search(words) if self.text is not None else None
+        groups = {} if found is None else {key: value for key, value in found.groupdict().items() if value}
+        filled = self.next_step
+        for key, value in groups.items():
+            filled = filled.replace(f"{{{key}}}", value)
+        return filled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +174,15 @@ class ErrorTable:
     next_steps: Mapping[Kind, str]
     on_create: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
 
-    def find(self, code: str, words: str = "") -> ErrorRow | None:
+    def find(self, code: str, words: str = "", reasons: frozenset[str] = frozenset()) -> ErrorRow | None:
         """Return the first row that fits."""
-        return next((row for row in self.rows if row.fits(code, words)), None)
+        return next((row for row in self.rows if row.fits(code, words, reasons)), None)
+
+    def add_row(self, answer: Answer, row: ErrorRow | None, text: str) -> Answer:
+        """Return the answer with the kind, the scope and the next step of its row; unchanged without a row."""
+        if row is None:
+            return answer
+        return replace(answer, kind=row.kind, scope=row.scope, next_step=row.fill_next_step(text))
 
     def classify(self, code: str, words: str = "", *, unknown: Kind = Kind.UNKNOWN) -> Kind:
         """Return the kind of an error; `unknown` where no row fits."""
@@ -177,11 +207,15 @@ class ErrorTable:
                 f"it is not known whether it acted ({answer})",
                 "run the same command again",
             )
-        row = self.find(answer.code, answer.words) if answer.code else None
-        advice = (row.next_step if row is not None else "") or self._advice(verb, kind)
-        return _class_of(verb, kind)(
-            f"{what} was refused by {self.vendor}", str(answer), next_step or advice.format(**fields)
+        row = self.find(answer.code, answer.words) if answer.code and not answer.next_step else None
+        own = answer.next_step or (row.next_step if row is not None else "")
+        advice = own or self._advice(verb, kind)
+        error = _class_of(verb, answer)(
+            f"{what} was refused by {self.vendor}", _why(verb, answer), next_step or advice.format(**fields)
         )
+        if isinstance(error, CapacityError):
+            error.scope = answer.scope or _SCOPES.get(kind, RefusalScope.ZONE)
+        return error
 
     def _advice(self, verb: str, kind: Kind) -> str:
         of_create = self.on_create.get(kind, "") if verb == "create" else ""
@@ -191,7 +225,7 @@ class ErrorTable:
 def is_final(error: Refused | OrchError) -> bool:
     """Return whether a create that ends so is never sent again."""
     if isinstance(error, Refused):
-        return issubclass(_class_of("create", error.answer.kind), _FINAL)
+        return issubclass(_class_of("create", error.answer), _FINAL)
     return isinstance(error, _FINAL)
 
 
@@ -211,22 +245,35 @@ def load_error_table(package: str) -> ErrorTable:
 
 
 def _row(row: Mapping[str, Any]) -> ErrorRow:
-    text = str(row.get("text", ""))
-    if not row["source"] or not row["date"] or not (row.get("codes") or text):
-        raise ValueError(f"a row of an error table needs codes or text, a source and a date: {row}")
+    text, reasons, scope = str(row.get("text", "")), frozenset(row.get("reasons", ())), row.get("scope")
+    if not row["source"] or not row["date"] or not (row.get("codes") or text or reasons):
+        raise ValueError(f"a row of an error table needs codes, reasons or text, a source and a date: {row}")
     return ErrorRow(
         kind=Kind[str(row["kind"]).upper()],
         codes=tuple(row.get("codes", ())),
+        reasons=reasons,
         text=re.compile(text, re.IGNORECASE) if text else None,
+        scope=None if scope is None else RefusalScope(scope),
         next_step=str(row.get("next", "")),
         source=str(row["source"]),
         date=str(row["date"]),
     )
 
 
-def _class_of(verb: str, kind: Kind) -> type[OrchError]:
-    if kind is Kind.NOT_FOUND and verb == "create":
-        return UserError  # what the task names does not exist
+def _why(verb: str, answer: Answer) -> str:
+    """Return the answer as the cause of an error; it says so where orch does not know what the answer means."""
+    if verb == "create" and answer.kind in _NEXT_ON_CREATE:
+        return f"orch does not know this answer: {': '.join(filter(None, (answer.code, answer.words)))}"
+    return str(answer)
+
+
+def _class_of(verb: str, answer: Answer) -> type[OrchError]:
+    kind = answer.kind
     if kind is Kind.NOT_OFFERED and verb != "create":
         return AccessError
-    return _ERRORS.get(kind, CloudError)
+    usual = _ERRORS.get(kind, CloudError)
+    if verb != "create" or issubclass(usual, CapacityError):
+        return usual
+    if kind in _NEXT_ON_CREATE or answer.scope is not None:
+        return RefusedError
+    return UserError if kind is Kind.NOT_FOUND else usual  # what the task names does not exist

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ from orchestrator.providers.core.faults import Answer, ErrorTable, Kind, load_er
 from orchestrator.providers.google.session import how_to_log_in
 from orchestrator.retries import CLOUD_READ
 
+LONGEST_ANSWER = 2000  # characters of an answer that a user sees: refusals of Google name links and constraints
 LONGEST_PAUSE = 20.0  # seconds; a longer Retry-After is left to the engine
 _Answer = TypeVar("_Answer")
 
@@ -41,6 +43,19 @@ def error_table() -> ErrorTable:
 def by_code(code: int, words: str) -> Kind:
     """Return the kind of a google.rpc.Code with these words; that of an unknown code is UNAVAILABLE."""
     return error_table().classify(_NAMES.get(code, ""), words, unknown=Kind.UNAVAILABLE)
+
+
+def read_status(code: int, words: str) -> Answer:
+    """Return what a google.rpc.Status says, such as the error of a long-running operation."""
+    return _told(0, code, words, frozenset(), "", None)
+
+
+def read_operation_error(code: str, words: str) -> Answer:
+    """Return what an error of a Compute Engine operation says: its own code, such as QUOTA_EXCEEDED, and its text."""
+    text = f"{code} {words}"
+    row = error_table().find("INTERNAL", text, frozenset({code})) or error_table().find("", text)
+    answer = Answer(kind=Kind.UNKNOWN, words=to_one_line(words or code, LONGEST_ANSWER))
+    return error_table().add_row(answer, None if row is None or row.kind is Kind.UNAVAILABLE else row, text)
 
 
 def understood(error: Exception) -> Answer | None:
@@ -94,12 +109,18 @@ def _sleep(seconds: float) -> None:
 
 
 def _answer(error: Any) -> Answer:
+    """An exception of google-api-core, by gRPC or by REST. The body of a REST answer names the status itself."""
+    response: Any = getattr(error, "response", None)
+    said = _said(getattr(response, "content", b"") or b"")
     grpc_code = getattr(error, "grpc_status_code", None)
     http = int(error.code or 0)
-    code = int(grpc_code.value[0]) if grpc_code is not None else _BY_HTTP.get(http, 2)
-    details = " ".join(str(getattr(error, name, "") or "") for name in ("reason", "domain"))
-    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
-    return _told(http, code, error.message or str(error), details, _retry_after(headers))
+    usual = int(grpc_code.value[0]) if grpc_code is not None else _BY_HTTP.get(http, 2)
+    details: list[Any] = list(said.get("details") or getattr(error, "details", None) or ())
+    info: Any = getattr(error, "error_info", None)
+    reasons, more = _read_details([*details, info] if info is not None else details)
+    words = str(said.get("message") or error.message or error)
+    code = _BY_NAME.get(str(said.get("status", "")), usual)
+    return _told(http, code, words, reasons, more, _retry_after(getattr(response, "headers", None) or {}))
 
 
 def _of_discovery(error: Exception) -> Answer | None:
@@ -111,8 +132,8 @@ def _of_discovery(error: Exception) -> Answer | None:
     if isinstance(error, HttpError):
         http, said = int(given.resp.status), _said(given.content)
         code = _BY_NAME.get(str(said.get("status", "")), _BY_HTTP.get(http, 2))
-        details = " ".join(str(part.get("reason", "")) for key in ("details", "errors") for part in said.get(key) or ())
-        return _told(http, code, str(said.get("message") or given), details, _retry_after(given.resp))
+        reasons, more = _read_details([*(said.get("details") or ()), *(said.get("errors") or ())])
+        return _told(http, code, str(said.get("message") or given), reasons, more, _retry_after(given.resp))
     if isinstance(error, HttpLib2Error):
         return Answer(kind=Kind.NO_ANSWER, words=to_one_line(str(error) or type(error).__name__))
     return None
@@ -128,14 +149,43 @@ def _said(content: bytes) -> dict[str, Any]:
     return cast(dict[str, Any], said) if isinstance(said, dict) else {}
 
 
-def _told(http: int, code: int, words: str, details: str, wait: float | None) -> Answer:
+def _read_details(details: Iterable[Any]) -> tuple[frozenset[str], str]:
+    """Return the reasons and the descriptions in the details of an answer, which are JSON or messages of google.rpc."""
+    reasons: set[str] = set()
+    words: list[str] = []
+    for detail in details:
+        reasons |= {_field(detail, "reason"), _name_type(detail)}
+        given: Any = detail
+        violations: Any = given.get("violations") if isinstance(detail, dict) else getattr(given, "violations", ())
+        for violation in violations or ():
+            reasons.add(_field(violation, "type"))
+            words.append(_field(violation, "description"))
+    return frozenset(filter(None, reasons)), " ".join(filter(None, words))
+
+
+def _name_type(detail: Any) -> str:
+    """Return the name of a message of google.rpc, such as BadRequest; "" for the errors of an older API."""
+    if isinstance(detail, dict):
+        return _field(cast(dict[str, object], detail), "@type").rpartition(".")[2]
+    return _field(getattr(detail, "DESCRIPTOR", None), "name")
+
+
+def _field(thing: Any, name: str) -> str:
+    found: object = cast(dict[str, object], thing).get(name) if isinstance(thing, dict) else getattr(thing, name, "")
+    return found if isinstance(found, str) else ""
+
+
+def _told(http: int, code: int, words: str, reasons: frozenset[str], more: str, wait: float | None) -> Answer:
+    """Return the answer. All of it decides, before its words are shortened for the user."""
     if http == 429:
         code = 8  # the class of the exception says "too many requests" for all of them
-    words = to_one_line(words)
-    kind = by_code(code, f"{words} {details}")
-    if kind is Kind.CAPACITY and wait is not None and not _says_capacity(words):
-        kind = Kind.THROTTLED  # whoever says when to come back means calls, not machines
-    return Answer(kind=kind, words=words, wait=wait)
+    text, name = f"{words} {more}", _NAMES.get(code, "")
+    row = error_table().find(name, text, reasons)
+    answer = Answer(kind=Kind.UNAVAILABLE, words=to_one_line(words, LONGEST_ANSWER), wait=wait)
+    answer = error_table().add_row(answer, row, text)
+    if answer.kind is Kind.CAPACITY and wait is not None and not _says_capacity(words):
+        return replace(answer, kind=Kind.THROTTLED, next_step="")  # Retry-After is about calls, not about machines
+    return answer
 
 
 def _says_capacity(words: str) -> bool:

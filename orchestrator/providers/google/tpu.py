@@ -25,7 +25,7 @@ from orchestrator.providers.google.observing import Observer
 from orchestrator.providers.google.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.record import Record, Records
 from orchestrator.providers.google.recovering import derive_host_public
-from orchestrator.providers.google.retries import by_code, explain
+from orchestrator.providers.google.retries import explain, read_status
 from orchestrator.providers.google.startup import USER
 from orchestrator.providers.local.sshd import account
 from orchestrator.slices import Candidate, Request, SliceKeys, SliceSpec, SliceState, SliceView
@@ -138,8 +138,7 @@ class TpuDriver(SliceDriver[Record]):
             return None
         if not operation.done:
             return SliceView(state=SliceState.CREATING, reason="accepted, not shown yet")
-        kind = by_code(operation.code, operation.words)
-        return SliceView(state=SliceState.FAILED, reason=f"{kind}: {' '.join(operation.words.split())[:250]}")
+        return SliceView(state=SliceState.FAILED, reason=str(read_status(operation.code, operation.words)))
 
     def may_arrive(self, record: Record) -> bool:
         """Return whether a create is under way whose slice is not shown.

@@ -16,7 +16,7 @@ from orchestrator.errors import CloudError
 from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.providers.google.body import revealed
 from orchestrator.providers.google.discovery import Discovery
-from orchestrator.providers.google.retries import by_code
+from orchestrator.providers.google.retries import read_operation_error
 from orchestrator.providers.google.session import Session
 from orchestrator.slices import Request
 
@@ -28,12 +28,6 @@ _SINGULAR = {
     "instanceGroupManagers": "instanceGroupManager",
     "instanceTemplates": "instanceTemplate",
     "resourcePolicies": "resourcePolicy",
-}
-_OF_CODE = {
-    "QUOTA_EXCEEDED": Kind.QUOTA,
-    "RESOURCE_ALREADY_EXISTS": Kind.TAKEN,
-    "RESOURCE_NOT_FOUND": Kind.NOT_FOUND,
-    "PERMISSIONS_ERROR": Kind.PERMISSION,
 }
 DONE: Mapping[str, Any] = {"status": "DONE"}  # an operation that has nothing left to do
 
@@ -243,8 +237,7 @@ def failure_of(operation: Mapping[str, Any]) -> Answer | None:
 
 def answer_of(error: Mapping[str, Any]) -> Answer:
     """An error of an operation or of a group: code and message (Compute Engine documentation, "Troubleshooting")."""
-    code, words = str(error.get("code", "")), " ".join(str(error.get("message", "")).split())[:300]
-    return Answer(kind=_OF_CODE.get(code) or by_code(13, f"{code} {words}"), words=words or code)
+    return read_operation_error(str(error.get("code", "")), " ".join(str(error.get("message", "")).split()))
 
 
 def _of(api: Any, place: Place) -> Any:

@@ -98,7 +98,7 @@ class TpuApi:
                 )
                 return self._answer(visit, method, found)
         except ApiError as error:
-            raise refusal_of(error) from error
+            raise refusal_of(error, _zone_of(parts.path)) from error
         except OrchError as error:  # what stands behind the nodes has failed
             raise Refusal(INTERNAL, str(error)) from error
 
@@ -156,3 +156,8 @@ def _check_query(visit: Visit, known: frozenset[str]) -> None:
         if name not in known | _OPTIONS:
             words = f'Invalid JSON payload received. Unknown name "{name}": Cannot bind query parameter.'
             raise Refusal(INVALID_ARGUMENT, words)
+
+
+def _zone_of(path: str) -> str:
+    """Return the zone in a path, "" for a path without one."""
+    return path.partition("/locations/")[2].partition("/")[0]

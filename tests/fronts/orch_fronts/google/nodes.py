@@ -58,7 +58,7 @@ def create(visit: Visit, zone: str) -> dict[str, Any]:
     except ApiError as error:
         if error.code is not Code.NO_CAPACITY:
             raise
-        status = rpc_status(RESOURCE_EXHAUSTED, no_capacity(error.words))
+        status = rpc_status(RESOURCE_EXHAUSTED, no_capacity(zone))
         return operations.begin(visit, zone, "create", target, error=status, after=visit.cloud.scenario.durations.queue)
     return operations.begin(visit, zone, "create", target, uid=look.uid)
 

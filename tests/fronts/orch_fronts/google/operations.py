@@ -144,7 +144,7 @@ def _outcome(visit: Visit, kept: Mapping[str, Any]) -> dict[str, Any] | None:
         return _with_node(visit, kept["uid"])
     if Phase.FAILED.value in since:
         if "capacity" in resource.reason or resource.phase is not Phase.FAILED:
-            return {"error": rpc_status(RESOURCE_EXHAUSTED, no_capacity(resource.reason))}
+            return {"error": rpc_status(RESOURCE_EXHAUSTED, no_capacity(resource.zone))}
         return {"error": rpc_status(INTERNAL, resource.reason)}
     if Phase.PREEMPTED.value in since:
         return {"error": rpc_status(ABORTED, "the node was preempted")}

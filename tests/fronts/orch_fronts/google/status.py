@@ -83,8 +83,8 @@ def invalid(field: str, words: str) -> Refusal:
     return Refusal(INVALID_ARGUMENT, words, (detail,))
 
 
-def refusal_of(error: ApiError) -> Refusal:
-    """An answer of the neutral cloud in Google's words."""
+def refusal_of(error: ApiError, zone: str = "") -> Refusal:
+    """An answer of the neutral cloud in Google's words, as tests/first_contact has them."""
     canonical = OF_CODE[error.code]
     match error.code:
         case Code.THROTTLED:
@@ -96,15 +96,29 @@ def refusal_of(error: ApiError) -> Refusal:
             detail = {"@type": f"{_DETAIL}QuotaFailure", "violations": [violation]}
             return Refusal(canonical, f"Quota limit has been exceeded: {error.words}", (detail,))
         case Code.NO_CAPACITY:
-            return Refusal(canonical, no_capacity(error.words))
+            return Refusal(canonical, no_capacity(zone))
         case Code.NOT_OFFERED:
-            return Refusal(canonical, f"Accelerator type is not available in the zone: {error.words}")
+            return Refusal(canonical, not_offered(error.words, zone))
         case _:
             return Refusal(canonical, error.words)
 
 
-def no_capacity(words: str) -> str:
-    return f"There is no more capacity in the zone; try another zone or later ({words})"
+def no_capacity(zone: str) -> str:
+    """As Google says it (hashicorp/terraform-provider-google issue 21243, 2025)."""
+    return (
+        f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU Nodes are '
+        "offered (see https://cloud.google.com/tpu/docs/regions) [EID: 0x9f48947a7d57c8d]"
+    )
+
+
+def not_offered(words: str, zone: str) -> str:
+    """As Google says it (gemma3-sft, tpu/tpu-pod-gemma3.md, 2025). words: those of the neutral cloud."""
+    kind = words.removeprefix(f"{zone} has no ").partition(" ")[0]
+    return (
+        "Cloud TPU received a bad request. The requested accelerator configuration for accelerator type, "
+        f'"{kind}", could not be found in the zonal accelerator configurations for "{zone}".; '
+        f"the accelerator {kind} was not found in zone {zone} [EID: 0x5be9ca996f9773a4]"
+    )
 
 
 def rpc_status(canonical: Canonical, words: str) -> dict[str, Any]:

@@ -88,13 +88,18 @@ def _refused(visit: Visit, error: ApiError, kind: str, zone: str, market: str) -
             more = (
                 f"You can currently get {kind} capacity by not specifying an Availability Zone in your request{where}."
             )
-            return AwsRefusal("InsufficientInstanceCapacity", f"{words} {more}", 500)
+            working = "Our system will be working on provisioning additional capacity."
+            return AwsRefusal("InsufficientInstanceCapacity", f"{words} {working} {more}", 500)
         case Code.NOT_OFFERED:
             return _not_offered(kind, zone, others)
         case Code.QUOTA if market == "spot":
-            return AwsRefusal("MaxSpotInstanceCountExceeded", f"Max spot instance count exceeded: {error.words}")
+            return AwsRefusal("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
         case Code.QUOTA:
-            words = f"You have requested more vCPU capacity than your current vCPU limit allows: {error.words}"
+            words = (
+                f"You have requested more vCPU capacity than your current vCPU limit of {_limit_of(error.words)} "
+                "allows for the instance bucket that the specified instance type belongs to. Please visit "
+                "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
+            )
             return AwsRefusal("VcpuLimitExceeded", words)
         case Code.TOKEN_MISMATCH:
             words = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
@@ -285,6 +290,11 @@ def _name(visit: Visit, given: str, zone: str) -> str:
     if plain not in taken or not visit.cloud.scenario.honour_tokens:
         return plain
     return next(name for number in range(2, len(taken) + 3) if (name := f"{plain}-{number}") not in taken)
+
+
+def _limit_of(words: str) -> str:
+    """Return the limit that the neutral cloud names, "… of 96 in use in …"."""
+    return words.partition(" in use in ")[0].rpartition(" ")[2]
 
 
 def _not_offered(kind: str, zone: str, others: str) -> AwsRefusal:

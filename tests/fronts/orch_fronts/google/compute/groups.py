@@ -213,7 +213,7 @@ def _fill(visit: Visit, zone: str, name: str, group: dict[str, Any], path: str) 
         if error.code not in making.NO_ROOM:
             adopt(visit)  # a call without an answer may have acted
             raise
-        making.wish(visit.cloud, call, None, making.error_of(error))
+        making.wish(visit.cloud, call, None, making.error_of(error, f"projects/{visit.project}/zones/{zone}"))
     visit.kept("groups")[path] = group
 
 

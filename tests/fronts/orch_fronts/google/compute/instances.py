@@ -61,7 +61,7 @@ def insert(visit: Visit, zone: str) -> dict[str, Any]:
         if error.code not in making.NO_ROOM:
             raise
         patience = int(given.get("params", {}).get("requestValidForDuration", {}).get("seconds", 0))
-        found = making.error_of(error)
+        found = making.error_of(error, f"projects/{visit.project}/zones/{zone}")
         if market == "flex-start" and patience and error.code is Code.NO_CAPACITY:
             making.wish(visit.cloud, call, visit.cloud.state.now + patience, found)
             return operations.begin(visit, scope, "insert", path)

@@ -60,12 +60,19 @@ def wish(cloud: SimulatedCloud, call: CreateCall, until: float | None, error: di
     }
 
 
-def error_of(error: ApiError) -> dict[str, str]:
-    """How an instance or a group says why there is nothing yet."""
+def error_of(error: ApiError, place: str) -> dict[str, str]:
+    """How an instance or a group says why there is nothing yet, as tests/first_contact has it."""
     if error.code is Code.QUOTA:
         return {"code": QUOTA_EXCEEDED, "message": f"Quota exceeded: {error.words}"}
-    words = f"The zone does not have enough resources available to fulfill the request ({error.words})"
-    return {"code": POOL_EXHAUSTED, "message": words}
+    return {"code": POOL_EXHAUSTED, "message": no_room(place)}
+
+
+def no_room(place: str) -> str:
+    """As Google says it (googlefonts/fontbakery-dashboard issue 81, 2018). place: such as projects/p/zones/z."""
+    return (
+        f"The zone '{place}' does not have enough resources available to fulfill the request. "
+        "Try a different zone, or try again later."
+    )
 
 
 def pass_time(cloud: SimulatedCloud) -> None:
@@ -113,7 +120,7 @@ def _try_again(cloud: SimulatedCloud, key: str, each: dict[str, Any]) -> None:
         look = cloud.create(CreateCall(**each["call"]))
     except ApiError as error:
         if error.code in NO_ROOM:
-            each["error"] = error_of(error) | {"at": timestamp(cloud.state.now)}
+            each["error"] = error_of(error, f"zones/{each['call']['zone']}") | {"at": timestamp(cloud.state.now)}
         return
     del kept(cloud, "wishes")[key]
     group = kept(cloud, "groups").get(f"zones/{look.zone}/instanceGroupManagers/{look.name}")
