@@ -14,9 +14,6 @@ class EndCause(StrEnum):
     UNREACHABLE = "unreachable"  # no host answers, and the provider reports them as ready
     HUNG = "hung"  # the program runs without progress
     REFUSED = "refused"  # the provider had no machine to give; the next candidate is tried
-    REFUSED_MARKET = "refused-market"  # refused for a cause that holds in the whole region and market, such as a quota
-    REFUSED_REGION = "refused-region"  # refused for a cause that holds in the whole region
-    REFUSED_ACCOUNT = "refused-account"  # refused for a cause that holds everywhere at this provider
     BROKEN = "broken"  # the slice never became usable; the next candidate is tried
     PROGRAM = "program"  # the user's program failed
     LIMIT = "limit"  # a limit of time or money was reached; counts against nothing
@@ -26,8 +23,6 @@ class EndCause(StrEnum):
         return self.name.lower().replace("_", "-")
 
 
-REFUSALS = frozenset(
-    {EndCause.REFUSED, EndCause.REFUSED_MARKET, EndCause.REFUSED_REGION, EndCause.REFUSED_ACCOUNT, EndCause.BROKEN}
-)  # the candidate gave no usable slice
+REFUSALS = frozenset({EndCause.REFUSED, EndCause.BROKEN})  # the candidate gave no usable slice
 SLICE_LOSSES = frozenset({EndCause.PREEMPTED, EndCause.HOST_DIED, EndCause.UNREACHABLE})
 LOSSES = SLICE_LOSSES | {EndCause.HUNG}  # what counts against max_preemptions; PROGRAM against max_failures

@@ -23,7 +23,7 @@ from orchestrator.plan.desired import Adopt, Budgets, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE, format_time
 from orchestrator.plan.observed import Intent, IntentState, Observed
-from orchestrator.plan.refusals import choose_next_step, is_covered, split_refusal
+from orchestrator.plan.refusals import Refusal, choose_next_step, is_covered
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
@@ -298,7 +298,7 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
             status=Exit.CAPACITY,
             code="capacity",
             what=f"no machines for '{desired.cluster}' in any of {count_noun(len(places), 'place')}",
-            why="; ".join(_explain_refusal(candidate, times[-1]) for candidate, times in refused.items()),
+            why="; ".join(Refusal.parse(times[-1].why).explain(candidate) for candidate, times in refused.items()),
             next_step=choose_next_step(
                 (times[-1] for times in refused.values()),
                 "try another zone or market, or the same command again later",
@@ -308,22 +308,11 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
     candidate, times = list(refused.items())[place]
     if observed.now < when:
         reason = (
-            f"no machines in {count_noun(len(refused), 'place')} ({split_refusal(times[-1].why)[0]}); "
+            f"no machines in {count_noun(len(refused), 'place')} ({Refusal.parse(times[-1].why).why}); "
             f"next request: {candidate.where}"
         )
         return Wait(on=WaitFor.PAUSE, reason=reason, until=min(when, began + longest))
     return _create_new(desired, observed, facts, candidate)
-
-
-def _explain_refusal(candidate: Candidate, refusal: Intent) -> str:
-    reach = {
-        EndCause.REFUSED_MARKET: f" (the same in all of {candidate.region})",
-        EndCause.REFUSED_REGION: f" (the same in all of {candidate.region})",
-        EndCause.REFUSED_ACCOUNT: f" (the same everywhere at {candidate.provider})",
-    }
-    return f"{candidate.where}: {split_refusal(refusal.why)[0]}" + (
-        reach.get(refusal.cause, "") if refusal.cause else ""
-    )
 
 
 def _next_generation(observed: Observed) -> int:

@@ -13,7 +13,7 @@ from orchestrator.plan.actions import Conclude, CreateSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
 from orchestrator.plan.observed import Intent, IntentState
-from orchestrator.plan.refusals import cause_of_scope, join_refusal, split_refusal
+from orchestrator.plan.refusals import Refusal
 from orchestrator.slices import Candidate, OnDemand, Spot
 
 ZONE_A = candidate(2, zone="us-west4-a", market=Spot())
@@ -26,16 +26,16 @@ STEP = "aws service-quotas request-service-quota-increase --quota-code L-417A185
 RUN = replace(sample_run(2), candidates=ALL)
 
 
-def refusal(place: Candidate, cause: EndCause, generation: int = 1, step: str = STEP) -> Intent:
-    why = join_refusal("create m was refused by AWS: VcpuLimitExceeded: no vCPUs", step)
-    return intent(IntentState.REFUSED, generation, candidate=place, cause=cause, why=why)
+def refusal(place: Candidate, scope: RefusalScope, generation: int = 1, step: str = STEP) -> Intent:
+    refused = Refusal(why="create m was refused by AWS: VcpuLimitExceeded: no vCPUs", next_step=step, scope=scope)
+    return intent(IntentState.REFUSED, generation, candidate=place, cause=EndCause.REFUSED, why=str(refused))
 
 
-def next_places(cause: EndCause) -> list[Candidate]:
-    """Return the candidates that are tried after the first one is refused for this cause, in their order."""
-    refused = [refusal(ZONE_A, cause)]
+def next_places(scope: RefusalScope) -> list[Candidate]:
+    """Return the candidates that are tried after the first one is refused for a cause of this scope, in their order."""
+    refused = [refusal(ZONE_A, scope)]
     while isinstance(step := decide(RUN, seen(*refused), FACTS), CreateSlice):
-        refused.append(refusal(step.spec.candidate, EndCause.REFUSED, step.generation))
+        refused.append(refusal(step.spec.candidate, RefusalScope.ZONE, step.generation))
     assert isinstance(step, Conclude)
     return [one.candidate for one in refused[1:]]
 
@@ -50,12 +50,12 @@ def next_places(cause: EndCause) -> list[Candidate]:
     ],
 )
 def test_a_refusal_skips_the_candidates_that_it_covers(scope: RefusalScope, tried: list[Candidate]) -> None:
-    assert next_places(cause_of_scope(scope)) == tried
+    assert next_places(scope) == tried
 
 
 def test_the_last_error_says_the_cause_with_its_own_command() -> None:
     run = replace(RUN, candidates=(ZONE_A, ZONE_B))
-    end = decide(run, seen(refusal(ZONE_A, EndCause.REFUSED_MARKET)), FACTS)
+    end = decide(run, seen(refusal(ZONE_A, RefusalScope.MARKET)), FACTS)
     assert isinstance(end, Conclude)
     assert end.next_step == STEP
     assert end.why.endswith("VcpuLimitExceeded: no vCPUs (the same in all of us-west4)")
@@ -64,7 +64,7 @@ def test_the_last_error_says_the_cause_with_its_own_command() -> None:
 
 def test_the_step_of_a_wide_refusal_is_not_hidden_by_that_of_a_zone() -> None:
     run = replace(RUN, candidates=(ELSEWHERE, ZONE_A, ZONE_B))
-    tried = (refusal(ELSEWHERE, EndCause.REFUSED, step="later"), refusal(ZONE_A, EndCause.REFUSED_REGION, 2))
+    tried = (refusal(ELSEWHERE, RefusalScope.ZONE, step="later"), refusal(ZONE_A, RefusalScope.REGION, 2))
     end = decide(run, seen(*tried), FACTS)
     assert isinstance(end, Conclude)
     assert end.next_step == STEP
@@ -72,11 +72,19 @@ def test_the_step_of_a_wide_refusal_is_not_hidden_by_that_of_a_zone() -> None:
 
 def test_unlike_steps_end_with_the_general_one() -> None:
     run = replace(RUN, candidates=(ZONE_A, ZONE_B))
-    end = decide(run, seen(refusal(ZONE_A, EndCause.REFUSED), refusal(ZONE_B, EndCause.REFUSED, 2, "later")), FACTS)
+    end = decide(run, seen(refusal(ZONE_A, RefusalScope.ZONE), refusal(ZONE_B, RefusalScope.ZONE, 2, "later")), FACTS)
     assert isinstance(end, Conclude)
     assert end.next_step == "try another zone or market, or the same command again later"
 
 
-def test_a_step_of_several_lines_stays_on_one() -> None:
-    assert split_refusal(join_refusal("no", "first\n  second")) == ("no", "first; second")
-    assert split_refusal("no") == ("no", "")
+@pytest.mark.parametrize("scope", RefusalScope)
+@pytest.mark.parametrize("step", ["", "first\n  second"])
+def test_a_record_keeps_cause_step_and_scope(scope: RefusalScope, step: str) -> None:
+    kept = Refusal(why="no: a; b", next_step=step, scope=scope)
+    assert Refusal.parse(str(kept)) == replace(kept, next_step=step.replace("\n  ", "; "))
+
+
+def test_a_record_of_an_older_orch_has_a_cause_alone() -> None:
+    assert Refusal.parse("no machines; the same in the whole universe") == Refusal(
+        why="no machines; the same in the whole universe"
+    )

@@ -19,13 +19,14 @@ from orchestrator.errors import (
     ConflictError,
     OrchError,
     QuotaError,
+    RefusalScope,
     RefusedError,
     UserError,
 )
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
-from orchestrator.plan.refusals import cause_of_scope, join_refusal
+from orchestrator.plan.refusals import Refusal
 from orchestrator.providers.protocol import HasAccounts, Stops
 from orchestrator.slices import Request, SliceSpec
 from orchestrator.values import Text
@@ -102,9 +103,9 @@ def _record_refusal(session: Session, name: str, error: OrchError, *, repeated: 
     A refused first create proves that nothing was made. An earlier request may have acted: then the slice is ended.
     """
     state = IntentState.ENDING if repeated else IntentState.REFUSED
-    cause = cause_of_scope(error.scope) if isinstance(error, CapacityError) else EndCause.REFUSED
-    why = join_refusal(str(error), error.next_step)
-    session.store.update_intent(session.keeper.lease, session.cluster, name, state, cause, why)
+    scope = error.scope if isinstance(error, CapacityError) else RefusalScope.ZONE
+    why = str(Refusal(why=str(error), next_step=error.next_step, scope=scope))
+    session.store.update_intent(session.keeper.lease, session.cluster, name, state, EndCause.REFUSED, why)
 
 
 def end_slice(session: Session, action: EndSlice) -> None:
