@@ -167,7 +167,7 @@ def test_the_table_of_images_is_what_the_planner_chooses() -> None:
 
 
 def test_the_bundled_trainer_drives_as_many_hosts_as_it_is_said_to() -> None:
-    assert "takes JAX on Trn1, on one host or several (`orch train Trainium:16 --num-nodes 4`)" in FLAT
+    assert "takes JAX on Trn1, on one host or several (`orch train Trainium:16 --num-nodes 4 batch=128`)" in FLAT
     assert "With `engine=torch` it drives one host of Trn1 and no more" in FLAT
     for engine, hosts, is_refused in (("auto", 4, False), ("torch", 1, False), ("torch", 2, True)):
         machines = f"resources: {{accelerators: 'Trainium:16'}}\nnum_nodes: {hosts}\n"
