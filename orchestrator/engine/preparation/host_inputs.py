@@ -16,6 +16,7 @@ from typing import cast
 
 from orchestrator.catalog.machines import LocalHosts
 from orchestrator.drivers import get_driver
+from orchestrator.engine.preparation.bucket_locations import region_variable
 from orchestrator.errors import UserError
 from orchestrator.plan.desired import (
     Budgets,
@@ -243,6 +244,7 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
         pairs.append(("PJRT_DEVICE", to_text("CPU")))
     if task.checkpoint.every is not None:
         pairs.append(("ORCH_CHECKPOINT_EVERY", to_text(str(task.checkpoint.every))))
+    pairs += region_variable(task.checkpoint.bucket)
     pairs += [(name, hide_likely_secret(name, value)) for name, value in task.envs]
     pairs += [(secret.name, to_text(secret)) for secret in task.secrets]
     return tuple(pairs)
