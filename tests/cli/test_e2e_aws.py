@@ -110,8 +110,8 @@ def test_a_run_finds_the_region_of_its_bucket_wherever_its_machines_are(
     orch: Orch, aws: SimulatedAws, region: str, bucket: str
 ) -> None:
     aws.buckets.create_bucket_in("us-west-2", "west")
-    asked = ("train", "H100:1", "--infra", f"aws/{region}", "--backend", "cpu", "-c", "far", "--yes")
-    done = orch(*asked, "--bucket", bucket, "--checkpoint-every", "4", *TINY, "steps=8")
+    command = ("train", "H100:1", "--infra", f"aws/{region}", "--backend", "cpu", "-c", "far", "--yes")
+    done = orch(*command, "--bucket", bucket, "--checkpoint-every", "4", *TINY, "steps=8")
     assert done.returncode == 0, done.stderr
     assert "checkpoint 8 written" in done.stderr + done.stdout
     (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]

@@ -221,7 +221,7 @@ def test_rank_lost_after_the_manifest_does_not_undo_the_checkpoint(tmp_path: Pat
         side = team.side_channel(20)
         if not team.world.is_first:
             side.gather("")
-            side.gather([[], {}, ""])
+            side.gather([[], {}, "", False])
             side.close()
             return
         writer = CheckpointWriter(
