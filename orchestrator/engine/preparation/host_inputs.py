@@ -44,6 +44,7 @@ from orchestrator.values import Text, to_text
 
 WORKDIR = "orch_workdir"
 TAKEN_OVER = 6  # trainer/errors.py: another start of the run has claimed it
+STORAGE_RESTARTS = 5  # of the bundled trainer, which has repeated its requests for minutes before it ends with 10
 TRAINER = ".orch/trainer/trainer"
 DEVICE_PROBE = ".orch/devices/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
@@ -260,6 +261,7 @@ def build_budgets(task: Task) -> Budgets:
     return Budgets(
         preemptions=recovery.max_preemptions,
         failures=recovery.max_failures,
+        storage=STORAGE_RESTARTS if task.train is not None else 0,
         restart_on=recovery.restart_on_exit_codes,
         fail_on=(*recovery.fail_on_exit_codes, *((TAKEN_OVER,) if task.train is not None else ())),
         strategy=Strategy(recovery.strategy),
