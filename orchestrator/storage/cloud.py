@@ -139,15 +139,26 @@ class CloudBackend:
         part = max(PART, math.ceil(source.size / MAX_PARTS))
 
         def send(clients: Clients) -> None:
-            store, pieces = clients.retrying, source.pieces(part, on_bytes)
-            if source.size <= PART:
-                whole = b"".join(pieces)
-                obstore.put(store, key, whole, attributes=attributes, use_multipart=False)
-                return
-            obstore.put(store, key, pieces, attributes=attributes, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+            store, sent = clients.retrying, 0
+
+            def count(size: int) -> None:
+                nonlocal sent
+                sent += size
+                on_bytes(size)
+
+            pieces = source.pieces(part, count)
+            try:
+                if source.size <= PART:
+                    whole = b"".join(pieces)
+                    obstore.put(store, key, whole, attributes=attributes, use_multipart=False)
+                    return
+                obstore.put(store, key, pieces, attributes=attributes, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+            except BaseException:
+                on_bytes(-sent)  # the next try sends them again
+                raise
 
         with self._translate_errors("write", key):
-            self.connection.run(send)
+            self.connection.repeat(send)
 
     @contextmanager
     def download(self, key: str) -> Generator[Download, None, None]:
