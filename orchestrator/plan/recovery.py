@@ -38,7 +38,7 @@ def count_restarts(cause: EndCause, observed: Observed, budgets: Budgets | None 
 
 
 def is_storage_failure(cause: EndCause, exit_code: int | None, budgets: Budgets) -> bool:
-    """Return whether an attempt ended because its bucket failed, which has a budget of its own."""
+    """Return whether an attempt ended because its bucket failed, which has a separate budget."""
     return budgets.storage > 0 and cause is EndCause.PROGRAM and exit_code == Exit.STORAGE
 
 
