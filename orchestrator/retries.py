@@ -126,6 +126,9 @@ after seconds (hashicorp/terraform issue 15341, 2017; aws/karpenter-provider-aws
 BUCKET_READ = RetryPolicy(attempts=7, deadline=90.0, backoff=Backoff(first=0.1, longest=5.0))
 """Requests to buckets that may be repeated; obstore runs them."""
 
+BUCKET_BODY = RetryPolicy(attempts=5, deadline=90.0, backoff=Backoff(first=0.1, longest=5.0, jitter=(0.75, 1.25)))
+"""Requests to buckets whose answer was cut in its body, which obstore repeats for downloads only."""
+
 BUCKET_CONDITIONAL = RetryPolicy(attempts=5, backoff=Backoff(first=0.05, longest=2.0))
 """Conditional writes, whose refusals have to be compared with the content between two tries."""
 

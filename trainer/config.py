@@ -19,6 +19,7 @@ OptimName: TypeAlias = Literal["adamw", "adafactor"]
 ScheduleName: TypeAlias = Literal["cosine", "wsd", "constant"]
 
 BYTE_VOCAB = 256
+_BEYOND_RETRIES = 300.0  # seconds for the last try itself
 AUTO = 0  # value of an integer key that was given as `auto`
 
 
@@ -110,6 +111,25 @@ class CheckpointConfig:
     timeout: Annotated[float, Doc(text="seconds that ranks wait for each other when they start and save", least=1)] = (
         1800.0
     )
+    retry_minutes: Annotated[
+        float,
+        Doc(text="minutes for which a save, or another request to the bucket, is repeated while it fails", least=0),
+    ] = 15.0
+    failures: Annotated[
+        int, Doc(text="failed saves in a row after which the run ends; training continues before", least=1)
+    ] = 5
+    unsaved_minutes: Annotated[
+        float, Doc(text="minutes of failing saves after which the run ends, however many they were", least=0)
+    ] = 60.0
+
+    @property
+    def retry_seconds(self) -> float:
+        return 60 * self.retry_minutes
+
+    @property
+    def patience(self) -> float:
+        """Seconds that ranks wait for each other: one of them may be repeating its requests."""
+        return max(self.timeout, self.retry_seconds + _BEYOND_RETRIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

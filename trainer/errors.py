@@ -55,6 +55,10 @@ class StorageError(TrainerError):
     exit_status = Exit.STORAGE
 
 
+class DiskFull(StorageError):
+    """The disk of a local place has no room left."""
+
+
 class TakenOver(StorageError):
     """Another start of the run has claimed it: this one writes nothing more, and must not be started again."""
 

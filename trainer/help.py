@@ -26,7 +26,8 @@ Exit status: 0 done, 1 failure, 2 configuration, 3 data, 4 device, 6 another sta
 130 stopped from the keyboard, 143 stopped with nothing saved.
 Environment: ORCH_RANK, ORCH_NUM_HOSTS, ORCH_COORDINATOR (or torchrun's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
 ORCH_RUN_ID, ORCH_RUN_KEY (signs compiled programs in the bucket), ORCH_ATTEMPT, ORCH_EPOCH, ORCH_CHECKPOINT_URI,
-ORCH_RESUME_FROM, ORCH_HEARTBEAT_FILE, ORCH_LOCAL_RANKS_PER_MACHINE, ORCH_JOB_DIR (stacks and profiles).
+ORCH_BUCKET_REGION (of that bucket), ORCH_RESUME_FROM, ORCH_HEARTBEAT_FILE, ORCH_LOCAL_RANKS_PER_MACHINE, ORCH_JOB_DIR
+(stacks and profiles).
 TRAINER_DEBUG=1 shows the traceback of an error.
 Ranks meet at ORCH_COORDINATOR, under torchrun at the first free one of the 16 ports above MASTER_PORT; engines then use
 further free ports: hosts must reach each other on all of them.

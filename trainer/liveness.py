@@ -21,7 +21,7 @@ class Liveness:
         stacks = run.job / f"stacks-{world.rank}.txt" if run.job else None
         self._heartbeat = Heartbeat(run.heartbeat_file, world, console)
         self._watchdog = Watchdog(config.dist.watchdog, stacks)
-        self._patience = config.checkpoint.timeout
+        self._patience = config.checkpoint.patience
 
     def __enter__(self) -> Liveness:
         self._watchdog.__enter__()

@@ -24,7 +24,7 @@ from trainer.engines import Opener, choose_engine_and_device, open_engine, set_v
 from trainer.environment import Run, World
 from trainer.errors import Exit, PeerError, StorageError, TrainerError
 from trainer.liveness import Liveness
-from trainer.metrics import MetricsLog, Recorder, StepTimer, open_metrics
+from trainer.metrics import MetricsLog, Recorder, SaveCosts, StepTimer, open_metrics
 from trainer.metrics.run_reports import write_diagnostics, write_environment
 from trainer.order import RowOrder
 from trainer.peers import PeerWatch
@@ -94,7 +94,7 @@ def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Liveness
     order = RowOrder(total=corpus.total_tokens, batch=config.batch, seq_len=config.seq_len, seed=config.seed)
     data = _initial_data_state(config, corpus)
     # One host may take minutes longer than another to fetch, to compile or to restore.
-    start = team.side_channel(max(config.dist.timeout, config.checkpoint.timeout))
+    start = team.side_channel(max(config.dist.timeout, config.checkpoint.patience))
     programs, engine = _open(config, run, start, opener, data)
     recorder = Recorder(config, run, world, engine)
     console.print_on_first(recorder.headline(data))
@@ -189,7 +189,8 @@ def _steps(parts: LoopContext) -> Exit:
         parts.cadence.record_read(data.step)
         parts.compile_cache.upload_once_compiled()
         if logged:
-            parts.recorder.write(parts.metrics, data.step, numbers, rate, meter, checkpoints.take_stall())
+            saves = SaveCosts(checkpoints.take_stall(), checkpoints.failed_saves)
+            parts.recorder.write(parts.metrics, data.step, numbers, rate, meter, saves)
         if numbers.stops and not last:
             return _save_and_stop(parts, data)
         if due:

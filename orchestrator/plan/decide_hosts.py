@@ -251,7 +251,9 @@ def handle_loss(desired: Run, observed: Observed, facts: Facts, cause: EndCause,
     assert intent is not None  # noqa: S101  # there are hosts, so there is a slice
     verdict = observed.pending_end
     charged, by_loss = (verdict.cause, False) if verdict is not None else (cause, True)
-    if desired.create and recovery.may_restart(charged, observed, desired.budgets, by_loss=by_loss):
+    exit_code = verdict.exit_code if verdict is not None else None
+    budgets = desired.budgets
+    if desired.create and recovery.may_restart(charged, observed, budgets, by_loss=by_loss, exit_code=exit_code):
         if not isinstance(intent.candidate.market, Owned):
             return end_slice(facts, intent, cause, why)
         if (step := _own_lost(desired, observed, cause, why)) is not None:

@@ -141,8 +141,9 @@ def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) ->
 def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
     """Return the host to blame.
 
-    The order is: a host whose status forbids a restart (which host failed first is partly chance), a lost host, the
-    host that was seen to fail first, a host that failed by itself, a host that orch stopped.
+    The order is: a host whose status forbids a restart (which host failed first is partly chance), a lost host, one
+    whose bucket failed (the others then miss it as a peer), the host that was seen to fail first, a host that failed by
+    itself, a host that orch stopped.
     """
     final = [host for host in bad if host.exit_code in set(desired.budgets.fail_on) - STOPPED_BY_US]
     if final:
@@ -150,6 +151,8 @@ def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
     lost = [host for host in bad if host.job is JobPhase.LOST]
     if lost:
         return lost[0]
+    if desired.budgets.storage and (without_bucket := [host for host in bad if host.exit_code == Exit.STORAGE]):
+        return without_bucket[0]
     first = [host for host in bad if host.rank == observed.first_failed]
     own = [host for host in bad if host.exit_code not in STOPPED_BY_US]
     return (first or own or bad)[0]

@@ -358,9 +358,12 @@ def next_attempt_or_end(
     step: int | None = None,
 ) -> Action:
     """Open the next attempt where the budget for this cause allows it; else record the end."""
-    budget, used = recovery.restart_budget(cause, desired.budgets), recovery.count_restarts(cause, observed)
+    budgets = desired.budgets
+    budget, used = recovery.restart_budget(cause, budgets), recovery.count_restarts(cause, observed, budgets)
+    if recovery.is_storage_failure(cause, exit_code, budgets) and budget <= budgets.storage:
+        budget, used = budgets.storage, recovery.count_storage_restarts(observed, budgets)
     by_loss = generation is not None and observed.pending_end is None
-    allowed = recovery.may_restart(cause, observed, desired.budgets, by_loss=by_loss)
+    allowed = recovery.may_restart(cause, observed, budgets, by_loss=by_loss, exit_code=exit_code)
     if allowed and exit_code not in desired.budgets.fail_on:
         return NextAttempt(
             attempt=observed.attempt + 1,

@@ -109,6 +109,8 @@ class Budgets:
         preemptions: Restarts after losses that are not the program's fault; see causes.LOSSES.
         failures: Restarts after failures of the program.
         restart_on: Exit statuses that count as a preemption, in addition to 75.
+        storage: Restarts after the exit status of a bucket that fails (10), in a row and without progress; beyond
+            `failures`. 0 for programs that do not define it.
         fail_on: Exit statuses that are never restarted.
         capacity_wait: How long a replacement for a lost slice is requested.
         capacity_wait_first: The same for the first slice.
@@ -116,6 +118,7 @@ class Budgets:
 
     preemptions: int = 0
     failures: int = 0
+    storage: int = 0
     restart_on: tuple[int, ...] = ()
     fail_on: tuple[int, ...] = ()
     strategy: Strategy = Strategy.EAGER_NEXT_REGION

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.drivers import name_vendor
+from orchestrator.exits import Exit
+from orchestrator.messages import count_noun
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -135,6 +137,9 @@ def describe_recovery(run: Run) -> tuple[str, ...]:
     found: list[str] = []
     if budgets.restart_on:
         found.append(f"{_statuses(budgets.restart_on)} counts as a loss, not as a failure")
+    if budgets.storage:
+        count = count_noun(budgets.storage, "time")
+        found.append(f"{_statuses((Exit.STORAGE,))} (the bucket fails) is restarted up to {count} without progress")
     if budgets.fail_on:
         found.append(f"never after {_statuses(budgets.fail_on)}")
     if budgets.hang_deadline > 0:

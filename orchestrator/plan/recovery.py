@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from orchestrator.exits import Exit
 from orchestrator.plan.causes import LOSSES, REFUSALS, SLICE_LOSSES, EndCause
 from orchestrator.plan.desired import Budgets, Run, Strategy
 from orchestrator.plan.observed import EndedAttempt, Intent, Observed
@@ -20,15 +21,41 @@ def restart_budget(cause: EndCause, budgets: Budgets) -> int:
     return budgets.preemptions if cause in LOSSES else budgets.failures if cause is EndCause.PROGRAM else 0
 
 
-def count_restarts(cause: EndCause, observed: Observed) -> int:
-    """Count the restarts charged to the same budget before the current attempt; see _is_same_loss."""
+def count_restarts(cause: EndCause, observed: Observed, budgets: Budgets | None = None) -> int:
+    """Count the restarts charged to the same budget before the current attempt; see _is_same_loss.
+
+    Those charged to the budget of failing buckets are left out where `budgets` has one.
+    """
     same = LOSSES if cause in LOSSES else {cause}
-    past = [ended for ended in observed.ended if ended.attempt != observed.attempt]
+    past = [
+        ended
+        for ended in observed.ended
+        if ended.attempt != observed.attempt
+        and not (budgets is not None and is_storage_failure(ended.cause, ended.exit_code, budgets))
+    ]
     spent = sum(ended.cause in same for ended in past)
     return spent - sum(_is_same_loss(before, after) for before, after in pairwise(past) if after.cause in same)
 
 
-def may_restart(cause: EndCause, observed: Observed, budgets: Budgets, *, by_loss: bool) -> bool:
+def is_storage_failure(cause: EndCause, exit_code: int | None, budgets: Budgets) -> bool:
+    """Return whether an attempt ended because its bucket failed, which has a separate budget."""
+    return budgets.storage > 0 and cause is EndCause.PROGRAM and exit_code == Exit.STORAGE
+
+
+def count_storage_restarts(observed: Observed, budgets: Budgets) -> int:
+    """Count the ends by a failing bucket before the current attempt that got no further than an earlier one."""
+    count, furthest = 0, -1
+    for ended in observed.ended:
+        if ended.attempt != observed.attempt and is_storage_failure(ended.cause, ended.exit_code, budgets):
+            step = -1 if ended.step is None else ended.step
+            count = 1 if step > furthest else count + 1
+            furthest = max(furthest, step)
+    return count
+
+
+def may_restart(
+    cause: EndCause, observed: Observed, budgets: Budgets, *, by_loss: bool, exit_code: int | None = None
+) -> bool:
     """Return whether the budget allows one more restart.
 
     Args:
@@ -36,7 +63,10 @@ def may_restart(cause: EndCause, observed: Observed, budgets: Budgets, *, by_los
         observed: The past attempts.
         budgets: The limits.
         by_loss: A slice is lost now; its loss may be charged already, see _is_same_loss.
+        exit_code: Of the program, where one ended.
     """
+    if is_storage_failure(cause, exit_code, budgets) and count_storage_restarts(observed, budgets) < budgets.storage:
+        return True
     past = [ended for ended in observed.ended if ended.attempt != observed.attempt]
     if (
         by_loss
@@ -46,7 +76,7 @@ def may_restart(cause: EndCause, observed: Observed, budgets: Budgets, *, by_los
         )
     ):
         return True
-    return count_restarts(cause, observed) < restart_budget(cause, budgets)
+    return count_restarts(cause, observed, budgets) < restart_budget(cause, budgets)
 
 
 def pause_until(desired: Run, observed: Observed) -> float:

@@ -1,6 +1,6 @@
 """Amazon S3 and Google Cloud Storage through obstore.
 
-Two stores are kept for one bucket: one that retries, and one that does not, for conditional writes. A repeated
+A connection has two clients of one bucket: one that retries, and one that does not, for conditional writes. A repeated
 conditional write meets its own first attempt and would report a lost race, so after an answer that
 leaves the outcome open the object is read back instead.
 """
@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING
 
 import obstore
@@ -20,6 +21,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from orchestrator.retries import BUCKET_CONDITIONAL
 from orchestrator.storage.address import Address
+from orchestrator.storage.connection import Clients, Connection
 from orchestrator.storage.faults import (
     http_status,
     is_missing_bucket,
@@ -31,8 +33,7 @@ from orchestrator.storage.objects import Download, Listing, ObjectInfo, OnBytes,
 from orchestrator.storage.source import SourceFile
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutMode, UpdateVersion
-    from obstore.store import GCSStore, S3Store
+    from obstore import ListResult, ObjectMeta, PutMode, UpdateVersion
 
 CHECKSUM_FIELD = "orch-sha256"
 """User metadata that holds the SHA-256 of an object we uploaded (`x-amz-meta-…`, `x-goog-meta-…`)."""
@@ -52,30 +53,27 @@ READ_CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CloudBackend:
-    """The Backend of an `s3://` or `gs://` bucket.
-
-    Attributes:
-        single_try: the same bucket through a store without retries.
-    """
+    """The Backend of an `s3://` or `gs://` bucket."""
 
     address: Address
-    store: S3Store | GCSStore
-    single_try: S3Store | GCSStore
+    connection: Connection
 
     def head(self, key: str) -> ObjectInfo | None:
         with self._translate_errors("read", key):
             try:
-                return self._info(obstore.head(self.store, key))
+                return self._info(self.connection.repeat(lambda clients: obstore.head(clients.retrying, key)))
             except FileNotFoundError:
                 return None
 
     def get(self, key: str) -> bytes:
         with self._translate_errors("read", key):
-            return bytes(obstore.get(self.store, key).bytes())
+            return self._read(key)
 
     def put(self, key: str, data: bytes) -> Version:
         with self._translate_errors("write", key):
-            result = obstore.put(self.store, key, data, use_multipart=False)
+            result = self.connection.repeat(
+                lambda clients: obstore.put(clients.retrying, key, data, use_multipart=False)
+            )
         return self._version(result["e_tag"], result["version"])
 
     def create(self, key: str, data: bytes) -> bool:
@@ -93,19 +91,29 @@ class CloudBackend:
         return self._conditional(key, data, mode)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        with self._translate_errors("list", prefix):
-            stream = self._stream(prefix, 1000)
+        stream: Iterator[Sequence[ObjectMeta]] | None = None
+        last: str | None = None
+
+        def next_page(clients: Clients) -> Sequence[ObjectMeta] | None:
+            nonlocal stream
+            stream = stream or _stream(clients, prefix, 1000, last)
+            try:
+                return next(stream, None)
+            except BaseException:
+                stream = None  # the next try begins behind the last page that arrived
+                raise
+
         while True:
             with self._translate_errors("list", prefix):
-                page = next(stream, None)
+                page = self.connection.repeat(next_page)
             if page is None:
                 return
             yield from map(self._info, page)
+            last = page[-1]["path"] if page else last
 
     def list_dir(self, prefix: str) -> Listing:
         with self._translate_errors("list", prefix):
-            # as in _stream: an unused overload has types that are not installed
-            result = obstore.list_with_delimiter(self.store, prefix or None)  # pyright: ignore[reportUnknownMemberType]
+            result = self.connection.repeat(lambda clients: _list_folder(clients, prefix))
         folders = sorted(result["common_prefixes"], key=str.encode)
         objects = sorted(map(self._info, result["objects"]), key=lambda info: info.path.encode())
         return Listing(tuple(folders), tuple(objects))
@@ -115,7 +123,7 @@ class CloudBackend:
             batch = list(keys[start : start + 1000])
             with self._translate_errors("delete", batch[0]):
                 try:
-                    obstore.delete(self.store, batch)
+                    self.connection.repeat(partial(_delete, batch))
                 except FileNotFoundError as error:
                     if is_missing_bucket(error):
                         raise
@@ -123,33 +131,48 @@ class CloudBackend:
 
     def sha256(self, key: str) -> str:
         with self._translate_errors("read", key):
-            return _checksum(obstore.get(self.store, key, options={"head": True}).attributes)
+            found = self.connection.repeat(lambda clients: obstore.get(clients.retrying, key, options={"head": True}))
+        return _checksum(found.attributes)
 
     def upload(self, key: str, source: SourceFile, on_bytes: OnBytes) -> None:
         attributes = {CHECKSUM_FIELD: source.sha256}
         part = max(PART, math.ceil(source.size / MAX_PARTS))
-        pieces = source.pieces(part, on_bytes)
+
+        def send(clients: Clients) -> None:
+            store, sent = clients.retrying, 0
+
+            def count(size: int) -> None:
+                nonlocal sent
+                sent += size
+                on_bytes(size)
+
+            pieces = source.pieces(part, count)
+            try:
+                if source.size <= PART:
+                    whole = b"".join(pieces)
+                    obstore.put(store, key, whole, attributes=attributes, use_multipart=False)
+                    return
+                obstore.put(store, key, pieces, attributes=attributes, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+            except BaseException:
+                on_bytes(-sent)  # the next try sends them again
+                raise
+
         with self._translate_errors("write", key):
-            if source.size <= PART:
-                whole = b"".join(pieces)
-                obstore.put(self.store, key, whole, attributes=attributes, use_multipart=False)
-                return
-            obstore.put(self.store, key, pieces, attributes=attributes, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+            self.connection.repeat(send)
 
     @contextmanager
     def download(self, key: str) -> Generator[Download, None, None]:
         with self._translate_errors("read", key):
-            result = obstore.get(self.store, key)
+            result = self.connection.repeat(lambda clients: obstore.get(clients.retrying, key))
             stream = iter(result.stream(min_chunk_size=READ_CHUNK))
         yield Download(self._info(result.meta), _checksum(result.attributes), self._chunks(stream, key))
 
     def probe(self, prefix: str) -> None:
         with self._translate_errors("list", prefix):
-            next(self._stream(prefix, 1), None)
+            self.connection.repeat(lambda clients: next(_stream(clients, prefix, 1), None))
 
-    def _stream(self, prefix: str, page: int) -> Iterator[Sequence[ObjectMeta]]:
-        # one overload of list() returns arro3 types, which are not installed and not used
-        return iter(obstore.list(self.store, prefix or None, chunk_size=page))  # pyright: ignore[reportUnknownMemberType]
+    def _read(self, key: str) -> bytes:
+        return self.connection.repeat(lambda clients: bytes(obstore.get(clients.retrying, key).bytes()))
 
     def _chunks(self, stream: Iterator[bytes], key: str) -> Iterator[bytes]:
         while True:
@@ -163,7 +186,7 @@ class CloudBackend:
         """Delete one by one, since Cloud Storage stops a batch at the first missing object."""
         for key in keys:
             try:
-                obstore.delete(self.store, key)
+                self.connection.repeat(partial(_delete, [key]))
             except FileNotFoundError as error:
                 if is_missing_bucket(error):
                     raise
@@ -175,7 +198,9 @@ class CloudBackend:
         def write() -> bool:
             nonlocal maybe_written
             try:
-                obstore.put(self.single_try, key, data, mode=mode, use_multipart=False)
+                self.connection.run(
+                    lambda clients: obstore.put(clients.single_try, key, data, mode=mode, use_multipart=False)
+                )
             except BaseError as error:
                 outcome = _outcome(error)
                 if outcome is _Outcome.REFUSED:
@@ -195,7 +220,7 @@ class CloudBackend:
     def _holds(self, key: str, data: bytes) -> bool:
         """Return whether the object has exactly this content. Used only after an answer was lost."""
         try:
-            return bytes(obstore.get(self.store, key).bytes()) == data
+            return self._read(key) == data
         except FileNotFoundError:
             return False
 
@@ -212,6 +237,21 @@ class CloudBackend:
     def _translate_errors(self, verb: str, key: str) -> AbstractContextManager[None]:
         place = f"{self.address.scheme}://{self.address.container}/{key}"
         return translate_cloud_errors(self.address, f"{verb} {place.rstrip('/')}")
+
+
+def _delete(keys: list[str], clients: Clients) -> None:
+    obstore.delete(clients.retrying, keys)
+
+
+def _stream(clients: Clients, prefix: str, page: int, after: str | None = None) -> Iterator[Sequence[ObjectMeta]]:
+    # one overload of list() returns arro3 types, which are not installed and not used
+    found = obstore.list(clients.retrying, prefix or None, offset=after, chunk_size=page)  # pyright: ignore[reportUnknownMemberType]
+    return iter(found)
+
+
+def _list_folder(clients: Clients, prefix: str) -> ListResult[Sequence[ObjectMeta]]:
+    # as in _stream: an unused overload has types that are not installed
+    return obstore.list_with_delimiter(clients.retrying, prefix or None)  # pyright: ignore[reportUnknownMemberType]
 
 
 class _Outcome(Enum):

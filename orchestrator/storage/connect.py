@@ -1,8 +1,8 @@
 """Connections to cloud buckets, with addresses from `CloudAccess` and credentials as the vendors' tools find them.
 
 S3 reads AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, then the profile of ~/.aws (needs boto3), then
-the machine's role. Cloud Storage reads GOOGLE_APPLICATION_CREDENTIALS, then the login of gcloud, then the machine's
-service account.
+the machine's role. A bucket's region is its own, whatever AWS_REGION says. Cloud Storage reads
+GOOGLE_APPLICATION_CREDENTIALS, then the login of gcloud, then the machine's service account.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from orchestrator.errors import AccessError
 from orchestrator.retries import BUCKET_READ
 from orchestrator.storage.address import Address
 from orchestrator.storage.cloud import CloudBackend
+from orchestrator.storage.connection import Clients, Connection, Regions
 from orchestrator.storage.faults import translate_cloud_errors
+from trainer.checkpoint.bucket_region import DEFAULT_REGION, find_bucket_region
 
 if TYPE_CHECKING:
     from obstore.store import (
@@ -39,21 +41,25 @@ def connect_bucket(address: Address, access: CloudAccess) -> CloudBackend:
     with translate_cloud_errors(address, f"open {address.uri}"):
         if address.scheme == "gs":
             gcs = partial(_gcs, address, access.cloud_storage)
-            return CloudBackend(address, gcs(_standard_retries()), gcs(_single_try()))
-        s3 = partial(_s3, address, access.s3, _profile())
-        return CloudBackend(address, s3(_standard_retries()), s3(_single_try()))
+            return CloudBackend(address, Connection(Clients(gcs(_standard_retries()), gcs(_single_try()))))
+        connect = partial(_s3, address, access.s3, _profile())
+        region = access.s3.region or DEFAULT_REGION
+        find = partial(find_bucket_region, address.container, access.s3.endpoint)
+        return CloudBackend(address, Connection(connect(region), Regions(region, connect, find)))
 
 
-def _s3(address: Address, access: BucketAccess, provider: S3CredentialProvider | None, retry: RetryConfig) -> S3Store:
-    config: S3Config = {}
+def _s3(address: Address, access: BucketAccess, provider: S3CredentialProvider | None, region: str) -> Clients:
+    config: S3Config = {"region": region}
     if access.endpoint:
         config["endpoint"] = access.endpoint
-    if access.region:
-        config["region"] = access.region
     options = _client_options(access)
-    return S3Store(
-        address.container, config=config, client_options=options, retry_config=retry, credential_provider=provider
-    )
+
+    def connect(retry: RetryConfig) -> S3Store:
+        return S3Store(
+            address.container, config=config, client_options=options, retry_config=retry, credential_provider=provider
+        )
+
+    return Clients(connect(_standard_retries()), connect(_single_try()))
 
 
 def _gcs(address: Address, access: BucketAccess, retry: RetryConfig) -> GCSStore:

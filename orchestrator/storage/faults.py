@@ -53,7 +53,7 @@ def cloud_error(address: Address, doing: str, error: BaseException) -> OrchError
         return AccessError(what, why, f"ask the owner of {bucket} for this right, or {_login_command(address)}")
     if isinstance(error, FileNotFoundError) or status == "404":
         return NotFoundError(what, "there is no such object", f"list it: orch storage ls {bucket}")
-    if code in ("PermanentRedirect", "AuthorizationHeaderMalformed") or "redirect without LOCATION" in text:
+    if code in _OTHER_REGION or "redirect without LOCATION" in text:
         return StorageError(
             what, f"{bucket} is in another region", "export AWS_REGION=THE-BUCKETS-REGION and try again"
         )
@@ -113,6 +113,7 @@ def never_connected(error: BaseException) -> bool:
 
 _RETRY = "it was tried several times; run the command again later"
 
+_OTHER_REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 _REFUSED_KEYS = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 )

@@ -54,7 +54,7 @@ class Download:
 
 
 OnBytes: TypeAlias = Callable[[int], None]
-"""A callback with the number of bytes just copied. It may raise to stop the transfer."""
+"""A callback with the number of bytes just copied, negative for those to be sent again. It may raise to stop."""
 
 
 def ignore_bytes(count: int) -> None:

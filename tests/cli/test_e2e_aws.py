@@ -103,6 +103,34 @@ def test_two_p5_train_together_in_the_zone_that_has_them(orch: Orch, aws: Simula
     assert left(aws) == []
 
 
+@pytest.mark.parametrize(
+    ("region", "bucket"), [("us-east-1", "s3://west"), ("us-west-2", "s3://runs"), ("us-west-2", "s3://west")]
+)
+def test_a_run_finds_the_region_of_its_bucket_wherever_its_machines_are(
+    orch: Orch, aws: SimulatedAws, region: str, bucket: str
+) -> None:
+    aws.buckets.create_bucket_in("us-west-2", "west")
+    command = ("train", "H100:1", "--infra", f"aws/{region}", "--backend", "cpu", "-c", "far", "--yes")
+    done = orch(*command, "--bucket", bucket, "--checkpoint-every", "4", *TINY, "steps=8")
+    assert done.returncode == 0, done.stderr
+    assert "checkpoint 8 written" in done.stderr + done.stdout
+    (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    assert found["machines"]["zone"].startswith(region)
+    assert "step-00000008" in orch.ok("storage", "ls", "-r", f"{bucket}/{found['jobs'][0]['run_id']}")
+    seen = orch.ok("exec", "far", "--no-prefix", "--", "echo ${AWS_REGION-none}")
+    assert seen == "none\n", "for programs it is the region they run in"
+    orch.ok("down", "far")
+
+
+def test_a_program_gets_the_region_of_its_bucket_and_no_other(orch: Orch, aws: SimulatedAws) -> None:
+    aws.buckets.create_bucket_in("us-west-2", "west")
+    shows = ONE + "checkpoint: {bucket: 's3://west'}\n"
+    done = orch("launch", task(orch, shows, 'echo "region $ORCH_BUCKET_REGION of ${AWS_REGION-none}"'), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "region us-west-2 of none" in done.stdout + done.stderr
+    orch.ok("down", "one")
+
+
 def test_four_trn1_on_spot_go_on_after_a_reclaim_and_after_down_by_resume(
     orch: Orch, aws: SimulatedAws, start: Callable[..., Heard]
 ) -> None:

@@ -17,6 +17,7 @@ from orchestrator.engine.preparation.bucket_locations import (
     learn_bucket_locations,
     list_services,
     load_known_buckets,
+    region_variable,
     save_bucket_location,
 )
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
@@ -37,6 +38,14 @@ run: x
 def task(mode: str = "COPY", infra: str = "gcp/us-west4") -> Task:
     text = (TASK % mode).replace("gcp/us-west4", infra)
     return parse_task(text, file="t.yaml", env={}).only
+
+
+def test_programs_get_the_known_region_of_a_bucket_in_s3(tmp_path: Path) -> None:
+    for uri, location in (("s3://runs/a", "us-west-2"), ("gs://runs", "US-WEST4")):
+        save_bucket_location(uri, BucketPlace(location), tmp_path)
+    (pair,) = region_variable("s3://runs/b", tmp_path)
+    assert (pair[0], pair[1].preview()) == ("ORCH_BUCKET_REGION", "us-west-2")
+    assert region_variable("s3://other", tmp_path) == region_variable("gs://runs", tmp_path) == ()
 
 
 def test_an_unknown_bucket_region_is_not_guessed() -> None:

@@ -71,6 +71,47 @@ def test_losses_and_failures_never_spend_the_budget_of_the_other(causes: list[En
     assert {recovery.count_restarts(cause, observed) for cause in LOSSES} == {len(causes) - failures}
 
 
+BUCKET = Budgets(failures=1, storage=3)
+
+
+def storage_end(attempt: int, step: int | None) -> EndedAttempt:
+    evidence = "" if step is None else f'{{"step": {step}}}'
+    return ended(attempt, EndCause.PROGRAM, exit_code=10, evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("steps", "allowed"),
+    [
+        ([None, None], True),
+        ([None, None, None], False),
+        ([100, 100, 100], False),
+        ([100, 90, 80], False),
+        ([100, 200, 300, 400], True),  # each attempt got further: outages far apart
+        ([100, 200, 200, 200], False),
+    ],
+)
+def test_a_failing_bucket_has_a_budget_that_progress_renews(steps: list[int | None], allowed: bool) -> None:
+    observed = after(*(storage_end(index + 1, step) for index, step in enumerate(steps)))
+    may = recovery.may_restart(EndCause.PROGRAM, observed, BUCKET, by_loss=False, exit_code=10)
+    assert may is (allowed or BUCKET.failures > 0)
+    none = replace(BUCKET, failures=0)
+    assert recovery.may_restart(EndCause.PROGRAM, observed, none, by_loss=False, exit_code=10) is allowed
+
+
+def test_a_failing_bucket_spends_no_failure_of_the_program() -> None:
+    past = [storage_end(number, 10 * number) for number in (1, 2, 3)]
+    observed = after(*past)
+    assert recovery.may_restart(EndCause.PROGRAM, observed, BUCKET, by_loss=False, exit_code=1)
+    failed = after(*past, ended(4, EndCause.PROGRAM, exit_code=1))
+    assert not recovery.may_restart(EndCause.PROGRAM, failed, BUCKET, by_loss=False, exit_code=1)
+    assert recovery.may_restart(EndCause.PROGRAM, failed, BUCKET, by_loss=False, exit_code=10)
+
+
+def test_status_10_of_a_users_own_program_is_a_failure_like_any_other() -> None:
+    own = Budgets(failures=0)
+    assert not recovery.may_restart(EndCause.PROGRAM, after(), own, by_loss=False, exit_code=10)
+
+
 def test_the_verdict_on_the_present_attempt_is_not_spent_yet() -> None:
     assert recovery.count_restarts(EndCause.HUNG, after(ended(1, EndCause.HUNG), attempt=1)) == 0
     assert recovery.count_restarts(EndCause.HUNG, after(ended(1, EndCause.HUNG), attempt=2)) == 1

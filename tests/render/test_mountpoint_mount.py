@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from render_support import RECORDER, hostile, program, recorded, run_script
 
+from orch_fronts.aws.s3 import s3_server
 from orchestrator.render.mounts import MountInputs, render_mount
 from orchestrator.render.scripts import RunInputs, render_run
 
@@ -158,3 +159,17 @@ def test_hostile_names_arrive_as_they_are(key: str, destination: str, disk: str)
         assert host.words[-2:] == ["bucket", f"{host.home}/{destination}"]
         assert f"--prefix={key.strip('/')}/" in host.words
         assert host.words[host.words.index("--cache") + 1].startswith(f"{name}/{disk}/.orch-mountpoint/")
+
+
+@pytest.mark.parametrize(("bucket", "region"), [("west", "us-west-2"), ("east", "us-east-1"), ("unknown", "")])
+def test_the_region_is_the_buckets_own_and_not_that_of_the_host(tmp_path: Path, bucket: str, region: str) -> None:
+    keeps_region = f'printf %s "${{AWS_REGION-unset}}" >{tmp_path}/seen\n'
+    host = Host(tmp_path, mount_s3=MOUNT_S3 + keeps_region)
+    with s3_server("key") as server:
+        server.create_bucket_in("us-west-2", "west")
+        server.create_bucket_in("us-east-1", "east")
+        env = {"AWS_ENDPOINT_URL_S3": server.url, "AWS_REGION": "eu-west-1"}
+        done = host.run(mount(f"s3://{bucket}/books", "~/data"), **env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [word for word in host.words if word.startswith("--region")] == ([f"--region={region}"] if region else [])
+    assert (tmp_path / "seen").read_text() == "unset"

@@ -130,6 +130,8 @@ def test_a_bucket_that_fails_midway_ends_the_run_with_status_10(launch: Launcher
         "steps=100000",
         f"checkpoint.uri={place}",
         "checkpoint.every=20",
+        "checkpoint.retry_minutes=0.01",
+        "checkpoint.failures=2",
         "dist.timeout=20",
         environment={"TOY_SECONDS": "0.01"},
     )
@@ -139,6 +141,7 @@ def test_a_bucket_that_fails_midway_ends_the_run_with_status_10(launch: Launcher
     statuses = ranks.wait(timeout=60)
     assert 10 in statuses, ranks.text()
     assert 0 not in statuses
+    assert "training continues, and saves again soon (failed saves in a row: 1 of 2)" in ranks.text(0)
     assert "was not written" in ranks.text()
 
 

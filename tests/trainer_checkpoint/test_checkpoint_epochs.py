@@ -116,8 +116,8 @@ def save_with_a_freeze(place: str, moment: int, environ: Mapping[str, str]) -> N
     os.environ.update(environ)
     session = opened(place)
     assert session.resume(ToyEngine(CONFIG, Mesh()), data_of(0)) == 3
-    assert session.writer is not None and session.store is not None
-    session.writer._store = _Frozen(session.store, moment)  # the process is frozen within a save
+    assert session.schedule is not None and session.store is not None
+    session.schedule.writer._store = _Frozen(session.store, moment)  # the process is frozen within a save
     try:
         session.save(engine_at(4), data_of(4), wait=True)
     except TakenOver:

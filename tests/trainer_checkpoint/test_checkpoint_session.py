@@ -197,7 +197,8 @@ def test_never_and_a_named_step_do_not_go_together(place: str) -> None:
 
 def test_save_in_progress_is_finished_and_its_failure_is_a_note(place: str) -> None:
     lines: list[str] = []
-    session = Checkpoints.open(CONFIG, Run(run_id="run", attempt=1, checkpoint_uri=place), ALONE, lines.append)
+    run = Run(run_id="run", attempt=1, checkpoint_uri=place)
+    session = Checkpoints.open(config_of("checkpoint.every=1"), run, ALONE, lines.append)
     session.save(ToyEngine(CONFIG, Mesh(), steps=1), data_of(1), wait=False)
     session.finish_save()
     folder = Path(place.removeprefix("file://"))

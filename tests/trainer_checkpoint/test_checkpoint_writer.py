@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -221,7 +225,7 @@ def test_rank_lost_after_the_manifest_does_not_undo_the_checkpoint(tmp_path: Pat
         side = team.side_channel(20)
         if not team.world.is_first:
             side.gather("")
-            side.gather([[], {}, ""])
+            side.gather([[], {}, "", False])
             side.close()
             return
         writer = CheckpointWriter(
@@ -312,3 +316,58 @@ def test_unreadable_bucket_never_leads_to_an_older_checkpoint(s3: S3Server) -> N
     store = open_store("s3://never-made/run/checkpoints", environ=s3.environment)
     with pytest.raises(StorageError):
         newest_step(store)
+
+
+FULL_DISK = """
+import sys
+from pathlib import Path
+from checkpoint_crash import engine_at, writer_for, write
+from checkpoint_toy import data_of
+from trainer.checkpoint.pointer import read_latest
+from trainer.checkpoint.store import open_store
+from trainer.checkpoint.writer import RetentionPolicy
+from trainer.errors import StorageError
+store = open_store(f"file://{sys.argv[1]}/c", create=True)
+for step in (1, 2, 3):
+    write(store, step, keep=RetentionPolicy(3))
+size = sum(path.stat().st_size for path in Path(sys.argv[1]).glob("c/*/part-*")) // 3
+Path(sys.argv[1], "filler").write_bytes(bytes(size // 2))
+writer = writer_for(store, keep=RetentionPolicy(3))
+for step in (4, 5, 6):
+    writer.save(engine_at(step), data_of(step))
+    try:
+        writer.wait_until_written()
+    except StorageError as error:
+        assert "the disk is full: free some room (df -h)" in str(error), error
+        assert "checkpoint.keep=1" in str(error), error
+        break
+else:
+    sys.exit("the disk was never full")
+latest = read_latest(store)
+assert latest is not None and latest.step == step - 1, latest
+write(store, step + 1, keep=RetentionPolicy(1))
+assert read_latest(store).step == step + 1
+left = sorted(path.name for path in Path(sys.argv[1], "c").iterdir() if path.is_dir())
+assert [int(name[5:13]) for name in left] == [step + 1], left
+print("out of it")
+"""
+
+
+def test_a_full_disk_is_reported_and_keep_1_gets_out_of_it(tmp_path: Path) -> None:
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("needs unshare(1) and the right to make a mount namespace, for a small disk")
+    size = sum(path.stat().st_size for path in _one_checkpoint(tmp_path / "sample"))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    # Room for three and a half: three are kept, and the fourth would be written before the oldest is removed.
+    script = 'mount -t tmpfs -o size="$4" none "$1" && exec "$2" -c "$3" "$1"'
+    argv = ["unshare", "-rm", "sh", "-c", script, "sh", str(disk), sys.executable, FULL_DISK, str(4 * size)]
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100, env=env)
+    assert done.stdout.endswith("out of it\n"), done.stdout + done.stderr
+
+
+def _one_checkpoint(folder: Path) -> list[Path]:
+    write(open_store(f"file://{folder}", create=True), 1)
+    return list(folder.glob("*/part-*"))

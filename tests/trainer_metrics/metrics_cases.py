@@ -25,6 +25,7 @@ def record(step: int, loss: float = 0.1) -> StepRecord:
         compute_s=None,
         other_s=0.1,
         checkpoint_stall_s=0.0,
+        failed_saves=0,
         mfu=None,
         mfu_formula="",
         memory=None,

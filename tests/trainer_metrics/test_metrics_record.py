@@ -16,7 +16,7 @@ from trainer.config import Config, DistConfig, MetricsConfig, ModelConfig
 from trainer.data.state import DataState
 from trainer.engine import Numbers
 from trainer.environment import Run, World
-from trainer.metrics import Recorder, StepTimer, StepTimes, open_metrics
+from trainer.metrics import Recorder, SaveCosts, StepTimer, StepTimes, open_metrics
 from trainer.metrics.record import format_duration
 from trainer.metrics.run_reports import write_diagnostics, write_environment
 from trainer.shape.architecture import count_flops_per_token
@@ -59,7 +59,7 @@ def test_a_record_has_the_measured_and_the_derived_values(tmp_path: Path, capsys
     meter = Clocked(StepTimes(4.0, 0.5, None), StepTimes(0.5, 0.1, 0.3), StepTimes(0.5, 0.1, 0.3))
     with open_metrics(config, Run(), world, None, lambda _: None) as metrics:
         for step in (1, 20, 100):
-            recorder.write(metrics, step, Numbers(2.5, 0.7, 0), 1e-3, meter, stall=0.25)
+            recorder.write(metrics, step, Numbers(2.5, 0.7, 0), 1e-3, meter, SaveCosts(0.25, 2))
         until(lambda: len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3)
     first, line, last = (json.loads(text) for text in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert float.fromhex(line["loss_hex"]) == line["loss"] == 2.5
@@ -68,6 +68,7 @@ def test_a_record_has_the_measured_and_the_derived_values(tmp_path: Path, capsys
     assert (line["step_s"], line["data_s"], line["compute_s"]) == (0.5, 0.1, 0.3)
     assert line["other_s"] == pytest.approx(0.1)
     assert line["checkpoint_stall_s"] == 0.25
+    assert line["failed_saves"] == 2
     assert line["mfu"] == pytest.approx(count_flops_per_token(MODEL, 64) * 1024 / 1e12)
     assert (line["memory"], line["compilations"]) == (123, 0)
     assert (line["run_id"], line["attempt"], line["rank"]) == ("r1", 3, 0)

@@ -75,7 +75,7 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
         config=flatten_config(replace(Config(), model=model)),
         folder=folder_of_weights.name,
     )
-    failure = publish_manifest(store, manifest, None)
+    failure = publish_manifest(store, manifest, None, report)
     if failure:
         raise StorageError(failure)
     report(f"{count_parameters(model):,} weights in {store.uri}/{folder_of_weights.name}; to train from them:")

@@ -21,7 +21,8 @@ Unknown keys are ignored. Format 1 (orch 0.1.0: one part of a free name for each
 "weights_only") can be listed and downloaded; only the trainer of that version resumes from it.
 
 latest.json: {"step": 1200, "manifest": "step-00001200-e0002-a0003/manifest.json", "epoch": 2}. It is moved by
-compare-and-swap, and never by an epoch below its own. A step behind which it stays is no checkpoint of the run: its
+compare-and-swap, and never by an epoch below its own. A start that finds what it names lost or damaged moves it back to
+the checkpoint from which it resumes. A step behind which it stays is no checkpoint of the run: its
 writer was overtaken, or killed.
 """
 

@@ -1,4 +1,7 @@
-"""Moves `latest` forward, and removes checkpoints that are far enough behind it."""
+"""Moves `latest` forward, and removes checkpoints that are far enough behind it.
+
+It moves back only when a start of the run finds that what it names is lost or damaged: see `repair_latest`.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +67,32 @@ def fence_latest(store: Store, epoch: int) -> None:
         return Latest(newest.step, newest.manifest, epoch)
 
     _move(store, epoch, fence)
+
+
+def repair_latest(store: Store, resumed: StepFolder | None, epoch: int) -> bool:
+    """Make `latest` name the checkpoint from which this start resumes, where it names a later step.
+
+    Those between were all refused: they are lost or damaged. Without this, no checkpoint would be pruned until training
+    has passed the step that `latest` names.
+
+    Args:
+        store: The folder of checkpoints.
+        resumed: The newest intact checkpoint; None where there is none.
+        epoch: Of this start.
+
+    Returns:
+        True if it was moved back.
+
+    Raises:
+        TakenOver: It is of a later epoch.
+        StorageError: The bucket fails, or others change the pointer too often.
+    """
+    intact = Latest(0, "", epoch) if resumed is None else Latest(resumed.step, resumed.manifest, epoch)
+
+    def repair(found: Latest | None) -> Latest | None:
+        return intact if found is not None and found.step > intact.step else None
+
+    return _move(store, epoch, repair)
 
 
 def prune_checkpoints(store: Store, keep: int, keep_every: int = 0, epoch: int = 0) -> list[str]:

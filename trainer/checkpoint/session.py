@@ -15,10 +15,11 @@ from trainer.checkpoint import reader
 from trainer.checkpoint.claim import Beat, check_epoch, hold_epoch
 from trainer.checkpoint.epoch import Epoch
 from trainer.checkpoint.layout import read_data_state, run_folder
-from trainer.checkpoint.manifest import Manifest, StepFolder
-from trainer.checkpoint.pointer import fence_latest
+from trainer.checkpoint.manifest import LATEST, Manifest, StepFolder
+from trainer.checkpoint.pointer import fence_latest, repair_latest
 from trainer.checkpoint.regions import Contents, open_contents
 from trainer.checkpoint.restore_plan import RestorePlan, check_same_model, plan_restore
+from trainer.checkpoint.save_schedule import SaveSchedule
 from trainer.checkpoint.snapshot import read_free_memory
 from trainer.checkpoint.store import Store, open_store
 from trainer.checkpoint.writer import CheckpointWriter, RetentionPolicy, RunInfo
@@ -30,6 +31,8 @@ from trainer.errors import ConfigError, PeerError, StorageError
 from trainer.options import flatten_config
 from trainer.shape.box import TensorRegion
 from trainer.team import Team
+
+_WATCH_RETRY_SECONDS = 30.0  # a missed look at the run's epoch is no failure
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,11 +48,12 @@ class Checkpoints:
 
     config: Config
     store: Store | None
-    writer: CheckpointWriter | None
+    schedule: SaveSchedule | None
     team: Team
     report: Callable[[str], None]
     resume_from: str
     beat: Beat | None = None
+    epoch: int = 0
     saved: int = -1
     stall: float = 0.0
 
@@ -72,19 +76,32 @@ class Checkpoints:
         # Every later attempt gets `latest`, possibly before the run has its own checkpoint.
         start = run.resume_from if run.resume_from not in ("", "latest") else settings.start
         if not uri:
-            return cls(config=config, store=None, writer=None, team=team, report=report, resume_from=start)
-        store = open_store(uri, create=True)
-        place = open_store(run_folder(store.uri), create=True)
+            return cls(config=config, store=None, schedule=None, team=team, report=report, resume_from=start)
+        store = open_store(uri, create=True, retry_seconds=settings.retry_seconds)
+        place = open_store(run_folder(store.uri), create=True, retry_seconds=settings.retry_seconds)
+        watched = open_store(run_folder(store.uri), create=True, retry_seconds=_WATCH_RETRY_SECONDS)
         if run_folder(uri) != run_folder(run.checkpoint_uri):
             run = replace(run, epoch=0)  # the launcher claimed another folder
         epoch = Epoch(**reader.broadcast_from_first(team, partial(_hold, store, place, run)))
         origin = RunInfo(
-            run.run_id, run.attempt, flatten_config(config), epoch.epoch, partial(check_epoch, place, epoch)
+            run.run_id, run.attempt, flatten_config(config), epoch.epoch, partial(check_epoch, watched, epoch)
         )
-        side = team.side_channel(settings.timeout)
-        writer = CheckpointWriter(store, side, origin, RetentionPolicy(settings.keep, settings.keep_every), report)
-        beat = Beat(place, epoch) if team.world.is_first else None
-        return cls(config=config, store=store, writer=writer, team=team, report=report, resume_from=start, beat=beat)
+        keep = RetentionPolicy(settings.keep, settings.keep_every)
+        writer = CheckpointWriter(store, team.side_channel(settings.patience), origin, keep, report)
+        schedule = SaveSchedule(
+            config=settings, team=team.side_channel(settings.patience), writer=writer, report=report
+        )
+        beat = Beat(watched, epoch) if team.world.is_first else None
+        return cls(
+            config=config,
+            store=store,
+            schedule=schedule,
+            team=team,
+            report=report,
+            resume_from=start,
+            beat=beat,
+            epoch=epoch.epoch,
+        )
 
     def beating(self) -> AbstractContextManager[object]:
         """Return the context in which others see that this start is at work."""
@@ -104,40 +121,64 @@ class Checkpoints:
         """
         self._check_memory(engine)
         done = self._resume(engine, data)
-        if self.writer is not None:
-            self.writer.allocate_buffers(engine)  # its memory comes after that of the parts that were read
+        if self.schedule is not None:
+            self.schedule.writer.allocate_buffers(engine)  # its memory comes after that of the parts that were read
         return done
 
     def is_due(self, step: int) -> bool:
-        """Return whether the step that was just done is to be saved."""
-        every = self.config.checkpoint.every
-        return self.writer is not None and every > 0 and step % every == 0
+        """Return whether the step that was just done may be saved."""
+        return self.schedule is not None and self.schedule.is_due(step)
 
     def save(self, engine: Engine, data: DataState, *, wait: bool) -> bool:
-        """Begin a save; with `wait`, complete it. Return False when there is no place to write to."""
-        if self.writer is None:
+        """Begin a save where one is due; with `wait`, save this step and complete it.
+
+        Returns:
+            False when there is no place to write to.
+
+        Raises:
+            StorageError: With `wait`, the save failed; else too many have failed. Also TakenOver.
+            PeerError: Another rank was lost.
+        """
+        if self.schedule is None:
             return False
-        if self.saved != data.step:
-            self.stall += self.writer.save(engine, data)
-            self.saved = data.step
+        start = time.perf_counter()
         if wait:
-            self.writer.wait_until_written()
+            self._save_and_wait(self.schedule, engine, data)
+        elif self.saved != data.step and self.schedule.admits_save(data.step):
+            self._begin(self.schedule, engine, data)
+        self.stall += time.perf_counter() - start
         return True
 
     def raise_failure(self) -> None:
-        """Raise the error of a background save that failed, or TakenOver."""
+        """Raise TakenOver or PeerError of a background save."""
         if self.beat is not None:
             self.beat.raise_failure()
-        if self.writer is not None:
-            self.writer.raise_failure()
+        if self.schedule is not None:
+            self.schedule.writer.raise_failure()
 
     def finish_save(self) -> None:
         """Wait for the save in progress before the run fails; an error of the save is only reported."""
         try:
-            if self.writer is not None:
-                self.writer.wait_until_written()
+            if self.schedule is not None:
+                self.schedule.writer.wait_until_written()
         except (StorageError, PeerError) as error:
             self.report(f"note: {error}")
+
+    @property
+    def failed_saves(self) -> int:
+        """Number of saves of this start that failed."""
+        return self.schedule.failed if self.schedule is not None else 0
+
+    def _save_and_wait(self, schedule: SaveSchedule, engine: Engine, data: DataState) -> None:
+        succeeded = schedule.wait_for_last()
+        if self.saved != data.step or not succeeded:
+            self._begin(schedule, engine, data)
+            schedule.writer.wait_until_written()
+
+    def _begin(self, schedule: SaveSchedule, engine: Engine, data: DataState) -> None:
+        schedule.writer.save(engine, data)
+        self.saved = data.step
+        schedule.record_begin()
 
     def take_stall(self) -> float:
         """Return the seconds for which saves interrupted training since the last call."""
@@ -148,7 +189,7 @@ class Checkpoints:
         """Check that the first save fits into memory, before the system would kill the process for it."""
         needed = sum(piece.bytes for piece in engine.written()) * max(1, self.team.world.sharers)
         free = read_free_memory()
-        if self.writer is not None and free is not None and needed > free:
+        if self.schedule is not None and free is not None and needed > free:
             raise StorageError(
                 f"a save needs {needed / 1e9:,.1f} GB of this host's memory for the copy that is written while "
                 f"training continues, but {free / 1e9:,.1f} GB are free: use more hosts, or ones with more memory"
@@ -158,16 +199,28 @@ class Checkpoints:
         if self.config.resume == "never":
             self._refuse_named_step()
             self._refuse_used_place()
+            self._repair_latest(None)
             return 0
         begun = time.perf_counter()
         # As much in memory as a save will need.
         found = self._find(room=sum(piece.bytes for piece in engine.written()))
         if found is not None:
-            return self._restore(found, engine, data, begun)
+            done = self._restore(found, engine, data, begun)
+            own = self.store is not None and found.store.uri == self.store.uri
+            self._repair_latest(StepFolder.parse(found.manifest.folder) if own else None)
+            return done
         if self.config.resume == "required":
             place = self.store.uri if self.store else "no checkpoint.uri"
             raise StorageError(f"resume=required, but there is no intact checkpoint in {place}")
+        self._repair_latest(None)
         return 0
+
+    def _repair_latest(self, resumed: StepFolder | None) -> None:
+        store = self.store
+        if store is None:
+            return
+        if reader.broadcast_from_first(self.team, lambda: repair_latest(store, resumed, self.epoch)):
+            self.report(f"note: {store.uri}/{LATEST} named a checkpoint that is lost or damaged; it is repaired")
 
     def _restore(self, found: reader.Checkpoint, engine: Engine, data: DataState, begun: float) -> int:
         manifest = found.manifest

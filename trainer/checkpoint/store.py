@@ -1,11 +1,14 @@
 """A folder of a bucket (file://, s3://, gs://) with the two conditional writes that checkpoints depend on.
 
-obstore implements them. For a local folder it has no conditional replace (obstore 0.12), so that one is done here with
-an advisory lock and an atomic rename; the lock of `name` is the file `.name.lock` beside it.
+obstore implements them; trainer/checkpoint/bucket_client.py repeats what fails for a while. For a local folder obstore
+0.12 has no conditional replace, so that one is done here with an advisory lock and an atomic rename; the lock of `name`
+is the file `.name.lock` beside it.
 """
 
 from __future__ import annotations
 
+import copy
+import errno
 import fcntl
 import hashlib
 import itertools
@@ -13,29 +16,35 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-from obstore.store import GCSStore, LocalStore, S3Store
+from obstore.store import LocalStore
 
+from trainer.checkpoint.bucket_client import (
+    METADATA_SERVER,
+    Backend,
+    BucketClient,
+    UnsettledWrite,
+    connect_gcs,
+    connect_s3,
+)
+from trainer.checkpoint.bucket_region import is_region_refusal
 from trainer.checkpoint.manifest import MOST_BYTES
-from trainer.errors import StorageError
+from trainer.errors import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
-    from obstore.store import ClientConfig, GCSCredential, RetryConfig
 
-_METADATA_SERVER = "169.254.169.254"  # where EC2 and Google machines get their role's credentials
+RETRY_SECONDS = 120.0
+"""For how long a failed request is repeated outside of a training."""
 _CHUNK = 32 << 20  # bytes of one request that reads
 _SEND = 16 << 20  # bytes of one request that writes: of 10,000 at most, so an object may have 160 GB
 _SENDS = 8  # concurrent ones for an object
@@ -44,33 +53,40 @@ _LOCK_SECONDS = 30.0  # a process that is not stopped needs milliseconds
 _WRITE = 64 << 20  # bytes of one system call, which cannot take more than 2 GiB
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 
-def open_store(place: str, *, create: bool = False, environ: Mapping[str, str] = os.environ) -> Store:
+def open_store(
+    place: str,
+    *,
+    create: bool = False,
+    environ: Mapping[str, str] = os.environ,
+    retry_seconds: float = RETRY_SECONDS,
+) -> Store:
     """Open a folder.
 
     Credentials and endpoints come from the environment (AWS_*, GOOGLE_*, STORAGE_EMULATOR_HOST) or from the machine's
-    role.
+    role. The region of an S3 bucket is found out where the environment names none, or another one.
 
     Args:
         place: A file://, s3:// or gs:// URI, or a path.
         create: Create a local folder that does not exist.
         environ: The environment variables.
+        retry_seconds: For how long each request is repeated while it fails in a way that may pass.
 
     Raises:
         StorageError: It cannot be opened.
     """
     scheme, separator, rest = place.partition("://")
     if not separator or scheme == "file":
-        return _local(Path(rest if separator else place).expanduser().absolute(), create)
+        return _local(Path(rest if separator else place).expanduser().absolute(), create, retry_seconds)
     bucket, _, prefix = rest.partition("/")
     prefix = prefix.strip("/")
     if scheme not in ("s3", "gs") or not bucket:
         raise StorageError(f"{place}: not a file://, s3:// or gs:// place")
     with _translating_errors(place, "cannot be opened"):
-        if scheme == "s3":
-            return Store(f"s3://{rest.rstrip('/')}", _s3(bucket, prefix, environ), None)
-        return Store(f"gs://{rest.rstrip('/')}", _gcs(bucket, prefix, environ), None)
+        connect = connect_s3 if scheme == "s3" else connect_gcs
+        return Store(f"{scheme}://{rest.rstrip('/')}", connect(bucket, prefix, environ), retry_seconds=retry_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,82 +121,121 @@ class ObjectEntry:
 class Store:
     """A folder of a bucket; every method raises StorageError, naming the object, when the bucket fails."""
 
-    def __init__(self, uri: str, backend: S3Store | GCSStore | LocalStore, folder: Path | None) -> None:
+    def __init__(
+        self, uri: str, client: BucketClient, folder: Path | None = None, *, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
         self.uri = uri
-        self._backend = backend
+        self.retry_seconds = retry_seconds
+        self._client = client
         self._folder = folder
+        self._deadline: float | None = None
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether a request is being repeated now."""
+        return self._client.in_trouble
+
+    def limit_retries(self, seconds: float) -> Store:
+        """Return the same folder, whose requests together are repeated no longer than that many seconds from now."""
+        limited = copy.copy(self)
+        limited._deadline = time.monotonic() + seconds
+        return limited
 
     def find(self, path: str) -> StoredObject | None:
         """Return the complete object, or None if there is none."""
-        with self._translating_errors(path, "cannot be read"):
+
+        def find(backend: Backend) -> StoredObject | None:
             try:
-                result = obstore.get(self._backend, path)
+                result = obstore.get(backend, path)
                 if result.meta["size"] > MOST_BYTES:
                     raise StorageError(f"{self.uri}/{path}: {result.meta['size']} bytes: not of this trainer")
                 data = bytes(result.bytes())
             except FileNotFoundError:
                 return None
-            meta = result.meta
-        if self._folder is not None:
-            return StoredObject(data, _content_version(data))
-        return StoredObject(data, Version(meta.get("e_tag"), meta.get("version")))
+            if self._folder is not None:
+                return StoredObject(data, _content_version(data))
+            return StoredObject(data, Version(result.meta.get("e_tag"), result.meta.get("version")))
+
+        return self._run(path, "cannot be read", find)
 
     def put(self, path: str, data: Buffer) -> None:
         """Write or replace an object, completely or not at all; on a local disk it also survives a power failure."""
-        with self._translating_errors(path, "cannot be written"):
+
+        def put(backend: Backend) -> None:
             if self._folder is not None:
                 target = self._folder / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _write_file(target, data)
                 return
-            obstore.put(self._backend, path, data, chunk_size=_SEND, max_concurrency=_SENDS)
+            obstore.put(backend, path, data, chunk_size=_SEND, max_concurrency=_SENDS)
+
+        self._run(path, "cannot be written", put)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object if there is none; return False when one with other content exists."""
-        with self._translating_errors(path, "cannot be written"):
+
+        def create(backend: Backend) -> bool:
             try:
-                obstore.put(self._backend, path, data, mode="create")
-            except AlreadyExistsError:
+                obstore.put(backend, path, data, mode="create")
+            except AlreadyExistsError as error:
                 # An earlier try whose answer was lost leaves our own object there.
                 found = self.find(path)
-                return found is not None and found.data == data
+                if found is None:  # 409: another write was in progress, and has failed
+                    raise UnsettledWrite(str(error)) from error
+                return found.data == data
             return True
 
+        return self._run(path, "cannot be written", create)
+
     def replace_if_unchanged(self, path: str, data: bytes, expected: Version | None) -> bool:
-        """Replace the state that was read (None: no object); return False when the object has changed since."""
-        if expected is None:
-            return self._create_only(path, data)
-        if self._folder is not None:
-            return _swap_file(self._folder / path, data, expected)
-        with self._translating_errors(path, "cannot be written"):
+        """Replace the state that was read (None: no object); return False when the object has changed since.
+
+        False is also the answer when this write took effect and its answer was lost: the caller reads again.
+        """
+        if expected is not None and self._folder is not None:
+            with self._translating_errors(path, "cannot be written"):
+                return _swap_file(self._folder / path, data, expected)
+
+        def replace(backend: Backend) -> bool:
             try:
-                obstore.put(self._backend, path, data, mode=_condition(expected))
-            except (PreconditionError, FileNotFoundError):
+                obstore.put(backend, path, data, mode="create" if expected is None else _condition(expected))
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
                 return False
             return True
 
+        return self._run(path, "cannot be written", replace)
+
     def list_objects(self, prefix: str, *, most: int | None = None) -> list[ObjectEntry]:
         """Return everything below `prefix` ("" or a folder), at most `most`, without hidden files, in no order."""
-        with self._translating_errors(prefix, "cannot be listed"):
+
+        def list_all(backend: Backend) -> list[ObjectEntry]:
             # Its annotations speak of pyarrow, which is not installed.
-            pages: Any = obstore.list(self._backend, prefix or None)  # pyright: ignore[reportUnknownMemberType]
+            pages: Any = obstore.list(backend, prefix or None)  # pyright: ignore[reportUnknownMemberType]
             listed = itertools.islice((meta for page in pages for meta in page), most)
-            entries = [ObjectEntry(str(meta["path"]), int(meta["size"])) for meta in listed]
+            return [ObjectEntry(str(meta["path"]), int(meta["size"])) for meta in listed]
+
+        entries = self._run(prefix, "cannot be listed", list_all)
         return [entry for entry in entries if not entry.path.rsplit("/", 1)[-1].startswith(".")]
 
     def list_folders(self) -> list[str]:
         """Return the names of the direct subfolders."""
-        with self._translating_errors("", "cannot be listed"):
+
+        def list_prefixes(backend: Backend) -> Sequence[str]:
             # Likewise.
-            listing: Any = obstore.list_with_delimiter(self._backend)  # pyright: ignore[reportUnknownMemberType]
-            paths: Sequence[str] = listing["common_prefixes"]
+            listing: Any = obstore.list_with_delimiter(backend)  # pyright: ignore[reportUnknownMemberType]
+            prefixes: Sequence[str] = listing["common_prefixes"]
+            return prefixes
+
+        paths = self._run("", "cannot be listed", list_prefixes)
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
     def read_ranges(self, path: str, offsets: Sequence[int], counts: Sequence[int]) -> list[bytes]:
         """Return ranges of one object, in order; nearby ones are read together."""
-        with self._translating_errors(path, "cannot be read"):
-            parts = obstore.get_ranges(self._backend, path, starts=offsets, lengths=counts)
-            return [bytes(part) for part in parts]
+
+        def read(backend: Backend) -> list[bytes]:
+            return [bytes(part) for part in obstore.get_ranges(backend, path, starts=offsets, lengths=counts)]
+
+        return self._run(path, "cannot be read", read)
 
     def read_into(self, path: str, offset: int, target: memoryview) -> None:
         """Fill `target` (bytes, writable) from `offset` of an object."""
@@ -217,27 +272,36 @@ class Store:
             _remove_if_empty(place)
 
     def _delete_one(self, path: str) -> None:
-        with self._translating_errors(path, "cannot be deleted"), suppress(FileNotFoundError):
-            obstore.delete(self._backend, path)
+        def delete(backend: Backend) -> None:
+            try:
+                obstore.delete(backend, path)
+            except FileNotFoundError:
+                return
+
+        self._run(path, "cannot be deleted", delete)
 
     def _read_bucket_into(self, path: str, offset: int, target: memoryview) -> int:
         # In stretches: the client's time limit is for one request with all of its answer.
         for at in range(0, len(target), _CHUNK):
             count = min(_CHUNK, len(target) - at)
-            found = obstore.get_range(self._backend, path, start=offset + at, length=count)
+
+            def read(backend: Backend, at: int = at, count: int = count) -> obstore.Bytes:
+                return obstore.get_range(backend, path, start=offset + at, length=count)
+
+            found = self._repeat(read)
             # numpy lets other threads run while it copies.
             np.copyto(np.frombuffer(target[at : at + len(found)], np.uint8), np.frombuffer(memoryview(found), np.uint8))
             if len(found) != count:
                 return at + len(found)
         return len(target)
 
-    def _create_only(self, path: str, data: bytes) -> bool:
-        with self._translating_errors(path, "cannot be written"):
-            try:
-                obstore.put(self._backend, path, data, mode="create")
-            except AlreadyExistsError:
-                return False
-            return True
+    def _run(self, path: str, what: str, call: Callable[[Backend], T]) -> T:
+        with self._translating_errors(path, what):
+            return self._repeat(call)
+
+    def _repeat(self, call: Callable[[Backend], T]) -> T:
+        own = time.monotonic() + self.retry_seconds
+        return self._client.run(call, own if self._deadline is None else self._deadline)
 
     @contextmanager
     def _translating_errors(self, path: str, what: str) -> Generator[None]:
@@ -245,54 +309,14 @@ class Store:
             yield
 
 
-def _local(folder: Path, create: bool) -> Store:
+def _local(folder: Path, create: bool, retry_seconds: float) -> Store:
     if not create and not folder.is_dir():
         raise StorageError(f"{folder}: no such folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{folder}: cannot be created: {error.strerror}") from error
-    return Store(f"file://{folder}", LocalStore(folder), folder)
-
-
-def _s3(bucket: str, prefix: str, environ: Mapping[str, str]) -> S3Store:
-    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
-    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    client, retry = _client(endpoint), _retry()
-    if endpoint:
-        return S3Store(
-            bucket, prefix=prefix or None, region=region, endpoint=endpoint, client_options=client, retry_config=retry
-        )
-    return S3Store(bucket, prefix=prefix or None, region=region, client_options=client, retry_config=retry)
-
-
-def _gcs(bucket: str, prefix: str, environ: Mapping[str, str]) -> GCSStore:
-    emulator = environ.get("STORAGE_EMULATOR_HOST", "")
-    if not emulator:
-        return GCSStore(bucket, prefix=prefix or None, client_options=_client(""), retry_config=_retry())
-    base = emulator if "://" in emulator else f"http://{emulator}"
-    return GCSStore(
-        bucket,
-        prefix=prefix or None,
-        config={"base_url": base},
-        credential_provider=partial(_emulator_credential, environ.get("GOOGLE_BEARER_TOKEN", "")),
-        client_options=_client(base),
-        retry_config=_retry(),
-    )
-
-
-def _emulator_credential(token: str) -> GCSCredential:
-    """Return the token, or a placeholder: obstore sends no write without one, also where none is needed."""
-    return {"token": token or "anonymous", "expires_at": None}
-
-
-def _client(endpoint: str) -> ClientConfig:
-    plain = urlsplit(endpoint).scheme == "http"
-    return {"allow_http": plain, "connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=300)}
-
-
-def _retry() -> RetryConfig:
-    return {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
+    return Store(f"file://{folder}", BucketClient(LocalStore(folder)), folder, retry_seconds=retry_seconds)
 
 
 def _condition(expected: Version) -> UpdateVersion:
@@ -328,6 +352,8 @@ def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
             _write_file(path, data)
             return True
     except OSError as error:
+        if _is_disk_full(error):
+            raise
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
@@ -378,13 +404,31 @@ def _translating_errors(where: str, what: str) -> Generator[None]:
     """Translate the library's errors to StorageError."""
     try:
         yield
-    except (BaseError, OSError, ValueError) as error:
-        text = str(error).strip()
-        reason = text.splitlines()[0] if text else type(error).__name__
-        if _METADATA_SERVER in reason:
-            # Without credentials the library queries the machine's role, and reports that failure.
-            reason = (
-                "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-                f"GOOGLE_APPLICATION_CREDENTIALS, or give the host a role ({reason})"
-            )
-        raise StorageError(f"{where} {what}: {reason}") from error
+    except (BaseError, OSError, ValueError, UnsettledWrite) as error:
+        if _is_disk_full(error):
+            raise DiskFull(
+                f"{where} {what}: the disk is full: free some room (df -h), or keep fewer checkpoints "
+                "(checkpoint.keep=1), or give a larger place as checkpoint.uri"
+            ) from error
+        raise StorageError(f"{where} {what}: {_describe(error)}") from error
+
+
+def _describe(error: BaseException) -> str:
+    text = str(error).strip()
+    reason = text.splitlines()[0] if text else type(error).__name__
+    if METADATA_SERVER in reason:
+        # Without credentials the library queries the machine's role, and reports that failure.
+        return (
+            "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            f"GOOGLE_APPLICATION_CREDENTIALS, or give the host a role ({reason})"
+        )
+    if is_region_refusal(text):
+        return f"the bucket may be in another region: export AWS_REGION=THE-BUCKETS-REGION ({reason})"
+    return reason
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError) and error.errno in full:
+        return True
+    return any(f"(os error {number})" in str(error) for number in full)  # of obstore, which is written in Rust

@@ -10,8 +10,10 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
 
 from trainer.checkpoint.claim import raise_shared_failure
 from trainer.checkpoint.epoch import utc_timestamp
@@ -23,11 +25,21 @@ from trainer.checkpoint.store import Store
 from trainer.config import Scalar
 from trainer.data.state import DataState
 from trainer.engine import Engine
-from trainer.errors import PeerError, StorageError, TakenOver
+from trainer.errors import DiskFull, PeerError, StorageError, TakenOver
 from trainer.shape.box import TensorRegion
 from trainer.team import Team
 
+_WRITTEN_BEFORE = "written before"  # by this process, in a try whose answer was lost
 _SENDERS = 4  # parts of a process that are hashed and sent concurrently
+
+
+class SaveState(StrEnum):
+    """What the last save of this process has come to."""
+
+    RUNNING = "running"
+    RETRYING = "retrying"  # running, and a request to the bucket is being repeated
+    FAILED = "failed"
+    DONE = "done"  # also where there was none
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,7 @@ class CheckpointWriter:
         self._senders = ThreadPoolExecutor(max_workers=_SENDERS, thread_name_prefix="checkpoint-part")
         self._running: Future[None] | None = None
         self._preparing: Future[_Work] | None = None
+        self._begun = ""  # folder of the last save
 
     def allocate_buffers(self, engine: Engine) -> Future[_Work]:
         """Allocate the memory for the copy in the background, so that the first save need not wait for it."""
@@ -116,13 +129,43 @@ class CheckpointWriter:
         self._running = self._pool.submit(self._publish, data, work)
         return time.perf_counter() - start
 
+    def inspect(self) -> tuple[SaveState, str]:
+        """Return the state of the last save, and why it failed, or "".
+
+        Raises:
+            TakenOver: A later start has claimed the run.
+            PeerError: Another rank was lost.
+        """
+        if self._running is None:
+            return SaveState.DONE, ""
+        if not self._running.done():
+            return SaveState.RETRYING if self._store.in_trouble else SaveState.RUNNING, ""
+        error = self._running.exception()
+        if isinstance(error, StorageError) and not isinstance(error, TakenOver):
+            return SaveState.FAILED, str(error)
+        self.wait_until_written()
+        return SaveState.DONE, ""
+
+    def forget_failure(self) -> None:
+        """Forget a save that failed, so that the next one does not raise its error."""
+        self._running = None
+
     def raise_failure(self) -> None:
-        """Raise the StorageError, TakenOver or PeerError of a checkpoint that failed in the background."""
-        if self._running is not None and self._running.done():
-            self.wait_until_written()
+        """Raise TakenOver or PeerError of a checkpoint that failed in the background."""
+        self.inspect()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the checkpoint in progress, at most that long; its error is kept."""
+        if self._running is not None:
+            wait([self._running], timeout=seconds)
 
     def wait_until_written(self) -> None:
-        """Wait until the checkpoint in progress is complete; raises like `raise_failure`."""
+        """Wait until the checkpoint in progress is complete.
+
+        Raises:
+            StorageError: It failed; also TakenOver.
+            PeerError: Another rank was lost.
+        """
         running, self._running = self._running, None
         if running is not None:
             running.result()
@@ -130,17 +173,18 @@ class CheckpointWriter:
     def _publish(self, data: DataState, work: _Work) -> None:
         started = time.perf_counter()
         step, first = data.step, self._team.world.is_first
+        store = self._store.limit_retries(self._store.retry_seconds)
         folder = StepFolder(step, self._origin.epoch, self._origin.attempt if self._origin.epoch else 0)
-        _raise_first(self._team.gather(self._check_unwritten(folder) if first else ""))
-        parts, failure = self._upload(folder, work.buffer)
-        failure = (self._find_taker() if first else "") or failure  # who took the run over may remove these parts
-        reports = self._team.gather([[asdict(part) for part in parts], dict(work.values), failure])
-        _raise_first([failure for _, _, failure in reports])
-        whole = tuple(Part.from_json(part) for parts, _, _ in reports for part in parts)
-        values = Counter[str]()
-        for _, counts, _ in reports:
-            values.update(counts)
-        self._report_commit(step, self._commit(folder, data, whole, values, work.expected) if first else "")
+        before, self._begun = self._begun, folder.name
+        refusal = self._team.gather(self._check_unwritten(store, folder, before) if first else "")[0]
+        if refusal == _WRITTEN_BEFORE:
+            if first:
+                self._report(f"checkpoint {step} was complete: only the bucket's answer had been lost")
+                move_latest_and_prune(store, folder, self._keep, self._report)
+            return
+        _raise_first([refusal])
+        whole, values = self._write_parts(store, folder, work)
+        self._report_commit(step, self._commit(store, folder, data, whole, values, work.expected) if first else "")
         if first:
             seconds = time.perf_counter() - started
             size = sum(part.size for part in whole)
@@ -148,6 +192,25 @@ class CheckpointWriter:
                 f"checkpoint {step} written in {seconds:.2f} s to {self._store.uri} "
                 f"({size / 1e6:,.1f} MB, {size / 1e6 / seconds:,.0f} MB/s)"
             )
+
+    def _write_parts(self, store: Store, folder: StepFolder, work: _Work) -> tuple[tuple[Part, ...], Mapping[str, int]]:
+        """Upload this process's parts; return those of all processes, and how many values of each kind they hold."""
+        reports = self._upload_and_share(store, folder, work)
+        if any(full for *_, full in reports):
+            first = self._team.world.is_first
+            if self._team.gather(_make_room(store, folder, self._keep, self._report) if first else False)[0]:
+                reports = self._upload_and_share(store, folder, work)
+        _raise_first([failure for _, _, failure, _ in reports])
+        values = Counter[str]()
+        for _, counts, _, _ in reports:
+            values.update(counts)
+        return tuple(Part.from_json(part) for parts, *_ in reports for part in parts), values
+
+    def _upload_and_share(self, store: Store, folder: StepFolder, work: _Work) -> list[Any]:
+        parts, failure, full = self._upload(store, folder, work.buffer)
+        # Who took the run over may remove these parts.
+        failure = (self._find_taker() if self._team.world.is_first else "") or failure
+        return self._team.gather([[asdict(part) for part in parts], dict(work.values), failure, full])
 
     def _report_commit(self, step: int, failure: str) -> None:
         """Share whether rank 0 created the manifest; a rank that is lost afterwards does not undo the checkpoint."""
@@ -160,11 +223,13 @@ class CheckpointWriter:
             return
         _raise_first(failures)
 
-    def _check_unwritten(self, folder: StepFolder) -> str:
+    def _check_unwritten(self, store: Store, folder: StepFolder, before: str) -> str:
         """Return why this start may not write the checkpoint, or "": nothing that another one wrote is replaced."""
         try:
-            if self._store.find(folder.manifest) is not None:
-                return f"checkpoint {folder.step} was not written: {self._store.uri}/{folder.manifest} is there already"
+            if store.find(folder.manifest) is not None:
+                if folder.name == before:
+                    return _WRITTEN_BEFORE
+                return f"checkpoint {folder.step} was not written: {store.uri}/{folder.manifest} is there already"
         except StorageError as error:
             return f"checkpoint {folder.step} was not written: {error}"
         return self._find_taker()
@@ -179,20 +244,24 @@ class CheckpointWriter:
             pass
         return ""
 
-    def _upload(self, folder: StepFolder, buffer: HostBuffer) -> tuple[list[Part], str]:
+    def _upload(self, store: Store, folder: StepFolder, buffer: HostBuffer) -> tuple[list[Part], str, bool]:
+        """Return the parts; or none, why they were not written, and whether the disk is full."""
         rank = self._team.world.rank
         paths = [part_name(rank, index) for index in range(len(buffer.parts))]
         sent = [
-            self._senders.submit(upload_part, self._store, folder.name, name, part)
+            self._senders.submit(upload_part, store, folder.name, name, part)
             for name, part in zip(paths, buffer.parts, strict=True)
         ]
+        wait(sent)
         try:
-            return [future.result() for future in sent], ""
+            return [future.result() for future in sent], "", False
         except StorageError as error:
-            return [], f"checkpoint {folder.step} was not written by rank {rank}: {error}"
+            failure = f"checkpoint {folder.step} was not written by rank {rank}: {error}"
+            return [], failure, isinstance(error, DiskFull)
 
     def _commit(
         self,
+        store: Store,
         folder: StepFolder,
         data: DataState,
         parts: tuple[Part, ...],
@@ -216,7 +285,7 @@ class CheckpointWriter:
             epoch=self._origin.epoch,
             folder=folder.name,
         )
-        return publish_manifest(self._store, manifest, self._keep)
+        return publish_manifest(store, manifest, self._keep, self._report)
 
 
 def _prepare(written: Sequence[TensorRegion], expected: Mapping[str, int]) -> _Work:
@@ -238,8 +307,13 @@ def upload_part(store: Store, folder: str, name: str, part: PartBuffer) -> Part:
         return Part(name=name, size=part.data.nbytes, header=part.header, sha256=digest.result().hexdigest())
 
 
-def publish_manifest(store: Store, manifest: Manifest, keep: RetentionPolicy | None) -> str:
-    """Create the manifest, move `latest` and remove old checkpoints (keep=None: none); return the error, or ""."""
+def publish_manifest(
+    store: Store, manifest: Manifest, keep: RetentionPolicy | None, report: Callable[[str], None]
+) -> str:
+    """Create the manifest, move `latest` and remove old checkpoints (keep=None: none); return the error, or "".
+
+    With its manifest the checkpoint is complete: a failure of what follows is reported, and the next save does it.
+    """
     folder = StepFolder.parse(manifest.folder)
     assert folder is not None  # noqa: S101  # its writer named it
     path = folder.manifest
@@ -249,14 +323,41 @@ def publish_manifest(store: Store, manifest: Manifest, keep: RetentionPolicy | N
     except StorageError as error:
         return f"checkpoint {manifest.step} was not written: {error}"
     try:
+        move_latest_and_prune(store, folder, keep, report)
+    except TakenOver as error:
+        return str(error)
+    return ""
+
+
+def move_latest_and_prune(
+    store: Store, folder: StepFolder, keep: RetentionPolicy | None, report: Callable[[str], None]
+) -> None:
+    """Make `latest` name a complete checkpoint, and remove old ones (keep=None: none); failures are only reported.
+
+    Raises:
+        TakenOver: A later start has claimed the run.
+    """
+    try:
         # A step behind `latest`, after going back, does not count among the newest: pruning would take it.
         if advance_latest(store, folder) and keep is not None:
             prune_checkpoints(store, keep.newest, keep.every, folder.epoch)
-    except TakenOver as error:
-        return str(error)
+    except TakenOver:
+        raise
     except (StorageError, CorruptCheckpoint) as error:
-        return f"checkpoint {manifest.step} is written, but {error}"
-    return ""
+        report(f"note: checkpoint {folder.step} is written, but {error}; the next save tries again")
+
+
+def _make_room(store: Store, folder: StepFolder, keep: RetentionPolicy, report: Callable[[str], None]) -> bool:
+    """Remove what a failed save left, and checkpoints beyond those that are kept; return whether any was removed."""
+    try:
+        store.delete([entry.path for entry in store.list_objects(folder.name)])
+        removed = prune_checkpoints(store, keep.newest, keep.every, folder.epoch)
+    except (StorageError, CorruptCheckpoint) as error:
+        report(f"note: the disk is full, and old checkpoints could not be removed: {error}")
+        return False
+    if removed:
+        report(f"note: the disk was full: removed {', '.join(removed)}")
+    return bool(removed)
 
 
 def _kind(piece: TensorRegion) -> str:

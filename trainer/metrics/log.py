@@ -126,7 +126,9 @@ def open_metrics(
     if config.metrics.file:
         sinks.insert(0, LocalFile(Path(config.metrics.file)))
     if store is not None:
-        sinks.append(BucketParts(open_store(run_folder(store.uri), create=True), run.attempt))
+        sinks.append(
+            BucketParts(open_store(run_folder(store.uri), create=True, retry_seconds=store.retry_seconds), run.attempt)
+        )
     return MetricsLog(sinks, report)
 
 

@@ -36,6 +36,7 @@ class StepRecord:
         compute_s: Part of step_s in the engine; None when not measured.
         other_s: The rest of step_s.
         checkpoint_stall_s: Total seconds for which checkpoints stopped training since the last line.
+        failed_saves: Checkpoints of this attempt that could not be written, so far.
         mfu: Share of the published peak of all devices, by `mfu_formula`; None when the peak is unknown.
         mfu_formula: See trainer/shape/architecture.py.
         memory: Peak bytes in use on one device of rank 0; None when unknown.
@@ -60,6 +61,7 @@ class StepRecord:
     compute_s: float | None
     other_s: float
     checkpoint_stall_s: float
+    failed_saves: int
     mfu: float | None
     mfu_formula: str
     memory: int | None
@@ -92,6 +94,19 @@ class StepRecord:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SaveCosts:
+    """What checkpoints cost.
+
+    Attributes:
+        stall_s: Seconds for which they stopped training since the last line.
+        failed: Number of saves that failed in this attempt.
+    """
+
+    stall_s: float = 0.0
+    failed: int = 0
+
+
 class Recorder:
     """Turns the numbers of a logged step into a record and a line on the terminal; only rank 0 writes."""
 
@@ -111,7 +126,7 @@ class Recorder:
         return f"{count:,} parameters; {data.source}: {data.total_tokens:,} tokens of {data.vocab:,} kinds; {rows}"
 
     def write(
-        self, metrics: MetricsLog, step: int, numbers: Numbers, rate: float, meter: StepTimer, stall: float
+        self, metrics: MetricsLog, step: int, numbers: Numbers, rate: float, meter: StepTimer, saves: SaveCosts
     ) -> None:
         """Write the record of a step, and restart the timer.
 
@@ -121,7 +136,7 @@ class Recorder:
             numbers: Of the step.
             rate: Learning rate of the step.
             meter: Times since the last line.
-            stall: Seconds for which checkpoints stopped training since the last line.
+            saves: What checkpoints cost since the last line.
         """
         times = meter.take_means()
         if not self._world.is_first:
@@ -143,7 +158,8 @@ class Recorder:
             data_s=times.data_s,
             compute_s=times.compute_s,
             other_s=max(0.0, times.total_s - times.data_s - (times.compute_s or 0.0)),
-            checkpoint_stall_s=stall,
+            checkpoint_stall_s=saves.stall_s,
+            failed_saves=saves.failed,
             mfu=None if peak is None else self._flops * speed / peak,
             mfu_formula=MFU_FORMULA,
             memory=self._engine.memory(),

@@ -112,7 +112,9 @@ def _write(name: str, content: Mapping[str, Any], run: Run, store: Store | None)
         return
     file = f"{name}.json" if run.attempt == 1 else f"{name}-{run.attempt:04d}.json"
     # Create-only: if an attempt is started twice, the first report stays.
-    open_store(run_folder(store.uri), create=True).create(file, json.dumps(content, indent=1).encode())
+    open_store(run_folder(store.uri), create=True, retry_seconds=store.retry_seconds).create(
+        file, json.dumps(content, indent=1).encode()
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
@@ -124,7 +124,7 @@ def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSto
     write_stderr(*_warnings(ready))
     if not mode.consent:
         ask_before_spending(ready)
-    _record_bucket_regions(ready)
+    ready = _record_bucket_regions(ready)
     try:
         ending = _drive(ready, mode) if mode.follow else _leave_to_engine(ready, mode)
     except OrchError as failure:
@@ -170,15 +170,22 @@ def _drive(ready: PreparedCommand, mode: PerformMode) -> CommandResult:
         return drive_cluster(ready, narrator, follow=mode.follow)
 
 
-def _record_bucket_regions(ready: PreparedCommand) -> None:
-    """Record the regions of this run's buckets, so that the next plan can price data transfer."""
-    from orchestrator.engine.preparation.bucket_locations import learn_bucket_locations
+def _record_bucket_regions(ready: PreparedCommand) -> PreparedCommand:
+    """Record the regions of this run's buckets, so that the next plan can price data transfer.
+
+    Returns:
+        The command, whose program gets the region of the run's bucket also where it became known only now.
+    """
+    from orchestrator.engine.preparation.bucket_locations import learn_bucket_locations, region_variable
     from orchestrator.plan.desired import Run
 
-    if isinstance(ready.desired, Run):
-        learn_bucket_locations(
-            [*(mount.source for mount in ready.desired.mounts), ready.job.bucket if ready.job is not None else ""]
-        )
+    if not isinstance(ready.desired, Run):
+        return ready
+    bucket = ready.job.bucket if ready.job is not None else ""
+    learn_bucket_locations([*(mount.source for mount in ready.desired.mounts), bucket])
+    names = {name for name, _ in ready.desired.env}
+    learned = tuple(pair for pair in region_variable(bucket) if pair[0] not in names)
+    return replace(ready, desired=replace(ready.desired, env=(*learned, *ready.desired.env)))
 
 
 def _leave_to_engine(ready: PreparedCommand, mode: PerformMode) -> CommandResult:

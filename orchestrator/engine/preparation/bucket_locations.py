@@ -19,11 +19,13 @@ from orchestrator.drivers import list_clouds, load_part
 from orchestrator.errors import OrchError
 from orchestrator.paths import load_paths
 from orchestrator.private_files import make_private_folder
+from orchestrator.values import Text, to_text
 
 Ask: TypeAlias = Callable[[str], BucketPlace]
 """Where the bucket of this name is. Raises OrchError."""
 
 FILE = "buckets.json"
+BUCKET_REGION = "ORCH_BUCKET_REGION"
 MOST_OBJECTS = 20_000  # a folder with more is not measured: counting it would cost time and requests
 
 
@@ -50,6 +52,15 @@ def bucket_of(uri: str) -> str:
     scheme, _, rest = uri.partition("://")
     name = rest.partition("/")[0]
     return f"{scheme}://{name}" if scheme in list_services() and name else ""
+
+
+def region_variable(bucket: str, state: Path | None = None) -> tuple[tuple[str, Text], ...]:
+    """Return ORCH_BUCKET_REGION for the programs of a run whose bucket is in S3, where its region is known.
+
+    It is no AWS_REGION: programs take that for the region that they run in, and Mountpoint for that of every bucket.
+    """
+    place = load_known_buckets(state).places.get(bucket_of(bucket)) if bucket.startswith("s3://") else None
+    return ((BUCKET_REGION, to_text(place.location)),) if place is not None else ()
 
 
 def load_known_buckets(state: Path | None = None) -> KnownBuckets:

@@ -16,6 +16,7 @@ from typing import cast
 
 from orchestrator.catalog.machines import LocalHosts
 from orchestrator.drivers import get_driver
+from orchestrator.engine.preparation.bucket_locations import region_variable
 from orchestrator.errors import UserError
 from orchestrator.plan.desired import (
     Budgets,
@@ -43,6 +44,7 @@ from orchestrator.values import Text, to_text
 
 WORKDIR = "orch_workdir"
 TAKEN_OVER = 6  # trainer/errors.py: another start of the run has claimed it
+STORAGE_RESTARTS = 5  # of the bundled trainer, which has repeated its requests for minutes before it ends with 10
 TRAINER = ".orch/trainer/trainer"
 DEVICE_PROBE = ".orch/devices/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
@@ -243,6 +245,7 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
         pairs.append(("PJRT_DEVICE", to_text("CPU")))
     if task.checkpoint.every is not None:
         pairs.append(("ORCH_CHECKPOINT_EVERY", to_text(str(task.checkpoint.every))))
+    pairs += region_variable(task.checkpoint.bucket)
     pairs += [(name, hide_likely_secret(name, value)) for name, value in task.envs]
     pairs += [(secret.name, to_text(secret)) for secret in task.secrets]
     return tuple(pairs)
@@ -258,6 +261,7 @@ def build_budgets(task: Task) -> Budgets:
     return Budgets(
         preemptions=recovery.max_preemptions,
         failures=recovery.max_failures,
+        storage=STORAGE_RESTARTS if task.train is not None else 0,
         restart_on=recovery.restart_on_exit_codes,
         fail_on=(*recovery.fail_on_exit_codes, *((TAKEN_OVER,) if task.train is not None else ())),
         strategy=Strategy(recovery.strategy),

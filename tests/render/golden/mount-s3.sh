@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Mounts a bucket of S3 with Mountpoint, to be read: it knows neither renames nor writes into the middle of a file, so
 # nothing is written through it. Safe to run again: a mount that works is left alone, and none is ever taken down but one
-# whose mount-s3 has died. Options: awslabs/mountpoint-s3, doc/CONFIGURATION.md (2026).
+# whose mount-s3 has died. Options: awslabs/mountpoint-s3, doc/CONFIGURATION.md (2026). AWS_REGION is kept from it: it
+# would take it for the bucket's region ("Region detection", there), and for programs it is the region they run in.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
 
@@ -111,7 +112,8 @@ orch_get_tool() { # to $orch_home, without the rights of root, and only with the
     || orch_fail "$orch_tool $orch_version was not installed: $orch_home is no folder with it" "on the host: rm -r $orch_home"
 }
 orch_start_tool() {
-  local cache=$HOME/.orch/cache/mountpoint/$orch_id free
+  local cache=$HOME/.orch/cache/mountpoint/$orch_id free answer='' region
+  local server=${AWS_ENDPOINT_URL_S3:-${AWS_ENDPOINT_URL:-https://s3.amazonaws.com}}
   local -a options=(--read-only --metadata-ttl 60 --log-directory "$orch_mounts/$orch_id.log")
   if [ -n "$orch_disk" ] && mountpoint -q -- "$orch_disk" && [ -w "$orch_disk" ]; then
     (umask 077 && mkdir -p -- "$orch_disk/.orch-mountpoint") || true
@@ -126,7 +128,11 @@ orch_start_tool() {
     options+=(--cache "$cache" --max-cache-size "$((free / 2))")
   fi
   [ -z "$orch_key" ] || options+=("--prefix=$orch_key/")
-  mount-s3 "${options[@]}" "$orch_bucket" "$orch_target" 9>&- \
+  # S3 names a bucket's region to everyone (API reference, HeadBucket, 2026). Without an answer, Mountpoint detects it.
+  ! command -v curl >/dev/null || answer=$(curl -sS -I -m 10 -- "${server%/}/$orch_bucket" 2>/dev/null) || answer=''
+  region=$(printf '%s\n' "$answer" | tr -d '\r' | sed -n 's/^x-amz-bucket-region: *\([a-z][a-z0-9-]*\)$/\1/Ip')
+  [ -z "$region" ] || options+=("--region=$region")
+  env -u AWS_REGION -u AWS_DEFAULT_REGION mount-s3 "${options[@]}" "$orch_bucket" "$orch_target" 9>&- \
     || orch_fail "$orch_source could not be mounted" \
       "does the hosts' instance profile allow s3:ListBucket and s3:GetObject on it? aws s3 ls $orch_source"
 }
