@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import shutil
 import subprocess
@@ -17,8 +18,11 @@ TEMPLATE = Path(__file__).parent / "provider"
 def main(arguments: list[str]) -> int:
     """Write the driver of the name in the arguments."""
     name = arguments[0] if len(arguments) == 1 else ""
-    if not _NAME.fullmatch(name):
-        print("usage: scripts/new-provider NAME   (lower-case letters and digits, a letter first)", file=sys.stderr)
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        print(
+            "usage: scripts/new-provider NAME   (lower-case letters and digits, a letter first; no keyword of Python)",
+            file=sys.stderr,
+        )
         return 2
     folder, drivers = ROOT / "orchestrator/providers" / name, ROOT / "orchestrator/drivers.py"
     if folder.exists():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from orchestrator.catalog import chips
 from orchestrator.catalog.choosing import Requirements, choose_machine
 from orchestrator.catalog.machines import CpuMachine, LocalHosts, Machine
@@ -116,6 +119,8 @@ def is_rented(name: str) -> bool:
     Raises:
         UserError: The name is of a table, and there is no such machine.
     """
+    if name.strip() and choose_machine(name, Requirements()) is not None:
+        return True
     return any(table.find_rented(name) is not None for table in load_tables())
 
 
@@ -137,6 +142,7 @@ def nearest_names(name: str) -> tuple[str, ...]:
     spelled = {known.lower(): known for known in (*tables, "cpu", "local:4")}
     word = name.strip().lower()
     close = get_close_matches(word.removeprefix("tpu-"), spelled, n=6, cutoff=0.6)
+    close = _nearest_sizes(word, spelled) or close
     found = [spelled[item] for item in close] or [
         spelled[item] for item in spelled if item.partition(":")[0] == word.partition(":")[0]
     ]
@@ -146,6 +152,18 @@ def nearest_names(name: str) -> tuple[str, ...]:
         if canonical not in unique:
             unique.append(canonical)
     return tuple(unique[:3])
+
+
+def _nearest_sizes(word: str, known: Iterable[str]) -> list[str]:
+    """Return the names that differ from `word` in their last number alone, the nearest numbers first."""
+    stem, size = _split_size(word)
+    same = [one for one in known if size and _split_size(one)[0] == stem and _split_size(one)[1]]
+    return sorted(same, key=lambda one: (abs(_split_size(one)[1] - size), _split_size(one)[1]))
+
+
+def _split_size(name: str) -> tuple[str, float]:
+    found = re.fullmatch(r"(.*?[-:.])([0-9]+(?:[.][0-9]+)?)([a-z]*)", name)
+    return (f"{found[1]}#{found[3]}", float(found[2])) if found else (name, 0.0)
 
 
 def _plain_hosts(count: str) -> LocalHosts:
@@ -183,7 +201,7 @@ def _unknown(name: str) -> UserError:
             return incomplete
     near = nearest_names(name)
     return UserError(
-        f"there is no accelerator called `{name}`",
+        f"there is no accelerator or machine type called `{name}`",
         f"nearest: {', '.join(near)}"
         if near
         else "TPU slices are named like v5litepod-16, GPUs like H100:8, or by instance type",

@@ -88,10 +88,11 @@ def choose_machine(name: str, required: Requirements, provider: str = "", region
         region: Where it has to be; "" for anywhere.
 
     Returns:
-        The choice; None for a name that is no chip's, and where no table has a machine with such chips.
+        The choice; None for a name that is no chip's, and where no table has a machine with this chip.
 
     Raises:
         UnmetRequirementError: There are such machines, and none meets the requirements.
+        UserError: No machine has so many of a chip that is rented out.
     """
     chip, count = "", 0
     if name:
@@ -100,7 +101,10 @@ def choose_machine(name: str, required: Requirements, provider: str = "", region
             return None
         chip, count = split[0].name, split[1]
     rented = [machine for table in load_tables() for machine in table.list_machines()]
-    found = [one for one in rented if (one.chip, one.chips) == (chip, count) and provider in ("", one.provider)]
+    with_chip = [one for one in rented if one.chip == chip and provider in ("", one.provider)]
+    found = [one for one in with_chip if one.chips == count]
+    if not found and with_chip:
+        raise _no_such_count(chip, count, sorted({one.chips for one in with_chip}), provider)
     if not found:
         return None
     fitting = filter_machines(found, required)
@@ -108,6 +112,17 @@ def choose_machine(name: str, required: Requirements, provider: str = "", region
     cheapest = min(fitting, key=lambda one: rank_by_price(one, region))
     written = ", ".join(word for word in (name.strip(), str(required)) if word)
     return Choice(replace(cheapest, normalised_from=written or None), len(fitting))
+
+
+def _no_such_count(chip: str, count: int, offered: Sequence[int], provider: str) -> UserError:
+    largest = offered[-1]
+    several = count > largest and count % largest == 0
+    listed = join_words([f"{chip}:{one}" for one in offered], "or")
+    return UserError(
+        f"no machine{f' of {provider}' if provider else ''} has {count} {chip}",
+        f"one has {join_words([str(one) for one in offered], 'or')}",
+        f"use {chip}:{largest} with num_nodes: {count // largest}" if several else f"use {listed}",
+    )
 
 
 def filter_machines(machines: Sequence[Machine], required: Requirements) -> list[Machine]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from orchestrator.catalog import chips
-from orchestrator.catalog.chips import NO_CHIP, Chip, split_count
+from orchestrator.catalog.chips import NO_CHIP, split_count
 from orchestrator.catalog.choosing import rank_by_price
 from orchestrator.catalog.machines import Ec2Instance, Machine
 from orchestrator.catalog.prices import Price, describe_price, list_price_market
@@ -23,7 +23,7 @@ def find_instance(name: str) -> Ec2Instance | None:
     """Return the instance type called `name`, or the cheapest that NAME:COUNT means; None for another name.
 
     Raises:
-        UserError: The chip exists, and no instance type has that many.
+        UserError: The chip is known, and no instance type has it.
     """
     requested = name.strip()
     instance = load_instances().get(requested.lower())
@@ -34,8 +34,11 @@ def find_instance(name: str) -> Ec2Instance | None:
         return None
     chip, count = split
     fitting = [one for one in load_instances().values() if (one.chip, one.chips) == (chip.name, count)]
+    if not fitting and not any(one.chip == chip.name for one in load_instances().values()):
+        why = "orch knows the chip, but no type that has it"
+        raise UserError(f"`{requested}` names no EC2 instance type", why, "name the type itself instead of the chip")
     if not fitting:
-        raise _no_such_count(chip, count, requested)
+        return None
     return replace(min(fitting, key=rank_by_price), normalised_from=requested)
 
 
@@ -130,21 +133,6 @@ def _list_prices(name: str, market: str) -> Iterator[Row]:
             yield replace(row, cells={**row.cells, "usd": amounts[name], "usd_high": amounts[name]})
         elif not amounts and row.text("instance") == name:
             yield row
-
-
-def _no_such_count(chip: Chip, count: int, requested: str) -> UserError:
-    offered = sorted({one.chips for one in list_machines() if one.chip == chip.name})
-    if not offered:
-        why = "orch knows the chip, but no type that has it"
-        return UserError(f"`{requested}` names no EC2 instance type", why, "name the type itself instead of the chip")
-    names = " or ".join(f"{chip.name}:{n}" for n in offered)
-    largest = offered[-1]
-    several = count > largest and count % largest == 0
-    return UserError(
-        f"no EC2 instance type has {count} {chip.name}",
-        f"`{requested}`: one instance has {' or '.join(str(n) for n in offered)}",
-        f"use {chip.name}:{largest} with num_nodes: {count // largest}" if several else f"use {names}",
-    )
 
 
 def _instance(row: Row) -> Ec2Instance:

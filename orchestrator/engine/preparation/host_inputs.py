@@ -56,7 +56,8 @@ def choose_cluster_name(task: Task, requested: str | None) -> str:
     """Return the name the user gave, or the task's name, or "train" or "task", made valid.
 
     Raises:
-        UserError: It cannot be made valid, or the name that the user gave is too long.
+        UserError: It cannot be made valid, or the name that the user gave is not valid as it is: another one could be
+            that of a cluster that runs.
     """
     name = (requested or task.name or ("train" if task.train is not None else "task")).lower()
     clean = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name).strip("-")
@@ -67,6 +68,12 @@ def choose_cluster_name(task: Task, requested: str | None) -> str:
             f"give a shorter one: -c {clean[:LONGEST_CLUSTER_NAME].rstrip('-')}",
         )
     clean = clean[:LONGEST_CLUSTER_NAME].rstrip("-")
+    if requested and clean and clean[0].isalpha() and clean != requested:
+        raise UserError(
+            f"'{requested}' cannot be a cluster's name",
+            "it starts with a letter and holds lower-case letters, digits and dashes",
+            f"give another one: -c {clean}",
+        )
     if not clean or not clean[0].isalpha():
         raise UserError(
             f"'{requested or task.name}' cannot be a cluster's name",

@@ -141,9 +141,11 @@ class SliceProvider(Generic[R]):
             record = self._records.write(record, empty=self._now())
         if record.phase is Phase.ACCEPTED and (pending := self._driver.observe_pending(record)) is not None:
             return pending
-        if self._now() - record.asked < SETTLE_SECONDS and self._driver.may_arrive(record):
+        settles = record.asked + SETTLE_SECONDS - self._now()
+        if settles > 0 and self._driver.may_arrive(record):
             state = SliceState.CREATING if record.phase is Phase.ACCEPTED else SliceState.UNCLEAR
-            return SliceView(state=state, reason="requested, not shown yet")
+            reason = f"requested, not shown yet; for {settles:.0f} s more it may still appear"
+            return SliceView(state=state, reason=reason)
         state = SliceState.ENDING if record.phase is Phase.ENDING else SliceState.UNCLEAR
         if lags and (doubt := self._doubt(record.empty, state)) is not None:
             return doubt

@@ -18,6 +18,7 @@ from orchestrator.providers.google import (
     check_quota,
     check_ssh,
 )
+from orchestrator.providers.google.check_asked import machine_of
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.session import Session, loopback_endpoint, open_session
@@ -120,6 +121,11 @@ def _no_project(refused: Refused, project: str, rest: tuple[Check, ...]) -> Outc
 
 def _rest(ask: Ask, session: Session, calls: Calls) -> tuple[Check, ...]:
     """What does not depend on each other."""
+    try:
+        machine_of(ask)
+    except UserError as error:  # every question is about this machine
+        outcome = finding_from_error("accelerators", error)
+        return (Check("accelerators", lambda: outcome),)
     member = member_of(session.credentials)
     found = [
         Check("apis", partial(check_access.apis, calls, ask)),

@@ -108,13 +108,13 @@ def _until(queued: Any, created: float, valid_seconds: int) -> float | None:
     return created + valid_seconds if valid_seconds else None
 
 
-def together(views: Sequence[SliceView]) -> SliceView:
-    """The worst of several nodes, and how many of them are so."""
+def together(views: Sequence[SliceView], what: str = "slices") -> SliceView:
+    """The worst of several nodes, and how many of them are so. what: their name in messages."""
     worst = min(views, key=lambda view: _WORST_FIRST.index(view.state))
     if len(views) == 1:
         return worst
     same = sum(view.state is worst.state for view in views)
-    reason = worst.reason if worst.state is SliceState.READY else f"{same} of {len(views)} slices: {worst.reason}"
+    reason = worst.reason if worst.state is SliceState.READY else f"{same} of {len(views)} {what}: {worst.reason}"
     return SliceView(state=worst.state, reason=reason)
 
 

@@ -36,6 +36,10 @@ def accelerators(name: str | None, cpu: bool, output: str) -> None:
 
     TFLOP/S is the peak of one chip in bf16, without sparsity.
     """
+    if name and cpu:
+        raise UserError(
+            "NAME and --cpu exclude each other", "", f"orch accelerators {name}   or: orch accelerators --cpu"
+        )
     found = _matching(name, cpu=cpu)
     if output == "json":
         items = [_as_json(machine) for machine in found]

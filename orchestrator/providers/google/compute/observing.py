@@ -45,8 +45,11 @@ class Observer:
         if not found:
             return None
         views = [self._observe_part(part, found.get(self.record.machine(part))) for part in self.record.parts]
-        view = together(views)
-        if view.state is SliceState.READY:
+        ending = self.record.phase is Phase.ENDING
+        if ending:  # machines that are not being deleted decide, so that their deletion is requested again soon
+            views = [view for view in views if view.state is not SliceState.ENDING] or views
+        view = together(views, "machines" if not self.record.parts[0].grouped else "groups")
+        if view.state is SliceState.READY and not ending:
             view = self._observe_hosts()
         owner = next((name for one in found.values() if (name := _installation_of(one))), "")
         return replace(view, installation=owner)
