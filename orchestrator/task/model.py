@@ -431,6 +431,11 @@ class Task(TaskFields):
         known = tuple(secret for secret in secrets if secret.name in self.secret_names)
         return self.model_copy(update={"secrets": known})
 
+    @property
+    def stops_when_idle(self) -> bool:
+        """Whether idle machines are to be stopped and kept, not deleted."""
+        return self.autostop is not None and not self.autostop.down and self.limits.idle_minutes is None
+
     def count_hosts(self, choice: Resources) -> int:
         """Return the hosts to log in to: nodes times hosts per slice, or the user's own machines."""
         return len(self.hosts) if self.hosts else self.num_nodes * choice.machine.hosts

@@ -83,7 +83,10 @@ class AutoStop(Section):
 
     idle_minutes: Minutes = skypilot(AUTOSTOP_MINUTES, "minutes without a job")
     down: Flag = skypilot(False, "delete the machines instead of stopping them")
-    wait_for: Literal["jobs_and_ssh", "jobs", "none"] = skypilot("jobs_and_ssh", "what counts as being busy")
+    wait_for: Literal["jobs_and_ssh", "jobs", "none"] = skypilot(
+        "jobs_and_ssh",
+        "what counts as being busy; jobs_and_ssh: also accelerators in use, and load; none is not served",
+    )
 
     @classmethod
     def expand(cls, value: Any) -> Any:
@@ -212,7 +215,10 @@ class ResourcesSection(CandidateSection):
     any_of: _Candidates = skypilot((), "candidates, cheapest first; the keys beside it are their defaults")
     ordered: _Candidates = skypilot((), "candidates, tried in this order; the keys beside it are their defaults")
     autostop: Annotated[Lazy[AutoStop] | None, BeforeValidator(lambda value: None if value is False else value)] = (
-        skypilot(None, "stop when idle: minutes, `10h`, true for 5 minutes, false for never")
+        skypilot(
+            None,
+            "stop when idle, or delete what cannot be stopped: minutes, `10h`, true for 5 minutes, false for never",
+        )
     )
     job_recovery: Lazy[JobRecovery] = skypilot(JobRecovery.model_construct(), "see recovery")
 

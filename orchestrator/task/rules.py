@@ -191,6 +191,10 @@ def _exit_codes(task: Task) -> Iterator[Issue]:
 def _idle(task: Task) -> Iterator[Issue]:
     limit = task.limits.idle_minutes
     stop = task.autostop
+    if stop is not None and stop.wait_for == "none":
+        why = "it would end machines whose job still runs"
+        step = "write wait_for: jobs, or limits: {max_hours: HOURS} for a fixed lifetime"
+        yield _issue(("resources", "autostop", "wait_for"), "`wait_for: none` is not served", why, step)
     if stop is not None and limit is not None and limit != stop.idle_minutes:
         yield _issue(
             ("limits", "idle_minutes"),

@@ -180,7 +180,7 @@ def test_a_local_stand_in_has_the_hosts_and_chips_of_the_real_slice() -> None:
         ("'45'", AutoStop(idle_minutes=45)),
         ("10h", AutoStop(idle_minutes=600)),
         ("2d", AutoStop(idle_minutes=2880)),
-        ("{idle_minutes: 7, down: true, wait_for: none}", AutoStop(idle_minutes=7, down=True, wait_for="none")),
+        ("{idle_minutes: 7, down: true, wait_for: jobs}", AutoStop(idle_minutes=7, down=True, wait_for="jobs")),
         ("{down: true}", AutoStop(idle_minutes=5, down=True)),
     ],
 )

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -272,29 +272,43 @@ def build_limits(task: Task) -> Limits:
     return Limits(task.limits.max_hours, task.limits.max_cost)
 
 
-def build_timer(task: Task, facts: HostFacts, price: float | None) -> TimerSpec | None:
+def build_timer(task: Task, options: Sequence[Candidate], facts: HostFacts, price: float | None) -> TimerSpec | None:
     """Return the limits timer of every host, or None when the task has no limit.
+
+    Idle machines are stopped where `autostop` says so and all candidates allow it; else they are ended.
 
     A limit of money is converted to hours here. What was spent before shortens it when the timer is armed: see
     `host_actions.arm_timer`.
 
     Args:
         task: The task.
-        facts: What is known of the hosts.
+        options: All candidates; each gets this timer.
+        facts: What is known of the hosts of the first.
         price: US dollars per hour, or None when unknown.
     """
     idle = task.limits.idle_minutes or (task.autostop.idle_minutes if task.autostop is not None else None)
+    stops = task.stops_when_idle and all(host_facts(option).stop_command for option in options)
+    only_jobs = task.autostop is not None and task.autostop.wait_for == "jobs"
     specs = LimitsSpec(
         max_hours=_longest(task, price),
         idle_minutes=idle,
         on_limit="end" if facts.end_command else "jobs",
         stop_command=facts.end_command,
+        idle_command=facts.stop_command if stops else "",
+        wait_for="jobs" if only_jobs else "jobs_and_ssh",
         watch="machine" if facts.end_command else "jobs",
     )
     if not specs.any:
         return None
     script = render_limits(specs)
-    return TimerSpec(_digest(script), to_text(script))
+    acts = facts.end_command != ""  # elsewhere the timer only ends jobs, and idle machines have none
+    return TimerSpec(
+        _digest(script),
+        to_text(script),
+        idle_minutes=idle if acts else None,
+        stops=stops,
+        only_stops=stops and facts.stop_command == facts.end_command,
+    )
 
 
 def _longest(task: Task, price: float | None) -> float | None:
