@@ -125,6 +125,7 @@ class MountSection(Section):
     mode: Annotated[MountMode, AnyCase(tuple(MountMode))] = skypilot(
         MountMode.MOUNT, "COPY downloads once; MOUNT streams"
     )
+    read_only: Flag = own(False, "for s3:// with mode MOUNT, which cannot be written to: the program only reads there")
     persistent: Flag = skypilot(True, "must be true: orch never deletes a bucket")
 
 

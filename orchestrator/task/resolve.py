@@ -13,6 +13,7 @@ from orchestrator.task.candidates import Candidates, resolve_candidates
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.model import (
     FileMount,
+    GitSource,
     MountMode,
     MountSection,
     Recovery,
@@ -56,6 +57,7 @@ class Resolver:
         found = resolve_candidates(section.resources, self.issues)
         hosts = section.hosts.resolve()
         mounts = self._resolve_mounts(envs)
+        workdir = self._resolve_workdir(envs)
         if section.train is not None and not self.restored:
             # Not for a run of an older orch: its trainer reports itself what it does not take.
             from orchestrator.task.trainer_settings import find_setting_problems
@@ -65,6 +67,7 @@ class Resolver:
             return None
         self.notes += found.notes
         plain: dict[str, Any] = {name: getattr(section, name) for name in TaskFields.model_fields}
+        plain["workdir"] = workdir
         plain["recovery"] = _resolve_recovery(section)
         return Task.model_construct(
             None,
@@ -123,6 +126,20 @@ class Resolver:
             except InvalidValueError as error:
                 self._report(("file_mounts", written), error)
         return tuple(mounts)
+
+    def _resolve_workdir(self, envs: Mapping[str, str]) -> str | GitSource | None:
+        """Return the workdir with variables filled in, as the dialect does."""
+        workdir, secret_names = self.section.workdir, tuple(self.section.secrets)
+        if self.restored or workdir is None:
+            return workdir
+        try:
+            if isinstance(workdir, str):
+                return fill_variables(workdir, envs, secret_names)
+            filled = {key: fill_variables(getattr(workdir, key), envs, secret_names) for key in ("url", "ref")}
+            return workdir.model_copy(update=filled)
+        except InvalidValueError as error:
+            self._report(("workdir",), error)
+            return workdir
 
     def _report(self, path: Path, error: InvalidValueError) -> None:
         self.issues.append(Issue(path=path, what=error.what, why=error.why, next_step=error.next_step))

@@ -69,7 +69,7 @@ def test_autostop_stops_machines_that_can_be_stopped(place: str) -> None:
         (EC2, "limits: {idle_minutes: 30}"),
     ],
 )
-def test_machines_are_deleted_where_that_is_asked_for_or_stopping_is_impossible(resources: str, more: str) -> None:
+def test_machines_are_deleted_where_the_task_says_so_or_stopping_is_impossible(resources: str, more: str) -> None:
     run, head = prepare(resources, more)
     assert not timer_of(run).stops and f"after 30 min without a job {GOES}" in head
     assert all(choices.read(one).keeps_disk is False for one in run.candidates if one.provider == "aws")

@@ -42,6 +42,7 @@ from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_s
 from orchestrator.values import Text, to_text
 
 WORKDIR = "orch_workdir"
+DIALECT_WORKDIR = "sky_workdir"  # a link to WORKDIR (templates/run/workdir.sh.j2)
 TAKEN_OVER = 6  # trainer/errors.py: another start of the run has claimed it
 TRAINER = ".orch/trainer/trainer"
 DEVICE_PROBE = ".orch/devices/trainer"
@@ -171,7 +172,7 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
     for mount in task.file_mounts:
         if mount.from_bucket:
             _refuse_mount(mount)
-            inputs = MountInputs(mount.source, mount.target)
+            inputs = MountInputs(mount.source, _in_workdir(mount.target) or mount.target)
             copied = mount.mode is MountMode.COPY
             mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
             script = render_copy_mount(inputs) if copied else mounted(inputs)
@@ -201,6 +202,7 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         neuron=_on_neuron(task),
         engine=driven.engine,
         device=driven.device,
+        fixed=_fixed_names(task, facts),
     )
     script = render_setup(inputs)
     if script is None:
@@ -232,6 +234,7 @@ def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
         device=driven.device,
         smoke=task.train is not None and task.train.smoke,
         topology=machine.topology,
+        fixed=_fixed_names(task, facts),
     )
     return JobSpec(id=job_id, script=to_text(render_run(inputs)))
 
@@ -246,6 +249,11 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
     pairs += [(name, hide_likely_secret(name, value)) for name, value in task.envs]
     pairs += [(secret.name, to_text(secret)) for secret in task.secrets]
     return tuple(pairs)
+
+
+def _fixed_names(task: Task, facts: HostFacts) -> tuple[str, ...]:
+    """Return the names of the variables that the host's own ~/.bashrc does not change."""
+    return tuple(dict.fromkeys(name for name, _ in build_environment(task, facts)))
 
 
 def build_budgets(task: Task) -> Budgets:
@@ -419,7 +427,14 @@ _COPY = "write mode: COPY"
 
 
 def _workdir(task: Task) -> str | None:
-    return WORKDIR if task.workdir is not None else None
+    mounted = any(_in_workdir(mount.target) for mount in task.file_mounts)
+    return WORKDIR if task.workdir is not None or mounted else None
+
+
+def _in_workdir(target: str) -> str:
+    """Return where a target below the dialect's name of the working directory is; "" for other targets."""
+    head, slash, rest = target.removeprefix("~/").partition("/")
+    return f"~/{WORKDIR}{slash}{rest}" if head == DIALECT_WORKDIR else ""
 
 
 def _expand_home(path: str) -> Path:
@@ -428,7 +443,7 @@ def _expand_home(path: str) -> Path:
 
 def _on_host(target: str) -> str:
     """Return a path relative to the home folder when it begins with ~/; absolute paths stay."""
-    return target.removeprefix("~/")
+    return (_in_workdir(target) or target).removeprefix("~/")
 
 
 def _trainer_package() -> Path:
