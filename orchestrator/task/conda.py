@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# At the beginning of a command, `conda` with one of its own; a name in a path, a comment or an argument is none.
+# `conda` and a subcommand where a command begins; not in a path, a comment or an argument.
 _COMMAND = re.compile(
     r"(?:^|[;&|(`]|\$\()[ \t]*(?:(?:if|then|else|do|while|!|sudo|time|eval)[ \t]+)*"
     r"(?:\"?\$\()?(?:conda|mamba)[ \t]+"

@@ -120,8 +120,10 @@ class MountSection(Section):
     source: Annotated[
         Text, BeforeValidator(lambda value: _refuse_list(value, "a mount has one source", "write one mount for each"))
     ] = skypilot("", "local path, s3:// or gs:// address", "a path or a bucket address")
-    name: Text = skypilot("", "bucket, together with store", "the name of a bucket")
-    store: Literal["s3", "gcs"] | None = skypilot(None, "kind of the bucket `name`")
+    name: Text = skypilot("", "bucket, which exists already; see store", "the name of a bucket")
+    store: Annotated[Text, must_be("s3 or gcs, or a variable such as $STORE")] = skypilot(
+        "", "kind of the bucket `name`; that of the machines' cloud if absent"
+    )
     mode: Annotated[MountMode, AnyCase(tuple(MountMode))] = skypilot(
         MountMode.MOUNT, "COPY downloads once; MOUNT streams"
     )

@@ -95,6 +95,9 @@ SERVED = {
     "envs": {"A": 1},
     "secrets": {"A": "b"},
     "file_mounts": {"/a": "s3://b"},
+    "resources.disk_tier": "best",
+    "resources.ports": ["8000-8010", 80],
+    "resources.priority": -5,
     "file_mounts.*.source": "s3://b",
     "file_mounts.*.name": "b",
     "file_mounts.*.store": "gcs",
@@ -203,7 +206,14 @@ def test_a_served_field_is_accepted_by_reader_and_schema(path: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["nam: a", "num_nodes: '2'", "resources: {ports: 80}", "service: {}", "limits: {max_hours: 0}", "workdir: ''"],
+    [
+        "nam: a",
+        "num_nodes: '2'",
+        "resources: {local_disk: nvme}",
+        "service: {}",
+        "limits: {max_hours: 0}",
+        "workdir: ''",
+    ],
 )
 def test_reader_and_schema_refuse_the_same(text: str) -> None:
     assert not VALIDATOR.is_valid(yaml.safe_load(text))

@@ -20,16 +20,6 @@ RULES = [
         "resources:\n  ordered: [{infra: local}]",
     ),
     (
-        "resources:\n  accelerators: [v5e-8, v5e-16]\n  any_of: [{use_spot: true}]",
-        "2: `accelerators` with several names and `any_of` exclude each other",
-        "resources:\n  accelerators: v5e-8\n  any_of: [{use_spot: true}]",
-    ),
-    (
-        "resources:\n  any_of:\n  - accelerators: [v5e-8, v5e-16]",
-        "3: a candidate names one accelerator",
-        "resources:\n  any_of:\n  - accelerators: {v5e-8: 1}",
-    ),
-    (
         "resources:\n  any_of:\n  - any_of: [{infra: local}]",
         "3: `resources.any_of[0].any_of` is not served by orch",
         "resources:\n  any_of:\n  - infra: local",
@@ -372,6 +362,21 @@ RULES = [
         "resources: {autostop: {wait_for: none}}",
         "1: `wait_for: none` is not served",
         "resources: {autostop: {wait_for: jobs}}",
+    ),
+    (
+        "resources: {gpus: v5e-8, accelerators: v5e-8}",
+        "1: `gpus` and `accelerators` exclude each other",
+        "resources: {gpus: v5e-8}",
+    ),
+    (
+        "file_mounts: {/d: {name: b}}\nresources: {infra: local}",
+        "1: the bucket `b` needs a store",
+        "file_mounts: {/d: {name: b, store: gcs}}\nresources: {infra: local}",
+    ),
+    (
+        "envs: {STORE: azure}\nfile_mounts: {/d: {name: b, store: $STORE}}",
+        "2: `store` cannot be `azure`",
+        "envs: {STORE: GCS}\nfile_mounts: {/d: {name: b, store: $STORE}}",
     ),
     ("limits: {max_hours: 87601}", "1: `limits.max_hours` cannot be 87601", "limits: {max_hours: 87600}"),
     ("limits: {idle_minutes: 525601}", "1: `limits.idle_minutes` cannot be 525601", "limits: {idle_minutes: 525600}"),
