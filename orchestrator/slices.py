@@ -297,6 +297,7 @@ class HostFacts:
         python: The interpreter of a bundled program; "" when setup has to install one.
         scratch: A folder on fast local disk, or "".
         end_command: Bash that ends the complete slice from one of its hosts; "" where a limit can only end the jobs.
+        stop_command: Bash that stops such a machine and keeps its disk; "" where it can only be ended.
         backend: The backend of programs there; "" for that of the requested accelerator.
         has_accelerator: Whether they have the machine's accelerator.
         shares_files: Whether they see the files of this computer.
@@ -306,6 +307,7 @@ class HostFacts:
     python: str = ""
     scratch: str = ""
     end_command: str = ""
+    stop_command: str = ""
     backend: str = ""
     has_accelerator: bool = True
     shares_files: bool = False

@@ -67,6 +67,10 @@ def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEn
         accelerator=intent.candidate.accelerator,
         port=rendezvous_port(desired.job_id, observed.attempt),
         task_id=desired.run_id,
+        cluster=desired.cluster,
+        provider=intent.candidate.provider,
+        region=intent.candidate.region,
+        zone=intent.candidate.zone,
         for_setup=setup,
         num_slices=desired.num_slices,
     )

@@ -38,10 +38,16 @@ class TimerSpec:
 
     Attributes:
         script: Installs and starts the timer; safe to run again.
+        idle_minutes: Minutes without a job after which it acts; None for never.
+        stops: Whether it stops idle machines and keeps their disks, or ends them.
+        only_stops: Whether it can only stop them, also at the end of their lifetime.
     """
 
     digest: str
     script: Text
+    idle_minutes: float | None = None
+    stops: bool = False
+    only_stops: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

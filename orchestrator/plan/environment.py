@@ -6,6 +6,7 @@ Names: docs/environment.md. The SKYPILOT_* names are those of the public task di
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from orchestrator.catalog.accelerators import is_gpu
@@ -22,6 +23,7 @@ class HostEnvironment:
     Attributes:
         common: The user's `envs` and `secrets` and what the accelerator needs, in order; a later name wins.
         internal_ips: One Text per rank, in rank order; unknown before create.
+        cluster: The cluster's name; provider, region and zone say where its machines are.
     """
 
     common: tuple[tuple[str, Text], ...]
@@ -30,6 +32,10 @@ class HostEnvironment:
     accelerator: str
     port: int
     task_id: Text
+    cluster: str = ""
+    provider: str = ""
+    region: str = ""
+    zone: str = ""
     for_setup: bool = False
     num_slices: int = 1
 
@@ -77,8 +83,13 @@ class HostEnvironment:
             (f"SKYPILOT_{stage}NUM_GPUS_PER_NODE", str(self._gpus())),
             ("SKYPILOT_NUM_NODES", str(hosts)),
             ("SKYPILOT_TASK_ID", self.task_id),
+            ("SKYPILOT_CLUSTER_INFO", self._describe_cluster()),
         ]
         return [(name, to_text(value)) for name, value in pairs]
+
+    def _describe_cluster(self) -> str:
+        place = {"region": self.region or None, "zone": self.zone or None}
+        return json.dumps({"cluster_name": self.cluster, "cloud": self.provider.upper(), **place})
 
     def _addresses(self) -> Text:
         if self.internal_ips and not any(ip.is_known for ip in self.internal_ips):

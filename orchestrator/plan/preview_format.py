@@ -111,11 +111,23 @@ def describe_create(spec: SliceSpec) -> str:
 
 
 def describe_teardown(run: Run) -> str:
-    """Describe what happens to the machines afterwards."""
+    """Describe what happens to the machines afterwards, and when idle ones go by themselves."""
+    idle = _describe_idle(run)
     if run.teardown is TeardownPolicy.DOWN:
-        return "the machines are taken down, whatever the result"
-    free = all(candidate.price_per_hour == 0 for candidate in run.candidates)
-    return f"the machines stay{'' if free else ' (and cost)'} until `orch down`"
+        return f"the machines are taken down, whatever the result{f'; {idle}' if idle else ''}"
+    cost = "" if all(candidate.price_per_hour == 0 for candidate in run.candidates) else " (and cost)"
+    limited = run.limits.hours is not None or run.limits.dollars is not None
+    until = "until `orch down`" + (" or a limit" if limited else "")
+    return f"{idle}; until then they stay{cost}, or {until}" if idle else f"the machines stay{cost} {until}"
+
+
+def _describe_idle(run: Run) -> str:
+    """Describe what the hosts do by themselves when they are idle; "" for nothing."""
+    timer = run.timer
+    if timer is None or timer.idle_minutes is None:
+        return ""
+    does = "stop and keep their disks, which cost: `orch start`" if timer.stops else "are deleted, disks included"
+    return f"after {timer.idle_minutes:g} min without a job the machines {does}"
 
 
 def describe_limits(run: Run) -> str:
@@ -128,6 +140,8 @@ def describe_limits(run: Run) -> str:
     if not found:
         return ""
     held = "; the hosts enforce this too, without orch" if run.timer is not None else ""
+    if run.timer is not None and run.timer.only_stops:
+        held = "; without orch the hosts stop then, and keep their disks"
     return f"the machines are ended {', or '.join(found)}{held}"
 
 

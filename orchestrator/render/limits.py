@@ -10,6 +10,7 @@ from orchestrator.errors import UserError
 from orchestrator.remote.scripts import shell_source
 from orchestrator.render.templates import render_template
 
+WaitFor: TypeAlias = Literal["jobs_and_ssh", "jobs"]
 OnLimit: TypeAlias = Literal["stop", "end", "jobs"]
 Watch: TypeAlias = Literal["machine", "jobs"]
 
@@ -24,6 +25,8 @@ class LimitsSpec:
         idle_minutes: time without activity.
         on_limit: "jobs" only ends the jobs; "stop" and "end" then run `stop_command`.
         stop_command: bash text that stops or ends the machine.
+        idle_command: instead of `stop_command` when idle_minutes is reached; "" for the same.
+        wait_for: "jobs" counts jobs of orch alone as activity; "jobs_and_ssh" also the rest that `watch` allows.
         deadline: epoch seconds, may be moved later (render_renewal); the lifetime still holds.
         since: epoch seconds from which max_hours counts.
         watch: whose activity counts against idle_minutes: "machine" (jobs, sessions, accelerators, load), or "jobs"
@@ -38,6 +41,8 @@ class LimitsSpec:
     idle_minutes: float | None = None
     on_limit: OnLimit = "jobs"
     stop_command: str = ""
+    idle_command: str = ""
+    wait_for: WaitFor = "jobs_and_ssh"
     deadline: float | None = None
     since: float | None = None
     watch: Watch = "machine"
@@ -97,6 +102,8 @@ def render_timer(limits: LimitsSpec) -> str:
         on_limit=limits.on_limit,
         watch=limits.watch,
         stop_command=limits.stop_command,
+        idle_command=limits.idle_command,
+        wait_for=limits.wait_for,
         kill_script=shell_source("job-kill.sh"),
     )
 

@@ -34,6 +34,7 @@ class SetupInputs:
         neuron: the accelerator is Trainium; JAX needs this, since it drives TPUs too.
         engine: the bundled trainer's name of its engine; "" for that of the backend.
         device: the bundled trainer's name of its device; "" for that of the backend.
+        fixed: names of variables that ~/.bashrc of the host does not change for the program.
     """
 
     backend: Backend
@@ -47,6 +48,7 @@ class SetupInputs:
     neuron: bool = False
     engine: str = ""
     device: str = ""
+    fixed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -58,7 +60,7 @@ class SetupInputs:
 class RunInputs:
     """The inputs of the run script: the task's own program, or the bundled trainer with its key=value arguments.
 
-    The fields workdir, python, scratch, neuron, engine and device are those of SetupInputs.
+    The fields workdir, python, scratch, neuron, engine, device and fixed are those of SetupInputs.
 
     Attributes:
         own_venv: put ~/.orch/venv/bin first on PATH for the task's own program (its setup had `packages`).
@@ -80,6 +82,7 @@ class RunInputs:
     device: str = ""
     smoke: bool = False
     topology: str = ""
+    fixed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -118,6 +121,7 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         ours=ours,
         user_setup=user_setup,
         workdir=inputs.workdir,
+        fixed=inputs.fixed,
         python=inputs.python,
         own_venv=bool(packages) and not inputs.python,
         packages=packages,
@@ -152,6 +156,7 @@ def render_run(inputs: RunInputs) -> str:
         user_run=inputs.user_run,
         trainer_args=words,
         workdir=inputs.workdir,
+        fixed=inputs.fixed,
         python=inputs.python,
         own_venv=inputs.own_venv,
         clear_holders=inputs.clear_holders,

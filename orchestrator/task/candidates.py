@@ -16,7 +16,14 @@ from orchestrator.task.driver_sections import list_args
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.infra import ANY, HOSTS, LOCAL, SIMULATED, Infra, infra_from_parts, parse_infra
 from orchestrator.task.model import Order
-from orchestrator.task.resources import AcceleratorArgs, CandidateSection, ResourceFields, Resources, ResourcesSection
+from orchestrator.task.resources import (
+    WITHOUT_EFFECT,
+    AcceleratorArgs,
+    CandidateSection,
+    ResourceFields,
+    Resources,
+    ResourcesSection,
+)
 from orchestrator.task.short_forms import parse_amount
 
 _INFRA = ("infra", "cloud", "region", "zone")
@@ -86,24 +93,15 @@ def _list_entries(section: ResourcesSection, issues: list[Issue]) -> tuple[list[
         issues.append(Issue(path=(*_ROOT, "ordered"), what=what, next_step="keep one of them"))
     if not lists:
         return _list_accelerators(section)
-    if not isinstance(section.accelerators, str):
-        what = f"`accelerators` with several names and `{lists[0]}` exclude each other"
-        step = f"write one name, or name each in `{lists[0]}`"
-        issues.append(Issue(path=(*_ROOT, "accelerators"), what=what, next_step=step))
-        return [], Order.GIVEN
     outer = _written(section)
     found: list[_Entry] = []
     for index, candidate in enumerate(getattr(section, lists[0])):
         path = (*_ROOT, lists[0], index)
-        names = candidate.accelerators
-        if not isinstance(names, str) and (isinstance(names, tuple) or len(names) > 1):
-            step = f"write one entry of `{lists[0]}` for each"
-            issues.append(Issue(path=(*path, "accelerators"), what="a candidate names one accelerator", next_step=step))
-            continue
         own = _written(candidate)
         replaced = {key for group in (_INFRA, _MACHINE) if own.keys() & set(group) for key in group}
         merged = {key: value for key, value in outer.items() if key not in replaced} | own
-        found.append(_Entry(CandidateSection.model_construct(**merged), frozenset(own), path))
+        one = CandidateSection.model_construct(**merged)
+        found += [_Entry(each, frozenset(own), path) for each in _split_accelerators(one)]
     return found, Order(lists[0])
 
 
@@ -115,13 +113,20 @@ def _written(section: CandidateSection) -> dict[str, Any]:
 
 def _list_accelerators(section: ResourcesSection) -> tuple[list[_Entry], Order]:
     """Return an entry for each accelerator: a list is tried in its order, a map by price."""
+    order = Order.CHEAPEST if isinstance(section.accelerators, dict) else Order.GIVEN
+    return [_Entry(one) for one in _split_accelerators(section)], order
+
+
+def _split_accelerators(section: CandidateSection) -> list[CandidateSection]:
+    """Return the section once for each accelerator that it names; with `any_of` this gives all combinations.
+
+    Source: SkyPilot, sky/resources.py, Resources.from_yaml_config, release 0.14.1.
+    """
     names = section.accelerators
     if isinstance(names, str):
-        return [_Entry(section)], Order.GIVEN
-    if isinstance(names, tuple):
-        return [_Entry(section.model_copy(update={"accelerators": name})) for name in names], Order.GIVEN
-    each = [section.model_copy(update={"accelerators": {name: count}}) for name, count in names.items()]
-    return [_Entry(one) for one in each], Order.CHEAPEST
+        return [section]
+    each = names if isinstance(names, tuple) else [{name: count} for name, count in names.items()]
+    return [section.model_copy(update={"accelerators": one}) for one in each]
 
 
 def _resolve_entry(section: CandidateSection, notes: list[str]) -> Resources:
@@ -134,6 +139,7 @@ def _resolve_entry(section: CandidateSection, notes: list[str]) -> Resources:
         raise _AtKeyError(error.key, error) from error
     except (UserError, InvalidValueError) as error:
         raise _AtKeyError(key if getattr(section, key) else "infra", error) from error
+    notes += [f"`{key}` has no effect: {why}" for key, why in WITHOUT_EFFECT.items() if key in section.model_fields_set]
     plain: dict[str, Any] = {name: getattr(section, name) for name in ResourceFields.model_fields}
     plain["accelerator_args"] = _resolve_args(section.accelerator_args, machine)
     return Resources.model_construct(None, **plain, infra=infra, machine=machine)

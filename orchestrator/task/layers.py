@@ -126,7 +126,7 @@ def _older_infra(root: dict[str, Value], dotted: str) -> str | None:
 # Keys that say the same thing in different ways: a stronger one displaces the weaker others.
 _GROUPS: tuple[tuple[str, ...], ...] = (
     ("resources.infra", "resources.cloud", "resources.region", "resources.zone"),
-    ("resources.accelerators", "resources.instance_type"),
+    ("resources.accelerators", "resources.instance_type", "resources.gpus"),
     ("run", "train"),
 )
 
@@ -148,7 +148,7 @@ def _give_way(root: dict[str, Value], path: tuple[str, ...], winner: SourcedValu
     removed = [tuple(other.split(".")) for other in _rivals(dotted)]
     shape = str(winner.value).partition(":")[2] if dotted == "resources.infra" else ""
     if shape:  # local:4 and local:v5litepod-16 say which machines, too
-        removed += [("resources", "accelerators"), ("resources", "instance_type")]
+        removed += [("resources", name) for name in ("accelerators", "instance_type", "gpus")]
         if shape.isdigit():
             removed.append(("num_nodes",))
     for other in removed:

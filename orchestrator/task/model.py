@@ -120,11 +120,14 @@ class MountSection(Section):
     source: Annotated[
         Text, BeforeValidator(lambda value: _refuse_list(value, "a mount has one source", "write one mount for each"))
     ] = skypilot("", "local path, s3:// or gs:// address", "a path or a bucket address")
-    name: Text = skypilot("", "bucket, together with store", "the name of a bucket")
-    store: Literal["s3", "gcs"] | None = skypilot(None, "kind of the bucket `name`")
+    name: Text = skypilot("", "bucket, which exists already; see store", "the name of a bucket")
+    store: Annotated[Text, must_be("s3 or gcs, or a variable such as $STORE")] = skypilot(
+        "", "kind of the bucket `name`; that of the machines' cloud if absent"
+    )
     mode: Annotated[MountMode, AnyCase(tuple(MountMode))] = skypilot(
         MountMode.MOUNT, "COPY downloads once; MOUNT streams"
     )
+    read_only: Flag = own(False, "for s3:// with mode MOUNT, which cannot be written to: the program only reads there")
     persistent: Flag = skypilot(True, "must be true: orch never deletes a bucket")
 
 
@@ -430,6 +433,11 @@ class Task(TaskFields):
         """Return the same task with these values; names that the task does not have are left out."""
         known = tuple(secret for secret in secrets if secret.name in self.secret_names)
         return self.model_copy(update={"secrets": known})
+
+    @property
+    def stops_when_idle(self) -> bool:
+        """Whether idle machines are to be stopped and kept, not deleted."""
+        return self.autostop is not None and not self.autostop.down and self.limits.idle_minutes is None
 
     def count_hosts(self, choice: Resources) -> int:
         """Return the hosts to log in to: nodes times hosts per slice, or the user's own machines."""

@@ -19,7 +19,7 @@ from orchestrator.task.config import KEYS, Config, Origin, Source, SourcedValue
 from orchestrator.task.driver_rules import list_rules
 from orchestrator.task.driver_sections import build_options, list_driver_options, load_settings_section
 from orchestrator.task.errors import ConfigError, InvalidValueError, Issue, Path, Problem, TaskError
-from orchestrator.task.infra import parse_infra
+from orchestrator.task.infra import LOCAL, parse_infra
 from orchestrator.task.layers import LayeredTask, Overrides, merge_layers
 from orchestrator.task.model import PipelineSection, Task, TaskSection
 from orchestrator.task.resolve import Resolver
@@ -28,6 +28,7 @@ from orchestrator.task.section import Section
 from orchestrator.task.yaml_reader import Document, Value, read_documents
 
 _S = TypeVar("_S", bound=Section)
+_LOCAL_BY_DEFAULT = "no machine is requested, so the task runs on this computer; `infra: local` or --yes agrees to it"
 
 
 class Execution(StrEnum):
@@ -45,6 +46,7 @@ class TaskFile:
         name: Name of the pipeline, or of its only task.
         termination_delay: Seconds that the other tasks of a group get after the primary ones ended.
         notes: What was understood differently from how it was written, one sentence each; a plan shows them.
+        local_by_default: Tasks that run on this computer because nothing names a machine; a launch asks first.
         layers: For each task, where its values came from.
         lines: For each task, its document.
     """
@@ -56,6 +58,7 @@ class TaskFile:
     primary_tasks: tuple[str, ...] = ()
     termination_delay: int = 0
     notes: tuple[str, ...] = ()
+    local_by_default: tuple[Task, ...] = ()
     layers: tuple[LayeredTask, ...] = field(default=(), repr=False, compare=False)
     lines: tuple[Document, ...] = field(default=(), repr=False, compare=False)
 
@@ -161,6 +164,7 @@ def parse_task(
         primary_tasks=pipeline.primary_tasks,
         termination_delay=pipeline.termination_delay,
         notes=tuple(dict.fromkeys(note for one in read for note in one.notes)),
+        local_by_default=tuple(one.task for one in read if one.task is not None and one.local_by_default),
         layers=tuple(one.layered for one in read),
         lines=tuple(bodies),
     )
@@ -172,6 +176,7 @@ class _Read:
     task: Task | None
     problems: Sequence[Problem]
     notes: Sequence[str]
+    local_by_default: bool = False
 
 
 def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Overrides, config: Config | None) -> _Read:
@@ -180,6 +185,7 @@ def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Ove
     data = layered.data if isinstance(document.data, dict) else document.data
     task: Task | None = None
     notes: list[str] = []
+    local_by_default = False
     section, issues = _validate(TaskSection, data)
     if section is not None:
         resolver = Resolver(section=section, data=data, texts=document.texts, shell=env)
@@ -187,8 +193,18 @@ def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Ove
         notes = resolver.notes
         issues = resolver.issues if task is None else rules.find_conflicts(task, section)
         task = rules.arrange_candidates(task) if task is not None and not issues else None
+        local_by_default = task is not None and _is_local_by_default(task, section)
+        notes += [_LOCAL_BY_DEFAULT] if local_by_default else []
     problems = [_locate(issue, layered, document, file) for issue in issues if issue.path not in document.unclear]
-    return _Read(layered=layered, task=task, problems=problems, notes=notes)
+    return _Read(layered=layered, task=task, problems=problems, notes=notes, local_by_default=local_by_default)
+
+
+def _is_local_by_default(task: Task, section: TaskSection) -> bool:
+    """Return whether a candidate is this computer and no file, flag or configuration names a place."""
+    resources = section.resources
+    written = (resources, *resources.any_of, *resources.ordered)
+    named = any(one.infra or one.cloud or one.region or one.zone for one in written)
+    return not named and any(choice.infra.provider == LOCAL for choice in task.choices)
 
 
 def _refuse_equal_names(documents: Sequence[Document], read: Sequence[_Read], file: str) -> None:

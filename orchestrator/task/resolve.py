@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.drivers import get_driver
 from orchestrator.task.candidates import Candidates, resolve_candidates
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.model import (
     FileMount,
+    GitSource,
     MountMode,
     MountSection,
     Recovery,
@@ -55,7 +57,8 @@ class Resolver:
         secrets = self._fill_values("secrets", section.secrets)
         found = resolve_candidates(section.resources, self.issues)
         hosts = section.hosts.resolve()
-        mounts = self._resolve_mounts(envs)
+        mounts = self._resolve_mounts(envs, _bucket_scheme(found))
+        workdir = self._resolve_workdir(envs)
         if section.train is not None and not self.restored:
             # Not for a run of an older orch: its trainer reports itself what it does not take.
             from orchestrator.task.trainer_settings import find_setting_problems
@@ -65,6 +68,7 @@ class Resolver:
             return None
         self.notes += found.notes
         plain: dict[str, Any] = {name: getattr(section, name) for name in TaskFields.model_fields}
+        plain["workdir"] = workdir
         plain["recovery"] = _resolve_recovery(section)
         return Task.model_construct(
             None,
@@ -109,13 +113,17 @@ class Resolver:
         why = "null means that the shell or a flag gives it"
         self.issues.append(Issue(path=path, what=f"`{path[0]}.{key}` has no value", why=why, next_step=step))
 
-    def _resolve_mounts(self, envs: Mapping[str, str]) -> tuple[FileMount, ...]:
+    def _resolve_mounts(self, envs: Mapping[str, str], scheme: str) -> tuple[FileMount, ...]:
         secret_names = tuple(self.section.secrets)
         mounts: list[FileMount] = []
         for written, value in self.section.file_mounts.items():
             target = written
             try:
-                source, mode = _read_mount(value) if isinstance(value, MountSection) else (value, MountMode.COPY)
+                if isinstance(value, MountSection):
+                    store = fill_variables(value.store, envs, secret_names)
+                    source, mode = _read_mount(value, store.lower(), scheme)
+                else:
+                    source, mode = value, MountMode.COPY
                 if not self.restored:
                     target = fill_variables(written, envs, secret_names)
                     source = fill_variables(source, envs, secret_names)
@@ -123,6 +131,20 @@ class Resolver:
             except InvalidValueError as error:
                 self._report(("file_mounts", written), error)
         return tuple(mounts)
+
+    def _resolve_workdir(self, envs: Mapping[str, str]) -> str | GitSource | None:
+        """Return the workdir with variables filled in, as the dialect does."""
+        workdir, secret_names = self.section.workdir, tuple(self.section.secrets)
+        if self.restored or workdir is None:
+            return workdir
+        try:
+            if isinstance(workdir, str):
+                return fill_variables(workdir, envs, secret_names)
+            filled = {key: fill_variables(getattr(workdir, key), envs, secret_names) for key in ("url", "ref")}
+            return workdir.model_copy(update=filled)
+        except InvalidValueError as error:
+            self._report(("workdir",), error)
+            return workdir
 
     def _report(self, path: Path, error: InvalidValueError) -> None:
         self.issues.append(Issue(path=path, what=error.what, why=error.why, next_step=error.next_step))
@@ -139,22 +161,44 @@ def _resolve_recovery(section: TaskSection) -> Recovery:
     return section.recovery.model_copy(update=filled)
 
 
-def _read_mount(mount: MountSection) -> tuple[str, MountMode]:
-    """Return source and mode of a mount that is a map, before variables are filled in."""
+_STORES = {"s3": "s3", "gcs": "gs"}
+
+
+def _bucket_scheme(found: Candidates | None) -> str:
+    """Return the scheme of the buckets beside all candidates, "" where there are none or several."""
+    schemes = {get_driver(choice.infra.provider).bucket_scheme for choice in found.all} if found is not None else set()
+    return schemes.pop() if len(schemes) == 1 else ""
+
+
+def _read_mount(mount: MountSection, store: str, scheme: str) -> tuple[str, MountMode]:
+    """Return source and mode of a mount that is a map, before variables are filled in.
+
+    Args:
+        mount: The mount as written.
+        store: Its store, variables filled in.
+        scheme: Of the bucket when the mount names no store.
+    """
     if not mount.persistent:
         raise InvalidValueError(
             "a mount with `persistent: false` is not served", "orch never deletes a bucket", "remove it"
         )
-    source, name, store = mount.source, mount.name, mount.store
-    if not source and not (name and store):
+    source, name = mount.source, mount.name
+    if not source and not name:
         raise InvalidValueError("a mount needs a source", "", "write source: s3://NAME, or name and store")
+    if store and store not in _STORES:
+        raise InvalidValueError(
+            f"`store` cannot be `{store}`", "orch mounts buckets of s3 and gcs", "write one of them"
+        )
+    if name and not source and not store and not scheme:
+        why = "the machines are not all in one cloud, whose buckets are meant without a store"
+        raise InvalidValueError(f"the bucket `{name}` needs a store", why, "write store: gcs, or store: s3")
     if source and name:
         raise InvalidValueError(
             "a mount with `name` and `source` would make a bucket",
             "orch makes none",
             "copy the files to the bucket yourself, then write source: s3://NAME",
         )
-    source = source or f"{'gs' if store == 'gcs' else 's3'}://{name}"
+    source = source or f"{_STORES.get(store, scheme)}://{name}"
     if mount.mode is not MountMode.COPY and "://" not in source and "$" not in source:
         raise InvalidValueError(
             f"`{source}` cannot be mounted with mode {mount.mode}", "only buckets can", "write mode: COPY"

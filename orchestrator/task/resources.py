@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -24,6 +24,7 @@ from orchestrator.task.section import (
     OneOrMany,
     OrText,
     Pairs,
+    Port,
     Positive,
     Resolved,
     Section,
@@ -83,7 +84,10 @@ class AutoStop(Section):
 
     idle_minutes: Minutes = skypilot(AUTOSTOP_MINUTES, "minutes without a job")
     down: Flag = skypilot(False, "delete the machines instead of stopping them")
-    wait_for: Literal["jobs_and_ssh", "jobs", "none"] = skypilot("jobs_and_ssh", "what counts as being busy")
+    wait_for: Literal["jobs_and_ssh", "jobs", "none"] = skypilot(
+        "jobs_and_ssh",
+        "what counts as being busy; jobs_and_ssh: also accelerators in use, and load; none is not served",
+    )
 
     @classmethod
     def expand(cls, value: Any) -> Any:
@@ -142,17 +146,20 @@ class ResourceFields(Section):
 
 
 _NOT_SERVED = {
-    "disk_tier": Refused("boot disks are the provider's standard SSD"),
     "local_disk": Refused("local disks are used where the machine has them"),
     "ephemeral_storage": Refused(_NO_KUBERNETES),
-    "ports": Refused("orch opens no port to the internet", "use `orch ssh` with a forwarded port"),
     "volumes": Refused(
         "no disks are attached beside the boot disk", "keep data in a bucket: file_mounts, checkpoint.bucket"
     ),
-    "priority": Refused("orch has no queue"),
     "priority_class": Refused(_NO_KUBERNETES),
 }
 _OLDER = "older form of infra"
+# Fields of the dialect that are accepted although they change nothing, with the reason; the plan has a note for each.
+WITHOUT_EFFECT = {
+    "disk_tier": "boot disks are the provider's standard SSD",
+    "ports": "orch opens no port to the internet; `orch ssh` forwards one",
+    "priority": "jobs run in the order in which they were given",
+}
 
 
 _Accelerators = (
@@ -167,6 +174,9 @@ _Memory = (
     Whole
     | Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8} ?(?:[MmGgTt][Bb])?\+?$"), must_be("text such as 16+ or 64GB")]
 )
+
+
+_PortRange = Port | Annotated[str, Field(pattern=r"^[0-9]{1,5}(?:-[0-9]{1,5})?$"), must_be("text such as 8000-8010")]
 
 
 def _example_places() -> str:
@@ -186,6 +196,16 @@ class CandidateSection(ResourceFields):
         "job_recovery": _ONE_CLUSTER,
     }
 
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        """Turn `gpus`, which the dialect takes for `accelerators`, into it."""
+        data = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        if "gpus" not in data:
+            return value
+        if data.get("accelerators") is not None:
+            raise InvalidValueError("`gpus` and `accelerators` exclude each other", "they mean the same", "keep one")
+        return {**{key: item for key, item in data.items() if key != "gpus"}, "accelerators": data["gpus"]}
+
     infra: Text = skypilot(
         "",
         "where: provider[/region[/zone]], `*` for any; by accelerator if absent, else local",
@@ -198,6 +218,13 @@ class CandidateSection(ResourceFields):
     accelerators: _Accelerators = skypilot("", "NAME or NAME:COUNT; a list is tried in order, a map by price")
     instance_type: Text = skypilot("", "exact instance type", "text such as p5.48xlarge")
     cpus: _Cpus = skypilot("", "vCPUs of each host: 4, or 4+ for at least 4; the cheapest type that fits is taken")
+    disk_tier: Annotated[Literal["", "low", "medium", "high", "ultra", "best", "none"], Written] = skypilot(
+        "", f"no effect: {WITHOUT_EFFECT['disk_tier']}"
+    )
+    ports: Annotated[tuple[_PortRange, ...], OneOrMany()] = skypilot((), f"no effect: {WITHOUT_EFFECT['ports']}")
+    priority: Annotated[int, Field(strict=True, ge=-1000, le=1000)] = skypilot(
+        0, f"no effect: {WITHOUT_EFFECT['priority']}"
+    )
     memory: _Memory = skypilot("", "memory of each host, GB: 16, 16+, or 64GB; as for cpus")
 
 
@@ -212,7 +239,10 @@ class ResourcesSection(CandidateSection):
     any_of: _Candidates = skypilot((), "candidates, cheapest first; the keys beside it are their defaults")
     ordered: _Candidates = skypilot((), "candidates, tried in this order; the keys beside it are their defaults")
     autostop: Annotated[Lazy[AutoStop] | None, BeforeValidator(lambda value: None if value is False else value)] = (
-        skypilot(None, "stop when idle: minutes, `10h`, true for 5 minutes, false for never")
+        skypilot(
+            None,
+            "stop when idle, or delete what cannot be stopped: minutes, `10h`, true for 5 minutes, false for never",
+        )
     )
     job_recovery: Lazy[JobRecovery] = skypilot(JobRecovery.model_construct(), "see recovery")
 

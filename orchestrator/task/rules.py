@@ -13,10 +13,11 @@ from orchestrator.catalog.prices import price_per_hour
 from orchestrator.messages import count_noun
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.task import stacks
+from orchestrator.task.conda import find_conda_command, find_conda_install
 from orchestrator.task.driver_rules import load_rules
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.infra import HOSTS
-from orchestrator.task.model import MountMode, Order, Recovery, Task, TaskSection
+from orchestrator.task.model import MountMode, MountSection, Order, Recovery, Task, TaskSection
 from orchestrator.task.resources import Resources
 
 # Set on every host by orch: SkyPilot documentation, "Environment variables", release 0.14.1, and docs/environment.md.
@@ -30,6 +31,7 @@ RESERVED = frozenset(
         "SKYPILOT_NUM_GPUS_PER_NODE",
         "SKYPILOT_NUM_NODES",
         "SKYPILOT_TASK_ID",
+        "SKYPILOT_CLUSTER_INFO",
     }
 )
 
@@ -73,7 +75,7 @@ def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
         *_exit_codes(task),
         *_idle(task),
     ]
-    issues += [*_nodes(task, section), *_mounts(task)]
+    issues += [*_nodes(task, section), *_mounts(task), *_read_only(task, section), *_conda(task)]
     for choice in task.choices:
         issues += [
             *_labels(choice),
@@ -168,6 +170,39 @@ def _mounts(task: Task) -> Iterator[Issue]:
         seen.add(target)
 
 
+def _read_only(task: Task, section: TaskSection) -> Iterator[Issue]:
+    """Whoever mounts an s3:// bucket says that nothing is written there: Mountpoint is used read only.
+
+    In the dialect such a folder is writable, and a checkpoint that is written there would fail at the first save.
+    """
+    for mount, (target, written) in zip(task.file_mounts, section.file_mounts.items(), strict=True):
+        path = ("file_mounts", target)
+        reads = isinstance(written, MountSection) and written.read_only
+        needed = mount.mode is MountMode.MOUNT and mount.source.startswith("s3://")
+        if needed and not reads:
+            step = (
+                "add read_only: true if the program only reads; else mode: COPY, a gs:// bucket, or checkpoint.bucket"
+            )
+            what = f"`{mount.source}` cannot be mounted for writing"
+            yield _issue(path, what, "orch mounts s3:// buckets read only", step)
+        if reads and not needed:
+            why = "it is for s3:// buckets with mode MOUNT"
+            yield _issue(path, "`read_only` has no meaning for this mount", why, "remove it")
+
+
+def _conda(task: Task) -> Iterator[Issue]:
+    """Refuse conda on rented machines: the dialect's images have it, and those that orch uses by default do not."""
+    if find_conda_install(task.setup) or find_conda_install(task.run):
+        return
+    rented = any(not choice.infra.owned and not choice.image_id for choice in task.choices)
+    for part in ("setup", "run"):
+        if rented and find_conda_command(getattr(task, part)):
+            why = "the machines have no conda, which the dialect's images have"
+            step = "install it in setup (Miniforge into ~/miniforge3), name an image_id with it, or: python3 -m venv"
+            yield _issue((part,), f"`{part}` calls conda", why, step)
+            return
+
+
 def _recovery(section: TaskSection) -> Iterator[Issue]:
     recovery, dialect = section.recovery, section.resources.job_recovery
     for name, alias in Recovery.aliases().items():
@@ -191,6 +226,10 @@ def _exit_codes(task: Task) -> Iterator[Issue]:
 def _idle(task: Task) -> Iterator[Issue]:
     limit = task.limits.idle_minutes
     stop = task.autostop
+    if stop is not None and stop.wait_for == "none":
+        why = "it would end machines whose job still runs"
+        step = "write wait_for: jobs, or limits: {max_hours: HOURS} for a fixed lifetime"
+        yield _issue(("resources", "autostop", "wait_for"), "`wait_for: none` is not served", why, step)
     if stop is not None and limit is not None and limit != stop.idle_minutes:
         yield _issue(
             ("limits", "idle_minutes"),

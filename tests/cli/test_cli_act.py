@@ -136,7 +136,7 @@ def test_options_of_the_preview_are_refused_without_it(orch: Orch, task: Path, o
 
 REFUSED = """
 resources: {infra: aws/us-east-1, accelerators: "H100:8"}
-file_mounts: {/data: {source: "s3://books", mode: MOUNT}}
+file_mounts: {/data: {source: "s3://books", mode: MOUNT, read_only: true}}
 run: echo hi
 """
 

@@ -22,13 +22,13 @@ def script(mount: str, infra: str = "gcp") -> str:
 
 
 def test_an_s3_source_is_mounted_read_only() -> None:
-    mounted = script("{source: s3://b/x}")
+    mounted = script("{source: s3://b/x, read_only: true}")
     assert "mount-s3" in mounted and "--read-only" in mounted
     assert "mount-s3" not in script("{source: s3://b/x, mode: COPY}")
 
 
 def test_local_disks_are_mounted_before_what_uses_them() -> None:
-    disks, data = build_mounts(task("{source: s3://b/x}"), HostFacts(scratch="/opt/dlami/nvme"))
+    disks, data = build_mounts(task("{source: s3://b/x, read_only: true}"), HostFacts(scratch="/opt/dlami/nvme"))
     assert (disks.label, disks.destination) == ("scratch", "/opt/dlami/nvme")
     assert "/opt/dlami/nvme" in data.script.reveal()
     (only,) = build_mounts(task("{source: gs://b/x}", "local"), HostFacts(scratch="/mine"))

@@ -15,19 +15,31 @@ from pathlib import Path
 import pytest
 from google_cases import keys
 
-from orchestrator.providers.google.startup import entries, pack_keys, render_end, render_startup, unpack_keys
+from orchestrator.providers.google.startup import (
+    entries,
+    pack_keys,
+    render_end,
+    render_startup,
+    render_stop,
+    unpack_keys,
+)
 
 KEYS = keys(8)
+ENDS = ["#!/usr/bin/env bash\n" + script for script in (render_end(), render_stop())]
 
 
 @dataclass(slots=True)
 class Metadata:
-    """values: by path below `instance/`. put: what was written there. deleted: (path, authorization) at the API."""
+    """values: by path below `instance/`. put: what was written there.
+
+    deleted, posted: path, authorization and body of requests to the API.
+    """
 
     url: str = ""
     values: dict[str, str] = field(default_factory=dict[str, str])
     put: dict[str, str] = field(default_factory=dict[str, str])
     deleted: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    posted: list[tuple[str, str, bytes]] = field(default_factory=list[tuple[str, str, bytes]])
     refuse_put: bool = False
 
 
@@ -55,6 +67,12 @@ def metadata_server() -> Generator[Metadata]:
 
         def do_DELETE(self) -> None:
             data.deleted.append((self.path, self.headers.get("Authorization", "")))
+            self.send_response(200)
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            data.posted.append((self.path, self.headers.get("Authorization", ""), body))
             self.send_response(200)
             self.end_headers()
 
@@ -117,7 +135,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
         yield Host(tmp_path, data)
 
 
-@pytest.mark.parametrize("script", [render_startup(4, 4), render_startup(4, 8), "#!/usr/bin/env bash\n" + render_end()])
+@pytest.mark.parametrize("script", [render_startup(4, 4), render_startup(4, 8), *ENDS])
 def test_shellcheck_has_nothing_to_say(script: str) -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not here")
@@ -225,6 +243,15 @@ def test_host_ends_what_it_belongs_to_with_its_own_token(resource: str, host: Ho
     done = host.run(render_end())
     assert done.returncode == 0, done.stderr
     assert host.data.deleted == [(f"/v2/{resource}", "Bearer tok-en")]
+
+
+def test_host_stops_its_node_with_its_own_token(host: Host) -> None:
+    host.data.values["attributes/orch-resource"] = "projects/p/locations/z/nodes/demo-1"
+    host.data.values["service-accounts/default/token"] = '{"access_token":"tok-en","token_type":"Bearer"}'
+    done = host.run(render_stop())
+    assert done.returncode == 0, done.stderr
+    assert host.data.posted == [("/v2/projects/p/locations/z/nodes/demo-1:stop", "Bearer tok-en", b"{}")]
+    assert host.data.deleted == []
 
 
 def test_host_without_a_token_deletes_nothing(host: Host) -> None:

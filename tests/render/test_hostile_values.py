@@ -71,6 +71,18 @@ def test_run_of_a_program(backend: Backend, workdir: str) -> None:
 
 
 @examples
+@given(st.lists(hostile(), max_size=3))
+def test_names_of_variables_that_a_start_file_does_not_change(names: list[str]) -> None:
+    with host() as home:
+        home.mkdir()
+        (home / ".bashrc").write_text("export AFTER=1\n")
+        inputs = RunInputs(backend="cpu", user_run='printf "%s\\0" "$AFTER" >"$RECORD"', fixed=tuple(names))
+        done = run_script(render_run(inputs), home, env(home))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert recorded(home.parent / "record") == ["1"]
+
+
+@examples
 @given(st.sampled_from(BACKENDS), st.lists(hostile(slash=True), min_size=1, max_size=3), hostile())
 def test_setup_with_packages(backend: Backend, packages: list[str], workdir: str) -> None:
     with host() as home:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,15 @@ def test_a_copy_over_ssh_is_activity(quiet: Host) -> None:
     process(quiet, 800, "sshd: ann@notty", children="801 ")
     process(quiet, 801, "rsync --server")
     assert activity(quiet) == "an SSH session"
+
+
+def test_only_jobs_count_where_the_task_waits_for_jobs(quiet: Host) -> None:
+    process(quiet, 800, "sshd: ann@pts/0")
+    (Path(quiet.env["ORCH_PROC_DIR"]) / "loadavg").write_text("9.99 9.99 9.99 1/200 4321\n")
+    jobs = replace(ALL, wait_for="jobs")
+    assert activity(quiet) == "an SSH session" and activity(quiet, jobs) == ""
+    quiet.start_job("work", "#!/bin/sh\nsleep 3\n")
+    assert activity(quiet, jobs) == "job work"
 
 
 def test_that_orch_asks_for_the_state_of_a_job_is_none(quiet: Host) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_an_idle_host_ends_but_not_while_a_job_runs(host: Host) -> None:
     host.install(limits_spec(idle=3))
     assert 5.5 < ended_after(host, began) < 18
     assert (host.home / ".orch" / "limit-reached").read_text().split()[0] == "idle"
+
+
+def test_an_idle_host_stops_where_that_differs_from_its_end(host: Host) -> None:
+    limits = limits_spec(seconds=3600, idle=2)
+    host.install(replace(limits, stop_command='touch "$HOME/machine-ended"', idle_command=Host.STOP))
+    ended_after(host, time.time())
+    assert not (host.home / "machine-ended").exists()
+
+
+def test_a_host_at_the_end_of_its_lifetime_is_ended_although_idle_ones_stop(host: Host) -> None:
+    limits = limits_spec(seconds=2, since=time.time(), idle=3600)
+    host.install(replace(limits, idle_command='touch "$HOME/machine-idle"'))
+    ended_after(host, time.time())
+    assert not (host.home / "machine-idle").exists()
 
 
 def test_jobs_that_come_and_go_between_two_checks_keep_the_host_awake(host: Host) -> None:

@@ -26,6 +26,7 @@ USER_PROGRAMS = {"user_setup", "user_run"}
 QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "url", "ref"} | {
     "scratch",
     "module",
+    "name",
     "topology",
     "may_install",
     "machine",

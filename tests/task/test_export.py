@@ -95,11 +95,15 @@ SERVED = {
     "envs": {"A": 1},
     "secrets": {"A": "b"},
     "file_mounts": {"/a": "s3://b"},
+    "resources.disk_tier": "best",
+    "resources.ports": ["8000-8010", 80],
+    "resources.priority": -5,
     "file_mounts.*.source": "s3://b",
     "file_mounts.*.name": "b",
     "file_mounts.*.store": "gcs",
     "file_mounts.*.mode": "COPY",
     "file_mounts.*.persistent": True,
+    "file_mounts.*.read_only": True,
     "config": {},
     "config.gcp": {},
     "config.gcp.vpc_name": "v",
@@ -168,8 +172,9 @@ BESIDE = {
     "resources.image_id": {"resources": {"accelerators": "H100:8"}},
     "resources.region": {"resources": {"accelerators": "v5e-16", "cloud": "gcp"}},
     "resources.zone": {"resources": {"accelerators": "v5e-16", "cloud": "gcp"}},
-    "file_mounts.*.source": {},
-    "file_mounts.*.name": {"file_mounts": {"/data": {"store": "s3"}}},
+    "file_mounts.*.source": {"file_mounts": {"/data": {"read_only": True}}},
+    "file_mounts.*.name": {"file_mounts": {"/data": {"store": "gcs"}}},
+    "file_mounts.*.persistent": {"file_mounts": {"/data": {"source": "gs://b"}}},
     "file_mounts.*.store": {"file_mounts": {"/data": {"name": "b"}}},
     "file_mounts": {"file_mounts": {"/data": {"source": "s3://b"}}},
     "train.backend": {"resources": {"accelerators": "v5e-16"}},
@@ -201,7 +206,14 @@ def test_a_served_field_is_accepted_by_reader_and_schema(path: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["nam: a", "num_nodes: '2'", "resources: {ports: 80}", "service: {}", "limits: {max_hours: 0}", "workdir: ''"],
+    [
+        "nam: a",
+        "num_nodes: '2'",
+        "resources: {local_disk: nvme}",
+        "service: {}",
+        "limits: {max_hours: 0}",
+        "workdir: ''",
+    ],
 )
 def test_reader_and_schema_refuse_the_same(text: str) -> None:
     assert not VALIDATOR.is_valid(yaml.safe_load(text))

@@ -175,11 +175,11 @@ def test_all_problems_are_found_and_the_first_five_are_shown() -> None:
 
 def test_each_of_several_problems_keeps_its_own_reason_and_next_step() -> None:
     with pytest.raises(TaskError) as caught:
-        parse_task("resources: {priority: 4}\nservice: {}\nworkdir: ''\n", file="t.yaml", env={})
+        parse_task("resources: {local_disk: nvme}\nservice: {}\nworkdir: ''\n", file="t.yaml", env={})
     assert caught.value.lines() == [
         "error[task-file]: 3 problems",
-        "  t.yaml:1:13: `resources.priority` is not served by orch",
-        "    why:  orch has no queue",
+        "  t.yaml:1:13: `resources.local_disk` is not served by orch",
+        "    why:  local disks are used where the machine has them",
         "    next: remove it",
         "  t.yaml:2:1: `service` is not served by orch",
         "    why:  orch trains; it does not serve replicas",
@@ -192,11 +192,11 @@ def test_each_of_several_problems_keeps_its_own_reason_and_next_step() -> None:
 
 def test_one_problem_shows_its_reason_and_what_to_do() -> None:
     with pytest.raises(TaskError) as caught:
-        parse_task("resources: {ports: 80}\n", file="t.yaml", env={})
+        parse_task("volumes: {/a: b}\n", file="t.yaml", env={})
     assert caught.value.lines() == [
-        "error[task-file]: t.yaml:1:13: `resources.ports` is not served by orch",
-        "  why:  orch opens no port to the internet",
-        "  next: use `orch ssh` with a forwarded port",
+        "error[task-file]: t.yaml:1:1: `volumes` is not served by orch",
+        "  why:  orch talks to machines over SSH and serves no Kubernetes",
+        "  next: keep data in a bucket: file_mounts, checkpoint.bucket",
     ]
 
 

@@ -20,16 +20,6 @@ RULES = [
         "resources:\n  ordered: [{infra: local}]",
     ),
     (
-        "resources:\n  accelerators: [v5e-8, v5e-16]\n  any_of: [{use_spot: true}]",
-        "2: `accelerators` with several names and `any_of` exclude each other",
-        "resources:\n  accelerators: v5e-8\n  any_of: [{use_spot: true}]",
-    ),
-    (
-        "resources:\n  any_of:\n  - accelerators: [v5e-8, v5e-16]",
-        "3: a candidate names one accelerator",
-        "resources:\n  any_of:\n  - accelerators: {v5e-8: 1}",
-    ),
-    (
         "resources:\n  any_of:\n  - any_of: [{infra: local}]",
         "3: `resources.any_of[0].any_of` is not served by orch",
         "resources:\n  any_of:\n  - infra: local",
@@ -325,6 +315,68 @@ RULES = [
         f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(48))}}}}}",
         "1: 48 labels are too many",
         f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(47))}}}}}",
+    ),
+    (
+        "file_mounts: {/d: {source: s3://b}}",
+        "1: `s3://b` cannot be mounted for writing",
+        "file_mounts: {/d: {source: s3://b, read_only: true}}",
+    ),
+    (
+        "file_mounts: {/d: {name: b, store: s3, mode: MOUNT}}",
+        "1: `s3://b` cannot be mounted for writing",
+        "file_mounts: {/d: {name: b, store: gcs, mode: MOUNT}}",
+    ),
+    (
+        "file_mounts: {/d: {source: gs://b, read_only: true}}",
+        "1: `read_only` has no meaning for this mount",
+        "file_mounts: {/d: {source: s3://b, read_only: true}}",
+    ),
+    (
+        "setup: conda create -n a -y\nresources: {accelerators: v5e-8}",
+        "1: `setup` calls conda",
+        "setup: conda create -n a -y\nresources: {infra: local}",
+    ),
+    (
+        "setup: |\n  cd a\n  if ! conda activate a; then exit; fi\nresources: {accelerators: v5e-8}",
+        "1: `setup` calls conda",
+        "setup: |\n  bash Miniforge3.sh -b\n  conda activate a\nresources: {accelerators: v5e-8}",
+    ),
+    (
+        "setup: 'eval \"$(conda shell.bash hook)\"'\nresources: {accelerators: v5e-8}",
+        "1: `setup` calls conda",
+        "setup: 'pip install conda-pack  # no conda activate'\nresources: {accelerators: v5e-8}",
+    ),
+    (
+        "setup: pip list && conda env list\nresources: {accelerators: 'H100:8'}",
+        "1: `setup` calls conda",
+        "setup: pip list && conda env list\nresources: {accelerators: 'H100:8', image_id: ami-1}",
+    ),
+    (
+        "envs: {SKYPILOT_CLUSTER_INFO: a}",
+        "1: `SKYPILOT_CLUSTER_INFO` is set by orch on every host",
+        "envs: {SKYPILOT_OWN: a}",
+    ),
+    ("envs: {A: b}\nworkdir: ./$B", "2: `$B` is not one of the envs", "envs: {A: b}\nworkdir: ./$A"),
+    ("secrets: {A: b}\nworkdir: ./$A", "2: `A` is a secret", "envs: {A: b}\nworkdir: ./$A"),
+    (
+        "resources: {autostop: {wait_for: none}}",
+        "1: `wait_for: none` is not served",
+        "resources: {autostop: {wait_for: jobs}}",
+    ),
+    (
+        "resources: {gpus: v5e-8, accelerators: v5e-8}",
+        "1: `gpus` and `accelerators` exclude each other",
+        "resources: {gpus: v5e-8}",
+    ),
+    (
+        "file_mounts: {/d: {name: b}}\nresources: {infra: local}",
+        "1: the bucket `b` needs a store",
+        "file_mounts: {/d: {name: b, store: gcs}}\nresources: {infra: local}",
+    ),
+    (
+        "envs: {STORE: azure}\nfile_mounts: {/d: {name: b, store: $STORE}}",
+        "2: `store` cannot be `azure`",
+        "envs: {STORE: GCS}\nfile_mounts: {/d: {name: b, store: $STORE}}",
     ),
     ("limits: {max_hours: 87601}", "1: `limits.max_hours` cannot be 87601", "limits: {max_hours: 87600}"),
     ("limits: {idle_minutes: 525601}", "1: `limits.idle_minutes` cannot be 525601", "limits: {idle_minutes: 525600}"),

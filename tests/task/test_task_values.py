@@ -180,7 +180,7 @@ def test_a_local_stand_in_has_the_hosts_and_chips_of_the_real_slice() -> None:
         ("'45'", AutoStop(idle_minutes=45)),
         ("10h", AutoStop(idle_minutes=600)),
         ("2d", AutoStop(idle_minutes=2880)),
-        ("{idle_minutes: 7, down: true, wait_for: none}", AutoStop(idle_minutes=7, down=True, wait_for="none")),
+        ("{idle_minutes: 7, down: true, wait_for: jobs}", AutoStop(idle_minutes=7, down=True, wait_for="jobs")),
         ("{down: true}", AutoStop(idle_minutes=5, down=True)),
     ],
 )
@@ -219,7 +219,7 @@ MOUNTS = [
     ("/d: ./data", FileMount("/d", "./data", MountMode.COPY)),
     ("/d: s3://b/x/", FileMount("/d", "s3://b/x", MountMode.COPY)),
     ("/d/${A}: gs://b/$A-${A}b", FileMount("/d/v", "gs://b/v-vb", MountMode.COPY)),
-    ("/d: {source: s3://b}", FileMount("/d", "s3://b", MountMode.MOUNT)),
+    ("/d: {source: s3://b, read_only: true}", FileMount("/d", "s3://b", MountMode.MOUNT)),
     ("/d: {source: s3://b, mode: copy}", FileMount("/d", "s3://b", MountMode.COPY)),
     ("/d: {source: gs://b, mode: MOUNT_CACHED, persistent: true}", FileMount("/d", "gs://b", MountMode.MOUNT_CACHED)),
     ("/d: {name: 'b-${A}', store: gcs}", FileMount("/d", "gs://b-v", MountMode.MOUNT)),
@@ -230,6 +230,47 @@ MOUNTS = [
 @pytest.mark.parametrize(("written", "mount"), MOUNTS)
 def test_file_mounts_in_every_form(written: str, mount: FileMount) -> None:
     assert task(f"envs: {{A: v}}\nfile_mounts:\n  {written}\n").file_mounts == (mount,)
+
+
+@pytest.mark.parametrize(
+    ("written", "resources", "source"),
+    [
+        ("{name: b}", "accelerators: v5e-8", "gs://b"),
+        ("{name: b, mode: COPY}", "accelerators: 'H100:8'", "s3://b"),
+        ("{name: $A, store: '${STORE}'}", "infra: local", "gs://v"),
+        ("{name: b, store: GCS}", "accelerators: 'H100:8'", "gs://b"),
+    ],
+)
+def test_a_bucket_by_name_is_in_its_store_or_in_the_cloud_of_the_machines(
+    written: str, resources: str, source: str
+) -> None:
+    text = f"envs: {{A: v, STORE: gcs}}\nresources: {{{resources}}}\nfile_mounts:\n  /d: {written}\n"
+    assert [mount.source for mount in task(text).file_mounts] == [source]
+
+
+def test_several_accelerators_beside_or_in_candidates_give_all_combinations() -> None:
+    def names(resources: str) -> list[tuple[str, bool]]:
+        return [(one.machine.name, one.use_spot) for one in task(f"resources: {resources}\n").choices]
+
+    spot = "[{use_spot: true}, {use_spot: false}]"
+    every = [(f"v5litepod-{size}", market) for market in (True, False) for size in (8, 16)]
+    assert names(f"{{accelerators: [v5e-8, v5e-16], ordered: {spot}}}") == every
+    assert sorted(names(f"{{accelerators: {{v5e-8: 1, v5e-16: 1}}, any_of: {spot}}}")) == sorted(every)
+    assert names("{ordered: [{accelerators: [v5e-16, v5e-8]}, {accelerators: v6e-8}]}") == [
+        ("v5litepod-16", False),
+        ("v5litepod-8", False),
+        ("v6e-8", False),
+    ]
+
+
+def test_fields_without_effect_are_accepted_with_a_note() -> None:
+    found = read("resources: {accelerators: v5e-8, disk_tier: best, ports: [8888, 8000-8010], priority: 500}\n")
+    assert [note.partition(":")[0] for note in found.notes if "no effect" in note] == [
+        f"`{name}` has no effect" for name in ("disk_tier", "ports", "priority")
+    ]
+    assert read("resources: {gpus: v5e-8}\n").only == read("resources: {accelerators: v5e-8}\n").only
+    for flags in (Overrides(accelerators="v5e-8"), Overrides(infra="local:2")):
+        assert read("resources: {gpus: v5e-16}\n", flags).only == read("run: ''\n", flags).only
 
 
 BAD_MOUNTS = [

@@ -143,8 +143,16 @@ def prepare_exec(
         if workdir is not None or any(label == "workdir" for host in now.hosts for label, _ in host.trees)
         else None
     )
+    env = (*((key, to_text(value)) for key, value in facts.env), *env)
     script = render_run(
-        RunInputs(backend="cpu", user_run=command, workdir=place, python=facts.python, clear_holders=False)
+        RunInputs(
+            backend="cpu",
+            user_run=command,
+            workdir=place,
+            python=facts.python,
+            clear_holders=False,
+            fixed=tuple(dict.fromkeys(name for name, _ in env)),
+        )
     )
     desired = Run(
         cluster=cluster,
@@ -157,7 +165,7 @@ def prepare_exec(
         job=JobSpec(id=number, script=to_text(script)),
         job_id=number,
         accelerator=candidate.accelerator,
-        env=(*((key, to_text(value)) for key, value in facts.env), *env),
+        env=env,
         create=False,
         ranks=hosts,
     )

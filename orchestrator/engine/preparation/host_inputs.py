@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_s
 from orchestrator.values import Text, to_text
 
 WORKDIR = "orch_workdir"
+DIALECT_WORKDIR = "sky_workdir"  # a link to WORKDIR (templates/run/workdir.sh.j2)
 TAKEN_OVER = 6  # trainer/errors.py: another start of the run has claimed it
 STORAGE_RESTARTS = 5  # of the bundled trainer, which has repeated its requests for minutes before it ends with 10
 TRAINER = ".orch/trainer/trainer"
@@ -180,7 +181,7 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
     for mount in task.file_mounts:
         if mount.from_bucket:
             _refuse_mount(mount)
-            inputs = MountInputs(mount.source, mount.target)
+            inputs = MountInputs(mount.source, _in_workdir(mount.target) or mount.target)
             copied = mount.mode is MountMode.COPY
             mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
             script = render_copy_mount(inputs) if copied else mounted(inputs)
@@ -210,6 +211,7 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         neuron=_on_neuron(task),
         engine=driven.engine,
         device=driven.device,
+        fixed=_fixed_names(task, facts),
     )
     script = render_setup(inputs)
     if script is None:
@@ -241,6 +243,7 @@ def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
         device=driven.device,
         smoke=task.train is not None and task.train.smoke,
         topology=machine.topology,
+        fixed=_fixed_names(task, facts),
     )
     return JobSpec(id=job_id, script=to_text(render_run(inputs)))
 
@@ -256,6 +259,11 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
     pairs += [(name, hide_likely_secret(name, value)) for name, value in task.envs]
     pairs += [(secret.name, to_text(secret)) for secret in task.secrets]
     return tuple(pairs)
+
+
+def _fixed_names(task: Task, facts: HostFacts) -> tuple[str, ...]:
+    """Return the names of the variables that the host's own ~/.bashrc does not change."""
+    return tuple(dict.fromkeys(name for name, _ in build_environment(task, facts)))
 
 
 def build_budgets(task: Task) -> Budgets:
@@ -283,29 +291,43 @@ def build_limits(task: Task) -> Limits:
     return Limits(task.limits.max_hours, task.limits.max_cost)
 
 
-def build_timer(task: Task, facts: HostFacts, price: float | None) -> TimerSpec | None:
+def build_timer(task: Task, options: Sequence[Candidate], facts: HostFacts, price: float | None) -> TimerSpec | None:
     """Return the limits timer of every host, or None when the task has no limit.
+
+    Idle machines are stopped where `autostop` says so and all candidates allow it; else they are ended.
 
     A limit of money is converted to hours here. What was spent before shortens it when the timer is armed: see
     `host_actions.arm_timer`.
 
     Args:
         task: The task.
-        facts: What is known of the hosts.
+        options: All candidates; each gets this timer.
+        facts: What is known of the hosts of the first.
         price: US dollars per hour, or None when unknown.
     """
     idle = task.limits.idle_minutes or (task.autostop.idle_minutes if task.autostop is not None else None)
+    stops = task.stops_when_idle and all(host_facts(option).stop_command for option in options)
+    only_jobs = task.autostop is not None and task.autostop.wait_for == "jobs"
     specs = LimitsSpec(
         max_hours=_longest(task, price),
         idle_minutes=idle,
         on_limit="end" if facts.end_command else "jobs",
         stop_command=facts.end_command,
+        idle_command=facts.stop_command if stops else "",
+        wait_for="jobs" if only_jobs else "jobs_and_ssh",
         watch="machine" if facts.end_command else "jobs",
     )
     if not specs.any:
         return None
     script = render_limits(specs)
-    return TimerSpec(_digest(script), to_text(script))
+    acts = facts.end_command != ""  # elsewhere the timer only ends jobs, and idle machines have none
+    return TimerSpec(
+        _digest(script),
+        to_text(script),
+        idle_minutes=idle if acts else None,
+        stops=stops,
+        only_stops=stops and facts.stop_command == facts.end_command,
+    )
 
 
 def _longest(task: Task, price: float | None) -> float | None:
@@ -416,7 +438,14 @@ _COPY = "write mode: COPY"
 
 
 def _workdir(task: Task) -> str | None:
-    return WORKDIR if task.workdir is not None else None
+    mounted = any(_in_workdir(mount.target) for mount in task.file_mounts)
+    return WORKDIR if task.workdir is not None or mounted else None
+
+
+def _in_workdir(target: str) -> str:
+    """Return where a target below the dialect's name of the working directory is; "" for other targets."""
+    head, slash, rest = target.removeprefix("~/").partition("/")
+    return f"~/{WORKDIR}{slash}{rest}" if head == DIALECT_WORKDIR else ""
 
 
 def _expand_home(path: str) -> Path:
@@ -425,7 +454,7 @@ def _expand_home(path: str) -> Path:
 
 def _on_host(target: str) -> str:
     """Return a path relative to the home folder when it begins with ~/; absolute paths stay."""
-    return target.removeprefix("~/")
+    return (_in_workdir(target) or target).removeprefix("~/")
 
 
 def _trainer_package() -> Path:

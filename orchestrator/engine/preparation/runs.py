@@ -167,7 +167,7 @@ def _make_run(task: Task, name: str, recorded: _Recorded, options: tuple[Candida
         env=host_inputs.build_environment(task, facts),
         budgets=host_inputs.build_budgets(task),
         limits=host_inputs.build_limits(task),
-        timer=host_inputs.build_timer(task, facts, _cheapest(options)),
+        timer=host_inputs.build_timer(task, options, facts, _cheapest(options)),
         labels=task.choices[0].labels,
     )
 

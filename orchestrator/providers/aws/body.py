@@ -26,7 +26,10 @@ def subnet_of(choices: Choices) -> Text:
 
 
 def run_instances(spec: SliceSpec, choices: Choices) -> dict[str, object]:
-    """All machines of the slice or none. Their disks go with them, and a machine that switches itself off is ended."""
+    """All machines of the slice or none. Their disks are deleted with them.
+
+    A machine that switches itself off is ended, or stopped where the task has `autostop`.
+    """
     group = to_text(choices.security_group) if choices.security_group else Text.of(GROUP)
     tagged = (*_TAGGED, "spot-instances-request") if isinstance(choices.market, Spot) else _TAGGED
     found: dict[str, object] = {
@@ -39,7 +42,7 @@ def run_instances(spec: SliceSpec, choices: Choices) -> dict[str, object]:
             choices.efa, subnet_of(choices), [group], public=choices.access.way is Way.PUBLIC
         ),
         "BlockDeviceMappings": [{"DeviceName": Text.of(ROOT_DEVICE), "Ebs": _disk(choices)}],
-        "InstanceInitiatedShutdownBehavior": "terminate",
+        "InstanceInitiatedShutdownBehavior": "stop" if choices.keeps_disk else "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": 1},
         "UserData": Text.of(USER_DATA),
         "TagSpecifications": specification(spec, *tagged),

@@ -73,8 +73,19 @@ def list_details(task: Task, choice: Resources, place: Place) -> Details:
         framework=cast(Framework, _framework(task, choice)),
         network=choice.network_tier,
         max_hours=task.limits.max_hours,
+        on_idle="stop" if _stops_when_idle(task) else "",
     )
     return encode_options(options)
+
+
+def _stops_when_idle(task: Task) -> bool:
+    """Return whether idle machines are stopped: all candidates must allow it, for all of them get one timer."""
+    return task.stops_when_idle and all(
+        choice.infra.provider == NAME
+        and not choice.use_spot
+        and choice.accelerator_args.provisioning != "capacity-block"  # market.stop_refusal has the reasons
+        for choice in task.choices
+    )
 
 
 def read_settings(task: Task) -> AwsOptions:

@@ -74,6 +74,11 @@ class Choices:
         return self.options.max_hours
 
     @property
+    def keeps_disk(self) -> bool:
+        """Whether a machine that switches itself off is stopped, and not ended."""
+        return self.options.on_idle == "stop"
+
+    @property
     def is_plain(self) -> bool:
         """Whether the machines are known to have no accelerators."""
         return self.instance is not None and not self.instance.chips

@@ -81,6 +81,7 @@ class AwsOptions:
             step="max_hours: 6",
         ),
     )
+    on_idle: Literal["", "stop"] = derived("", allowed=Allowed(why="it is stop, or absent", step="autostop: 30"))
 
 
 OPTIONS = DriverOptions(kind=AwsOptions, title="Amazon EC2", owner="EC2 has")

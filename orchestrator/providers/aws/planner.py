@@ -121,6 +121,7 @@ class AwsPlanner:
             env=((EFA_COUNT, str(len(asked.efa))),) if asked.efa else (),
             scratch=SCRATCH if asked.local_nvme else "",
             end_command=render_template("aws/end.sh.j2"),
+            stop_command=render_template("aws/end.sh.j2") if asked.keeps_disk else "",
             backend=asked.image.backend,
         )
 

@@ -92,6 +92,7 @@ CHECK = Need(
 NEEDS = (TPU, PLACES, ADOPT, FIREWALL, INSTANCES, CHECK)
 
 HOST_NEEDS = (
+    Need("the host of a TPU of one host stops it when it is idle, with autostop", ("tpu.nodes.stop",)),
     Need(
         "a host ends its own slice when its limit of hours, money or idleness is reached",
         ("compute.instanceGroupManagers.delete", "compute.instances.delete", "tpu.nodes.delete"),

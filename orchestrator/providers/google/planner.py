@@ -16,7 +16,7 @@ from orchestrator.providers.google.options import read_options
 from orchestrator.providers.google.session import loopback_endpoint, variables_of_buckets
 from orchestrator.providers.loopback import loopback_facts
 from orchestrator.providers.protocol import Place
-from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec
+from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec, Spot
 from orchestrator.values import Text, Unknown
 
 if TYPE_CHECKING:
@@ -123,10 +123,16 @@ class GooglePlanner:
     def host_facts(self, candidate: Candidate) -> HostFacts:
         if (compute := _compute(candidate)) is not None:
             return compute.host_facts(candidate)
-        choices.read(candidate)
+        asked = choices.read(candidate)
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
             return loopback_facts(candidate, variables_of_buckets())
-        return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=startup.render_end())
+        refusal = stop_refusal(asked.tpu.name, asked.path.kind, candidate.hosts)
+        stops = refusal is None and not isinstance(candidate.market, Spot)
+        return HostFacts(
+            env=(("PJRT_DEVICE", "TPU"),),
+            end_command=startup.render_end(),
+            stop_command=startup.render_stop() if stops else "",
+        )
 
 
 def _name_there(name: str, candidate: Candidate) -> str:

@@ -29,7 +29,15 @@ def render_end() -> str:
 
     The hosts' service account needs tpu.nodes.delete and the scope cloud-platform.
     """
-    return render_template("google/end.sh.j2")
+    return render_template("google/end.sh.j2", verb="delete")
+
+
+def render_stop() -> str:
+    """Bash for the host of a TPU of one host that stops it and keeps its disk.
+
+    The host's service account needs tpu.nodes.stop and the scope cloud-platform.
+    """
+    return render_template("google/end.sh.j2", verb="stop")
 
 
 def entries(hosts: int) -> tuple[str, ...]:

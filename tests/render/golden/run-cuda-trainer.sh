@@ -70,6 +70,8 @@ fi
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
+# The dialect's name of this folder. One that the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
 orch_start() {
 # One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
 # after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.

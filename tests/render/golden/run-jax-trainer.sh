@@ -99,6 +99,8 @@ fi
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
+# The dialect's name of this folder. One that the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
 orch_start() {
 exec -- "$@"
 }

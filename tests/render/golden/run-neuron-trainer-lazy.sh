@@ -163,6 +163,8 @@ export PJRT_DEVICE="${PJRT_DEVICE-NEURON}"
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
+# The dialect's name of this folder. One that the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
 set -- "$ORCH_PYTHON" -m trainer \
   engine=torch \
   device=xla \

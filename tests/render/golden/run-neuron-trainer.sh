@@ -157,6 +157,8 @@ if compgen -G "$orch_dev/neuron[0-9]*" >/dev/null; then orch_clear 'neuron[0-9]*
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
+# The dialect's name of this folder. One that the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
 set -- "$ORCH_PYTHON" -m trainer \
   engine=torch \
   device=neuron \

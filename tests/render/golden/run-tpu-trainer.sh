@@ -111,6 +111,8 @@ eval "$orch_launch"
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
+# The dialect's name of this folder. One that the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
 set -- "$ORCH_PYTHON" -m trainer \
   engine=torch \
   device=tpu \

@@ -59,7 +59,21 @@ export PYTHONPATH="$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
+# The dialect's name of this folder. One that the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
 set +euo pipefail
+# Exports that setup appended to ~/.bashrc hold in run, as in the dialect, which runs both with `bash -i` and sources that
+# file (SkyPilot, sky/skylet/log_lib.py, make_task_bash_script, read November 2026). Ubuntu's file returns early in a shell
+# that is not interactive, and an interactive one ignores TERM. So another shell reads it, without a terminal to wait on.
+if [ -r "$HOME/.bashrc" ]; then
+  # shellcheck disable=SC2016 # the other shell expands it
+  orch_login=$(timeout -s KILL 60 setsid bash --norc -i -c 'exec 3>&1 >/dev/null 2>&1
+    . "$HOME/.bashrc" 3>&-
+    unset -v PWD OLDPWD SHLVL _ "${!ORCH_@}" "${!SKYPILOT_@}" "$@"
+    export -p >&3' orch </dev/null 2>/dev/null) \
+    || printf 'warning: %s\n' 'an error in ~/.bashrc: its exports are missing here' >&2
+  eval "$orch_login"
+fi
 for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/conda; do
   # shellcheck disable=SC1091 # the file is conda's own, on the host
   if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi

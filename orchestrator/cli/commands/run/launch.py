@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
+from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode, carry_out
 from orchestrator.cli.execution.ineffective_options import refuse_ineffective_options
+from orchestrator.cli.execution.local_consent import ask_before_running_here
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import (
     ACCEPT_HOST_KEY,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _CLUSTER_HELP = "Name of the cluster, new or existing; default: the task's name."
 _DOWN_HELP = "Delete the hosts when the program has ended, successfully or not."
 _FORCE_SETUP_HELP = "Run setup again, even where it has succeeded."
+_SKIPS = "the question before money is spent, and the one before a task without a machine runs on this computer"
 _WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as TPU Nodes; do nothing else."
 
 
@@ -50,7 +52,7 @@ _WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as T
 @click.option("--write", is_flag=True, help=_WRITE_HELP)
 @ACCEPT_HOST_KEY
 @local_check_options
-@action_options(detachable=True, shows_output=True)
+@action_options(detachable=True, shows_output=True, skips=_SKIPS)
 @click.pass_context
 def launch(
     ctx: click.Context,
@@ -140,6 +142,8 @@ def _carry_out(
         from orchestrator.cli.commands.run.outdated_task import no_rewrite_error
 
         raise no_rewrite_error(path)
+    if isinstance(mode, PerformMode) and not mode.consent and file.local_by_default:
+        ask_before_running_here(file.local_by_default)
     if local_checks.requested:
         from orchestrator.cli.execution.local_checks import run_local_checks
 

@@ -25,7 +25,9 @@ def pipeline_spec(file: TaskFile, cluster: str | None, down: bool, *, accept_hos
     from orchestrator.task.parse import Execution
 
     if file.execution is not Execution.SERIAL:
-        raise UserError(f"{file.file}: execution: {file.execution} is not supported", "", "write execution: serial")
+        why = "the tasks of a parallel group find each other by host names that orch does not give"
+        step = "write execution: serial, or launch each task on its own cluster with --detach"
+        raise UserError(f"{file.file}: execution: {file.execution} is not supported", why, step)
     name = file.name or cluster or "pipeline"
     accept = accept_host_keys
     return PipelineSpec(name=name, tasks=file.tasks, cluster=cluster or "", down=down, accept_host_keys=accept)

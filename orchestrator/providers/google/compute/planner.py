@@ -56,7 +56,12 @@ class ComputePlanner:
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
             return loopback_facts(candidate, variables_of_buckets())
         env = () if plain else (("PJRT_DEVICE", "TPU"),)
-        return HostFacts(env=env, end_command=render_template("google/end-instance.sh.j2"))
+        stops = plain and _stop_refusal(candidate) is None  # TPU instances cannot be started again
+        return HostFacts(
+            env=env,
+            end_command=render_template("google/end-instance.sh.j2"),
+            stop_command=render_template("google/stop-instance.sh.j2") if stops else "",
+        )
 
 
 def stop_refusal(what: str, slices: int, hosts_per_slice: int, *, deleted: bool) -> UserError | None:
@@ -141,13 +146,19 @@ def _delete(wanted: Wanted, part: Part, kind: str) -> Request:
     return Request(service=SERVICE, method="DELETE", target=target, command=commands.delete(wanted, kind, part.name))
 
 
-def _power(name: str, verb: str, candidate: Candidate) -> Request:
+def _stop_refusal(candidate: Candidate) -> UserError | None:
     wanted = read(candidate)
     machine = wanted.asked.machine
     deleted = "instanceTerminationAction" in bodies.scheduling(wanted)
     refusal = stop_refusal(machine.name, wanted.asked.slices, machine.hosts, deleted=deleted)
     if isinstance(machine, ComputeType) and machine.local_ssd:
-        refusal = UserError(f"{machine.name} cannot be stopped and kept", "its local disks would be lost", "orch down")
+        return UserError(f"{machine.name} cannot be stopped and kept", "its local disks would be lost", "orch down")
+    return refusal
+
+
+def _power(name: str, verb: str, candidate: Candidate) -> Request:
+    wanted = read(candidate)
+    refusal = _stop_refusal(candidate)
     if refusal is not None:
         raise refusal
     target = Text.of(wanted.in_zone, f"/instances/{name}/{verb}").preview()
