@@ -166,7 +166,8 @@ _STORES = {"s3": "s3", "gcs": "gs"}
 
 def _bucket_scheme(found: Candidates | None) -> str:
     """Return the scheme of the buckets beside all candidates, "" where there are none or several."""
-    schemes = {get_driver(choice.infra.provider).bucket_scheme for choice in found.all} if found is not None else set()
+    choices = found.all if found is not None else ()
+    schemes = {get_driver(choice.infra.provider).bucket_scheme for choice in choices}
     return schemes.pop() if len(schemes) == 1 else ""
 
 

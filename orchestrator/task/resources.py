@@ -199,9 +199,9 @@ class CandidateSection(ResourceFields):
     @classmethod
     def expand(cls, value: Any) -> Any:
         """Turn `gpus`, which the dialect takes for `accelerators`, into it."""
-        data = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        if "gpus" not in data:
-            return value
+        if not isinstance(value, dict) or "gpus" not in value:
+            return cast("Any", value)
+        data = cast("dict[str, Any]", value)
         if data.get("accelerators") is not None:
             raise InvalidValueError("`gpus` and `accelerators` exclude each other", "they mean the same", "keep one")
         return {**{key: item for key, item in data.items() if key != "gpus"}, "accelerators": data["gpus"]}

@@ -105,7 +105,6 @@ IMPOSSIBLE = {
     "v4-4": ("v4-8",),
     "v2-16": ("v2-8", "v2-32"),
     "v3-16": ("v3-8", "v3-32"),
-    "A100:3": ("A100:8",),
     "H100:3": ("H100:1", "H100:8"),
 }
 
@@ -117,6 +116,12 @@ def test_an_impossible_size_names_the_nearest_that_exist(name: str, nearest: tup
     assert caught.value.next_step == f"use {' or '.join(nearest)}"
     for each in nearest:
         assert resolve(each)
+
+
+def test_the_counts_of_a_chip_are_those_of_all_clouds() -> None:
+    with pytest.raises(UserError) as caught:
+        resolve("A100:3")
+    assert caught.value.next_step == "use A100:1, A100:2, A100:4, A100:8 or A100:16"
 
 
 def test_several_instances_are_requested_by_num_nodes() -> None:

@@ -61,7 +61,7 @@ def test_the_notes_say_which_machine_and_why() -> None:
         ("{accelerators: L4, memory: 17}", "t.yaml:2:31", "no machine that fits has 17 GiB"),
         ("{instance_type: m7i.xlarge, cpus: 8+}", "t.yaml:2:40", "no machine that fits has 8+ vCPUs"),
         ("{accelerators: v5e-16, cpus: 4}", "t.yaml:2:35", "`cpus: 4` cannot be checked"),
-        ("{accelerators: 'A10G:2'}", "t.yaml:2:13", "no EC2 instance type has 2 A10G"),
+        ("{accelerators: 'A10G:2'}", "t.yaml:2:13", "no machine has 2 A10G"),
         ("{cpus: 4x}", "t.yaml:2:13", "`resources.cpus` cannot be `4x`"),
         ("{cpus: 0}", "t.yaml:2:13", "`resources.cpus` cannot be 0"),
         ("{memory: 16x}", "t.yaml:2:13", "`resources.memory` cannot be `16x`"),
