@@ -102,7 +102,7 @@ def _decode(headers: http.client.HTTPMessage, body: bytes) -> str:
 
 
 def _write_line(file: Path, request: bytes, status: int, body: str) -> None:
-    """Append one answer; a line that is written at once is whole, also when the process is killed after it."""
+    """Append one answer; a line of a single write is complete, also when the process is killed after it."""
     line = json.dumps({"at": time.time(), "request": request.decode(errors="replace"), "http": status, "body": body})
     with file.open("a", encoding="utf-8") as out:
         out.write(line + "\n")
@@ -169,15 +169,15 @@ def _read_json(body: str, http_status: int) -> dict[str, str] | None:
         return None
     if not isinstance(document, dict):
         return None
-    told = cast(dict[str, Any], document)
-    error = told.get("error")
+    fields = cast(dict[str, Any], document)
+    error = fields.get("error")
     if isinstance(error, dict):
         return _read_error(cast(dict[str, Any], error), http_status)
     if isinstance(error, str):
-        return {"form": "refresh", "code": error, "text": str(told.get("error_description", ""))}
-    if "__type" in told:
-        text = str(told.get("message") or told.get("Message") or "")
-        return {"form": "json", "code": str(told["__type"]).rpartition("#")[2], "text": text}
+        return {"form": "refresh", "code": error, "text": str(fields.get("error_description", ""))}
+    if "__type" in fields:
+        text = str(fields.get("message") or fields.get("Message") or "")
+        return {"form": "json", "code": str(fields["__type"]).rpartition("#")[2], "text": text}
     return None
 
 

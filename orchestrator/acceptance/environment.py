@@ -1,4 +1,4 @@
-"""The environment of an acceptance run: the user's accounts and settings of the cloud, with records of its own."""
+"""The environment of an acceptance run: the user's accounts and settings of the cloud, with its own records."""
 
 from __future__ import annotations
 

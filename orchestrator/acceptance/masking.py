@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+_BASE64 = "[A-Za-z0-9+/]"
+_MIXED = rf"(?={_BASE64}*[a-z])(?={_BASE64}*[A-Z])(?={_BASE64}*\d)"  # secret keys and session tokens are
+_QUOTA = rf"{_BASE64}*Per(?:Project|Zone|Region)"  # TPUV5sLitepodServingPerProjectPerZoneForTPUAPI looks like one
 _LEAST = 4  # characters of a name that is replaced wherever it stands; shorter ones are parts of other words
 # Prefixes of ids that an account owns; images (ami-) are public. EC2 User Guide, "Resource IDs", 2026-11.
 _RESOURCES = (
@@ -18,8 +21,8 @@ _RESOURCES = (
 )
 _PATTERNS: tuple[tuple[str, str], ...] = (
     (r"-----BEGIN [A-Z ]+-----[\s\S]*?(?:-----END [A-Z ]+-----|\Z)", "<key>"),
-    (r"\b(?:ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-nistp\d+) [A-Za-z0-9+/=]+", "<key>"),
-    (r"\bSHA256:[A-Za-z0-9+/=]+", "<fingerprint>"),
+    (r"\b(?:ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-nistp\d+) [A-Za-z0-9+/]+={0,3}", "<key>"),
+    (r"\bSHA256:[A-Za-z0-9+/]+={0,3}", "<fingerprint>"),
     (r"\b(Bearer|Basic) [\w.~+/=-]+", r"\1 <token>"),
     (r"(?i)([?&\s\"'](?:[\w-]*(?:token|signature|credential|secret|password|api_?key)))(\"?[=:]\s*\"?)[^&\s\"',<]+",
      r"\1\2<secret>"),
@@ -34,13 +37,16 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     (rf"\b({_RESOURCES})-(?:[0-9a-f]{{17}}|[0-9a-f]{{8}})\b", r"<\1-id>"),
     (r"(\bprojects?(?:/|=|: ?| ['\"]))[\w.-]+(?::[\w-]+)?", r"\1<project>"),
     (r"(?:/home|/Users)/[^/\s\"':]+", "<home>"),
-    (r"(?<![A-Za-z0-9+/=])(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])", "<secret>"),
-    (r"(?<![\w+=-])(?=(?:[A-Za-z+=_-]*\d){3})(?=[\d+=_-]*[A-Za-z])[\w+=-]{32,}", "<token>"),
+    (rf"(?<!{_BASE64})(?!{_QUOTA}){_MIXED}{_BASE64}{{40,}}={{0,2}}", "<secret>"),
+    (r"(?<![\w+-])(?=(?:[A-Za-z+_-]*\d){3})(?=[\d+_-]*[A-Za-z])[\w+-]{32,}={0,2}", "<token>"),
     (r"(?<!\d)\d{4}-\d{4}-\d{4}(?!\d)", "<number>"),
-    (r"\d{9,}", "<number>"),
 )  # fmt: skip
 _RULES = tuple((re.compile(pattern), replacement) for pattern, replacement in _PATTERNS)
-_IP = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*::?[0-9a-fA-F:.]*[0-9a-fA-F:])(?![\w:])")
+_NUMBER = re.compile(r"\b(ami-[0-9a-f]{8,17})\b|\d{9,}")
+_IP = re.compile(
+    r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w)"
+    r"|(?<![\w.:])[0-9a-fA-F:]*::?[0-9a-fA-F:.]*[0-9a-fA-F:](?![\w:])"
+)
 
 
 def mask_text(text: str, names: Mapping[str, str] | None = None) -> str:
@@ -55,6 +61,7 @@ def mask_text(text: str, names: Mapping[str, str] | None = None) -> str:
             text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", replacement, text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
+    text = _NUMBER.sub(lambda found: found[1] or "<number>", text)
     return _IP.sub(_mask_ip, text)
 
 

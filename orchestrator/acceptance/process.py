@@ -1,4 +1,4 @@
-"""Run one command of orch as a process of its own: with a deadline, and interrupted when its output says so."""
+"""Run one command of orch as a separate process: with a deadline, and interrupted when its output says so."""
 
 from __future__ import annotations
 

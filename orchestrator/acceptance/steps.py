@@ -80,7 +80,7 @@ class Request:
         cloud: Name of the driver.
         place: As `infra` writes it; the cloud alone lets orch choose.
         name: Of the first cluster; all other names begin with it.
-        bucket: A folder of its own in the user's bucket; "" leaves out what needs one.
+        bucket: A new folder in the user's bucket; "" leaves out what needs one.
         accelerators: To launch one after the other.
         max_cost: US dollars.
         max_minutes: For all steps together.

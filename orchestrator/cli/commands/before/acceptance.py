@@ -103,7 +103,7 @@ def _read_bucket(cloud: str, bucket: str) -> str:
     """
     scheme = get_driver(cloud).bucket_scheme
     if not bucket.startswith(f"{scheme}://"):
-        raise UserError(f"--bucket {bucket} is no bucket of {cloud}", "", f"--bucket {scheme}://NAME")
+        raise UserError(f"--bucket {bucket} is not a bucket of {cloud}", "", f"--bucket {scheme}://NAME")
     return bucket.rstrip("/")
 
 
@@ -111,7 +111,7 @@ def _check_place(request: Request) -> None:
     """Raise UserError for a place of another provider."""
     if request.place.partition("/")[0] != request.cloud:
         raise UserError(
-            f"--infra {request.place} is no place of {request.cloud}", "", f"--infra {request.cloud}/REGION"
+            f"--infra {request.place} is not a place of {request.cloud}", "", f"--infra {request.cloud}/REGION"
         )
 
 
