@@ -18,6 +18,7 @@ from orchestrator.acceptance.steps import Expectation, Request, Step
 _STATUS_SECONDS = 60.0
 _END_SECONDS = 900.0
 _END_TRIES = 3
+_UNKNOWN = "it is not known whether anything is left"
 
 
 class Outcome(StrEnum):
@@ -57,7 +58,7 @@ class Run:
         results: Of the steps, in their order.
         ending: Commands that ended what the steps left.
         accounts: Names of the accounts in which machines were made.
-        left: What still exists, for people; empty when nothing does.
+        left: What still exists, or may exist, for people; empty when nothing does.
         started: Steady seconds.
     """
 
@@ -109,6 +110,8 @@ class Run:
         )
         if allowed <= 0:
             return Result(step=step, outcome=Outcome.NOT_RUN, why="no money or time is left for it")
+        if step.rents:
+            self.left = [_UNKNOWN]  # until the cloud's listing proves otherwise
         output = self._run_command(step, allowed * 60)
         self._rented = rented
         self._read_status()
@@ -175,7 +178,7 @@ class Run:
                 self._end(f"end-{name}-{number}", ("down", name, "--yes"))
         if self._is_bucket_used():
             self._end("end-bucket", ("storage", "rm", "-r", self.request.bucket, "--yes"))
-        if any(result.step.rents and result.output for result in self.results):
+        if self.left:
             self.left = self._find_left()
 
     def _is_bucket_used(self) -> bool:
@@ -200,7 +203,7 @@ class Run:
         listed = list_places(self._end("end-reap", ("reap", "--yes", "-o", "json")).out, self.request.cloud)
         recorded = self._read_status()
         if recorded is None or not listed or any(place["problem"] for place in listed):
-            return ["it is not known whether anything is left"]
+            return [_UNKNOWN]
         slices = [
             f"{one['name']} in {one['where']}"
             for place in listed

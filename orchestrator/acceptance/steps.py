@@ -107,7 +107,7 @@ class Request:
 def write_files(request: Request) -> dict[str, str]:
     """Return the files of a run by name: task files, and the one that is copied. JSON is YAML, too."""
     limits = {"max_hours": round(request.max_minutes / 60 + 0.25, 2), "max_cost": request.max_cost}
-    small = {"cpus": "2+", "memory": "4+"}
+    small = {"cpus": "2+", "memory": "4+", "disk_size": 20}
     sizes = {"model.dim": 32, "model.layers": 1, "model.heads": 2, "model.kv_heads": 1}
     program = f'echo "{MARK} on rank $ORCH_RANK of $ORCH_NUM_HOSTS"'
     common = {"name": request.name, "limits": limits, "recovery": {"max_preemptions": 1, "capacity_wait_hours": 0}}

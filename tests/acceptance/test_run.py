@@ -162,3 +162,17 @@ def test_a_command_is_interrupted_by_what_it_prints(make: Make, tmp_path: Path) 
     (tmp_path / "slow").unlink()
     output = run_orch(surroundings, "two", ("launch", "f", "-c", NAME), seconds=30, interruption=never)
     assert output.problem == "it ended before it could be interrupted"
+
+
+def test_an_error_of_ours_ends_the_machines_and_never_claims_that_nothing_is_left(make: Make, tmp_path: Path) -> None:
+    run = make(LAUNCH)
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "launch.refusals").mkdir()  # a folder cannot be read as a file
+    with pytest.raises(IsADirectoryError):
+        run.run()
+    assert run.left == [] and json.loads((tmp_path / "clusters.json").read_text()) == []
+    run = make(LAUNCH)
+    (tmp_path / "output" / "end-reap.refusals").mkdir()
+    with pytest.raises(IsADirectoryError):
+        run.run()
+    assert run.left == ["it is not known whether anything is left"], "the folder with its keys is kept"

@@ -187,6 +187,7 @@ def _run(request: Request, steps: tuple[Step, ...], report: Path) -> int:
         shutil.rmtree(home, ignore_errors=True)  # nothing was rented
         report.unlink()
         raise
+    write_stderr(f"records of this run: {home}   (removed when nothing is left)")
     with noticed_signals() as signals:
         run = Run(
             request=request, steps=steps, prices=prices, surroundings=surroundings, report=_print_result,
