@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator.drivers import Driver
 from orchestrator.task.config import KEYS, Config, Source, SourcedValue
 from orchestrator.task.likely_secrets import is_likely_secret
 
@@ -38,6 +39,16 @@ def _to_text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def list_account_names(driver: Driver, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of accounts and projects that the environment of a run names."""
+    chosen = {key.variable for key in KEYS if (key.section, key.name) == (driver.name, driver.place_option)}
+    return tuple(
+        value
+        for name, value in environ.items()
+        if name in chosen or (name.startswith(driver.account_prefixes) and name.endswith(("PROJECT", "PROFILE")))
+    )
 
 
 def list_secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:

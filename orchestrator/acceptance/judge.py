@@ -66,3 +66,14 @@ def list_places(out: str, cloud: str) -> list[dict[str, Any]]:
         return [place for place in json.loads(out)["places"] if place["provider"] == cloud and place["asked"]]
     except (ValueError, KeyError, TypeError):
         return []
+
+
+def list_accounts(out: str, cloud: str) -> set[str]:
+    """Return the names of accounts and projects in the output of `orch reap -o json`."""
+    places = list_places(out, cloud)
+    return {*(str(one["place"]) for one in places), *(name_account(one["account"]) for one in places)} - {""}
+
+
+def name_account(account: str | None) -> str:
+    """Return the vendor's name in an account such as gcp:my-project@loopback; "" for none."""
+    return (account or "").partition(":")[2].partition("@")[0]

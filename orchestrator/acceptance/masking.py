@@ -32,6 +32,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     (r"\b(?:hf_|gh[opsur]_|github_pat_|glpat-|xox[abeprs]-|sk-|AIza)[\w-]{10,}", "<token>"),
     (r"\b(?:AKIA|ASIA|AROA|AIDA|AGPA|AIPA|ANPA|ANVA|APKA|ABIA|ACCA|ASCA)[A-Z0-9]{12,}", "<key>"),
     (r"(arn:[\w-]+:(?:iam|sts)::\d*:)[^\s\"',<]+", r"\1<principal>"),
+    (r"\b(ec2|ip)-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b", r"\1-<ip>"),  # host names of EC2
     (r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)*", "<address>"),
     (r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<id>"),
     (rf"\b({_RESOURCES})-(?:[0-9a-f]{{17}}|[0-9a-f]{{8}})\b", r"<\1-id>"),

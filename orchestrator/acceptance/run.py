@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.acceptance.answers import Refusal, read_refusals
 from orchestrator.acceptance.budget import compute_allowed_minutes, find_cap, sum_prices
-from orchestrator.acceptance.judge import find_problem, list_places
+from orchestrator.acceptance.judge import find_problem, list_accounts, list_places, name_account
 from orchestrator.acceptance.process import Output, Surroundings, run_orch
 from orchestrator.acceptance.steps import Expectation, Request, Step
 
@@ -57,7 +57,7 @@ class Run:
         is_stopped: Whether the user wants it to end.
         results: Of the steps, in their order.
         ending: Commands that ended what the steps left.
-        accounts: Names of the accounts in which machines were made.
+        accounts: Names of the accounts that were used, as far as records and listings name them.
         left: What still exists, or may exist, for people; empty when nothing does.
         started: Steady seconds.
     """
@@ -115,6 +115,7 @@ class Run:
         output = self._run_command(step, allowed * 60)
         self._rented = rented
         self._read_status()
+        self.accounts |= list_accounts(output.out, self.request.cloud)
         problem = find_problem(
             step.expects, output, folder=self.surroundings.folder, cloud=self.request.cloud, before=before,
             now=self._slices,
@@ -164,8 +165,7 @@ class Run:
         except (ValueError, KeyError, TypeError):
             return None
         self._slices = {one["name"]: one["machines"]["slice"] for one in clusters if one["machines"]}
-        accounts = (str((one["machines"] or {}).get("account") or "") for one in clusters)
-        self.accounts |= {account.partition(":")[2].partition("@")[0] for account in accounts} - {""}
+        self.accounts |= {name_account((one["machines"] or {}).get("account")) for one in clusters} - {""}
         for one in clusters:
             price = (one["machines"] or {}).get("price_per_hour") or 0.0
             self.prices[one["name"]] = max(price, self.prices.get(one["name"], 0.0))

@@ -31,6 +31,7 @@ SECRETS: dict[str, st.SearchStrategy[str]] = {
     "address": st.builds(str, st.ip_addresses(v=4)),
     "ipv6 address": st.ip_addresses(v=6).map(lambda one: IPv6Address(int(one) | 1 << 120)).map(str),
     "exploded ipv6 address": st.ip_addresses(v=6).map(lambda one: one.exploded),
+    "host of EC2": st.ip_addresses(v=4).map(lambda one: f"ip-{str(one).replace('.', '-')}"),
     "e-mail": st.builds("{}@{}.example.com".format, texts(ALNUM, 3, 12), texts(string.ascii_lowercase, 3, 9)),
     "access key": st.builds("{}{}".format, st.sampled_from(["AKIA", "ASIA", "AROA"]), texts(UPPER, 16)),
     "secret key": texts(ALNUM + "+/", 40).filter(

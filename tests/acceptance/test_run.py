@@ -38,7 +38,8 @@ elif verb == "status" and not pathlib.Path("unreadable").exists():
     print(json.dumps({"clusters": [{"name": one, "machines": machines} for one in clusters]}))
 elif verb == "reap":
     slices = [{"name": f"{one}-1", "cluster": one, "where": "z", "ended": False} for one in clusters]
-    print(json.dumps({"places": [{"provider": "gcp", "asked": True, "problem": None, "slices": slices}]}))
+    print(json.dumps({"places": [{"provider": "gcp", "asked": True, "problem": None, "slices": slices,
+                                  "place": "listed-project-8", "account": "cloud:listed-project-8"}]}))
 """
 NAME = "acceptance-x"
 REQUEST = Request(cloud="gcp", place="gcp", name=NAME, max_cost=10_000)
@@ -142,14 +143,16 @@ def test_time_is_capped(make: Make, tmp_path: Path) -> None:
 
 
 def test_the_report_has_each_step_and_no_name_of_the_account(make: Make) -> None:
-    run = make(LAUNCH, OTHER, DOWN)
+    listed = Step(name="reap", argv=("reap",), expects=Expectation(meaning="a listing"))
+    run = make(LAUNCH, OTHER, DOWN, listed)
     run.run()
     report = report_of(run)
-    assert [step["name"] for step in report["steps"]] == ["launch", "other", "down"]
+    assert [step["name"] for step in report["steps"]] == ["launch", "other", "down", "reap"]
     first = report["steps"][0]
     assert first["argv"][:2] == ["orch", "launch"] and first["status"] == 0 and first["seconds"] >= 0
     assert first["stdout"] == ["acceptance-program-ran for project <account>"]
-    assert "secret-project-7" not in json.dumps(report)
+    assert run.accounts == {"secret-project-7", "listed-project-8"}
+    assert "secret-project-7" not in json.dumps(report) and "listed-project-8" not in json.dumps(report)
 
 
 def test_a_command_is_interrupted_by_what_it_prints(make: Make, tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def _result_lines(run: Run, document: dict[str, Any]) -> list[str]:
 
 def _list_names(run: Run) -> dict[str, str]:
     """Return names that only this run knows, each with its replacement in the report."""
-    from orchestrator.acceptance.environment import list_secret_values
+    from orchestrator.acceptance.environment import list_account_names, list_secret_values
 
     env = run.surroundings.env
     names = dict.fromkeys(list_secret_values(env), "<secret>")
@@ -261,7 +261,7 @@ def _list_names(run: Run) -> dict[str, str]:
     if bucket := run.request.bucket.removesuffix(f"/{run.request.name}"):
         names[bucket] = "<bucket>"
         names[bucket.partition("://")[2]] = "<bucket>"
-    for account in run.accounts:
-        names[account] = "<account>"
+    accounts = {*run.accounts, *list_account_names(get_driver(run.request.cloud), env)} - {"", "default"}
+    names |= dict.fromkeys(accounts, "<account>")
     names.pop("/", None)
     return names
