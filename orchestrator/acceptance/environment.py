@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from orchestrator.drivers import Driver
 from orchestrator.task.config import KEYS, Config, Source, SourcedValue
@@ -37,7 +38,7 @@ def _set_by_user(values: tuple[SourcedValue, ...]) -> tuple[SourcedValue, ...]:
 
 def _to_text(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
+        return ",".join(map(str, cast(Sequence[object], value)))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 _BASE64 = "[A-Za-z0-9+/]"
 _MIXED = rf"(?={_BASE64}*[a-z])(?={_BASE64}*[A-Z])(?={_BASE64}*\d)"  # secret keys and session tokens are
@@ -71,9 +71,9 @@ def mask_document(value: Any, names: Mapping[str, str] | None = None) -> Any:
     if isinstance(value, str):
         return mask_text(value, names)
     if isinstance(value, Mapping):
-        return {key: mask_document(item, names) for key, item in value.items()}
-    if isinstance(value, Iterable):
-        return [mask_document(item, names) for item in value]
+        return {key: mask_document(item, names) for key, item in cast(Mapping[str, Any], value).items()}
+    if isinstance(value, (list, tuple)):
+        return [mask_document(item, names) for item in cast(Sequence[Any], value)]
     return value
 
 

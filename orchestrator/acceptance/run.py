@@ -165,9 +165,10 @@ class Run:
         except (ValueError, KeyError, TypeError):
             return None
         self._slices = {one["name"]: one["machines"]["slice"] for one in clusters if one["machines"]}
-        self.accounts |= {name_account((one["machines"] or {}).get("account")) for one in clusters} - {""}
         for one in clusters:
-            price = (one["machines"] or {}).get("price_per_hour") or 0.0
+            machines: dict[str, Any] = one["machines"] or {}
+            self.accounts |= {name_account(machines.get("account"))} - {""}
+            price = float(machines.get("price_per_hour") or 0.0)
             self.prices[one["name"]] = max(price, self.prices.get(one["name"], 0.0))
         return [str(one["name"]) for one in clusters]
 

@@ -121,7 +121,7 @@ def test_a_refusal_is_in_the_report_as_the_corpus_has_it(orch: Orch) -> None:
     assert found["launch"] == "failed" and found["exec"] == "not run" and found["status"] == "passed"
     (refusal, *_) = [one for one in report["refusals"] if one["step"] == "launch"]
     assert "does not have enough resources" in refusal["text"], refusal
-    assert refusal["call"].startswith(("GET /compute/v1/projects/<project>/", "POST /compute/v1/projects/<project>/"))
+    assert re.match(r"(GET|POST) /compute/v1/projects/<account>/zones/us-central1-a/", refusal["call"]), refusal
     (entry, *_) = [one for one in tomllib.loads(report["corpus"])["answer"] if one["text"] == refusal["text"]]
     assert entry["form"] == refusal["form"] and {"id", "source", "kind", "next"} < set(entry)
     assert report["left"] == []
