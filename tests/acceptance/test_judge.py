@@ -13,9 +13,9 @@ from orchestrator.acceptance.process import Output
 from orchestrator.acceptance.steps import SENT_TEXT, Expectation
 
 
-def listing(*clusters: str, problem: str | None = None, asked: bool = True, provider: str = "gcp") -> str:
+def listing(*clusters: str, problem: str | None = None, answered: bool = True, provider: str = "gcp") -> str:
     slices = [{"name": f"{name}-{number}", "cluster": name} for number, name in enumerate(clusters)]
-    places: list[dict[str, Any]] = [{"provider": provider, "asked": asked, "problem": problem, "slices": slices}]
+    places: list[dict[str, Any]] = [{"provider": provider, "asked": answered, "problem": problem, "slices": slices}]
     return json.dumps({"places": places})
 
 
@@ -46,7 +46,7 @@ ONE_EACH = (("a", 1), ("b", 1))
         ({"out": listing(), "listed": (("a", 0),)}, ""),
         ({"out": listing("a"), "listed": (("a", 0),)}, "a has 1 slices in the cloud, not 0: a-0"),
         ({"out": listing(problem="no answer"), "listed": (("a", 0),)}, "no answer"),
-        ({"out": listing(asked=False), "listed": (("a", 0),)}, "the output has no listing of gcp"),
+        ({"out": listing(answered=False), "listed": (("a", 0),)}, "the output has no listing of gcp"),
         ({"out": listing(provider="aws"), "listed": (("a", 0),)}, "the output has no listing of gcp"),
         ({"out": "broken", "listed": (("a", 0),)}, "the output has no listing of gcp"),
     ],
