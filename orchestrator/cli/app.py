@@ -65,6 +65,11 @@ SECTIONS = (
                 "orchestrator.cli.commands.before.accelerators:accelerators",
                 "Shapes, hosts and list prices.",
             ),
+            LazyCommand(
+                "acceptance",
+                "orchestrator.cli.commands.before.acceptance:acceptance",
+                "Try orch on your real cloud account, within a price cap.",
+            ),
             LazyCommand("blocks", "orchestrator.cli.commands.before.blocks:blocks", "Find and buy capacity blocks."),
         ),
     ),

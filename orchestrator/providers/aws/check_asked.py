@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from orchestrator.catalog.accelerators import resolve_instance
 from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.errors import UserError
 from orchestrator.options import encode_options
-from orchestrator.providers.aws import choices
+from orchestrator.providers.aws import choices, rented
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.options import AwsOptions
 from orchestrator.providers.checks import Ask
@@ -114,9 +113,11 @@ def instance_of(ask: Ask) -> Ec2Instance | None:
     """The machine asked for, None for none. Raises UserError for a name that is no machine of EC2."""
     if not ask.accelerator:
         return None
-    found = resolve_instance(ask.accelerator)
-    if not isinstance(found, Ec2Instance):
-        raise UserError(f"{ask.accelerator} is not a machine of EC2", "it is a TPU of Google's", "orch check gcp")
+    found = rented.find_rented(ask.accelerator) or rented.find_unlisted(ask.accelerator)
+    if found is None:
+        raise UserError(
+            f"{ask.accelerator} is not a machine of EC2", "", "orch accelerators   lists those of all clouds"
+        )
     return found
 
 
