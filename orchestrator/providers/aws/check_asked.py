@@ -116,7 +116,7 @@ def instance_of(ask: Ask) -> Ec2Instance | None:
     found = rented.find_rented(ask.accelerator) or rented.find_unlisted(ask.accelerator)
     if found is None:
         raise UserError(
-            f"{ask.accelerator} is not a machine of EC2", "", "orch accelerators   lists those of all clouds"
+            f"{ask.accelerator} is not a machine of EC2", "", "orch accelerators   lists them"
         )
     return found
 
