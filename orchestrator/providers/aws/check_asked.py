@@ -115,9 +115,7 @@ def instance_of(ask: Ask) -> Ec2Instance | None:
         return None
     found = rented.find_rented(ask.accelerator) or rented.find_unlisted(ask.accelerator)
     if found is None:
-        raise UserError(
-            f"{ask.accelerator} is not a machine of EC2", "", "orch accelerators   lists them"
-        )
+        raise UserError(f"{ask.accelerator} is not a machine of EC2", "", "orch accelerators   lists them")
     return found
 
 
