@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
+from orchestrator.catalog.accelerators import resolve_instance
 from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.errors import UserError
@@ -115,7 +116,8 @@ def instance_of(ask: Ask) -> Ec2Instance | None:
         return None
     found = rented.find_rented(ask.accelerator) or rented.find_unlisted(ask.accelerator)
     if found is None:
-        raise UserError(f"{ask.accelerator} is not a machine of EC2", "", "orch accelerators   lists them")
+        other = resolve_instance(ask.accelerator)  # raises for a name of no cloud, with the nearest ones
+        raise UserError(f"{ask.accelerator} is not a machine of EC2", "", f"orch check {other.provider}")
     return found
 
 
