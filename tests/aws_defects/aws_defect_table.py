@@ -108,6 +108,11 @@ NETWORK = (
 
 CAPACITY = (
     row(
+        "karpenter-provider-aws#7849",
+        "an instance profile that was made a moment ago is invalid, and the launch fails",
+        LAUNCH + "test_an_instance_profile_made_a_moment_ago_is_waited_for",
+    ),
+    row(
         "SkyPilot D7; skypilot#3687",
         "with more than one EFA the search ends at the first subnet; not all zones are tried",
         LAUNCH + "test_every_zone_is_asked_once_however_many_interfaces_there_are",
