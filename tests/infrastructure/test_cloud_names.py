@@ -36,6 +36,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "ec2": "a form of answers, as tests/first_contact names it",
         "tpu": "likewise",
     },
+    "acceptance/masking.py": {"ec2": "the domain of the machines' own names, which are masked"},
     "cli/commands/run/train.py": {"tpu": _DEVICE},
     "cli/parameters/shared.py": {"tpu": "the only device for which a step can be compiled ahead"},
     "engine/training/compilation.py": {
