@@ -179,7 +179,9 @@ def test_places(orch: Orch, monkeypatch: pytest.MonkeyPatch) -> None:
         missing = zones("--zone", ZONE, "--accelerators", "v4-8")
         assert missing["verdict"] == "fix" and "us-central2-b" in missing["fix"]
         assert "only Compute Engine" in zones("--accelerators", "tpu7x-8")["words"]
-        assert zones("--accelerators", "v5e-17")["status"] == zones("--accelerators", "H100:8")["status"] == 2
+        for wrong in ("v5e-17", "H100:8"):
+            found = orch("check", "gcp", "-o", "json", "--accelerators", wrong).findings()
+            assert found["accelerators"]["status"] == 2 and "quota" not in found, "one name is one finding"
 
 
 def test_a_bucket_elsewhere_and_one_that_does_not_show_itself(orch: Orch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_programs_on_hosts_are_led_to_it_by_the_plan(aws: SimulatedAws) -> None:
         region="us-east-1",
         zone="us-east-1a",
     )
-    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
+    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     facts = dict(PLANNER.host_facts(candidate).env)
     assert {name: facts.get(name) for name in names} == {name: aws.env[name] for name in names}
 
