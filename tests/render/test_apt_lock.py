@@ -29,10 +29,10 @@ def apt(tmp_path: Path) -> dict[str, str]:
     return {"APT_CONFIG": str(tmp_path / "conf")}
 
 
-def install(folder: Path, env: dict[str, str], packages: str) -> tuple[int, str]:
+def install(folder: Path, env: dict[str, str], packages: str) -> tuple[int, str, str]:
     functions = "".join((TEMPLATES / "run" / name).read_text() for name in ("root.sh.j2", "apt.sh.j2"))
     done = run_script(f"set -euo pipefail\n{functions}\norch_apt {packages}\n", folder / "home", env)
-    return done.returncode, done.stderr
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_the_lock_of_the_lists_is_waited_for(tmp_path: Path, apt: dict[str, str]) -> None:
@@ -41,12 +41,13 @@ def test_the_lock_of_the_lists_is_waited_for(tmp_path: Path, apt: dict[str, str]
         timer = threading.Timer(2, fcntl.lockf, (lock, fcntl.LOCK_UN))
         timer.start()
         began = time.monotonic()
-        assert install(tmp_path, apt, "") == (0, "")
+        status, out, err = install(tmp_path, apt, "")
+        assert (status, err) == (0, "") and out.startswith("waiting up to 10 min for the lock")
         assert time.monotonic() - began >= 2
         timer.join()
 
 
 def test_another_failure_is_final_and_reports_the_words_of_apt(tmp_path: Path, apt: dict[str, str]) -> None:
-    status, err = install(tmp_path, apt, "no-such-package")
+    status, _, err = install(tmp_path, apt, "no-such-package")
     assert status == 100
     assert "Unable to locate package no-such-package" in err

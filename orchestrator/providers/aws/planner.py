@@ -37,7 +37,7 @@ _FIRST_INTERFACE = (
     " | [?Attachment.NetworkCardIndex==`0` && Attachment.DeviceIndex==`0`].NetworkInterfaceId | [0]"
 )
 _IDS = "to_string(Reservations[].Instances[].InstanceId)"
-# What programs on the hosts need to reach the same pretend AWS. No AWS_REGION: real machines have none either.
+# What programs on the hosts need to reach the same simulated AWS. No AWS_REGION: real machines have none either.
 _LED = (ENDPOINT, f"{ENDPOINT}_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _REAL_KEY = re.compile(r"A[A-Z0-9]{3}[A-Z0-9]{12,124}")  # of IAM: AKIA…, ASIA… (IAM User Guide, "Unique identifiers")
 

@@ -141,10 +141,10 @@ class SliceProvider(Generic[R]):
             record = self._records.write(record, empty=self._now())
         if record.phase is Phase.ACCEPTED and (pending := self._driver.observe_pending(record)) is not None:
             return pending
-        settles = record.asked + SETTLE_SECONDS - self._now()
-        if settles > 0 and self._driver.may_arrive(record):
+        remaining = record.asked + SETTLE_SECONDS - self._now()
+        if remaining > 0 and self._driver.may_arrive(record):
             state = SliceState.CREATING if record.phase is Phase.ACCEPTED else SliceState.UNCLEAR
-            reason = f"requested, not shown yet; for {settles:.0f} s more it may still appear"
+            reason = f"requested, not shown yet; it may appear for another {remaining:.0f} s"
             return SliceView(state=state, reason=reason)
         state = SliceState.ENDING if record.phase is Phase.ENDING else SliceState.UNCLEAR
         if lags and (doubt := self._doubt(record.empty, state)) is not None:

@@ -48,7 +48,7 @@ orch_has_tool() { command -v mount-s3 >/dev/null; }
 orch_apt() { # packages of the distribution, verified by its own keys
   command -v apt-get >/dev/null || return 1
   local -a apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -qq -o DPkg::Lock::Timeout=300)
-  local said status until=$((SECONDS + 600))
+  local said status waits='' until=$((SECONDS + 600))
   while :; do
     status=0
     said=$({ orch_root "${apt[@]}" update && orch_root "${apt[@]}" -y install "$@"; } 2>&1) || status=$?
@@ -56,7 +56,14 @@ orch_apt() { # packages of the distribution, verified by its own keys
     # The first upgrade of a fresh machine holds the lock of the lists, for which apt-get does not wait: immediately
     # status 100 (measured with apt 2.6).
     case $said in
-      *' lock '*) [ "$SECONDS" -ge "$until" ] || { sleep 3; continue; } ;;
+      *' lock '*)
+        if [ "$SECONDS" -lt "$until" ]; then
+          [ -n "$waits" ] || printf 'waiting up to 10 min for the lock of apt-get, which another program holds\n'
+          waits=yes
+          sleep 3
+          continue
+        fi
+        ;;
     esac
     printf '%s\n' "$said" >&2
     return "$status"
@@ -64,8 +71,8 @@ orch_apt() { # packages of the distribution, verified by its own keys
 }
 orch_download() { # FILE URL: a web address, or an object of a bucket that this machine may read
   case $2 in
-    gs://*) gcloud storage cp --quiet -- "$2" "$1" ;;
-    s3://*) aws s3 cp --only-show-errors -- "$2" "$1" ;;
+    gs://*) timeout 300 gcloud storage cp --quiet -- "$2" "$1" ;;
+    s3://*) timeout 300 aws s3 cp --only-show-errors -- "$2" "$1" ;;
     *) curl -fsSL --retry 5 --max-time 300 -o "$1" -- "$2" ;;
   esac
 }

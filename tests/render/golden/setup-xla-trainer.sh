@@ -49,8 +49,8 @@ sys.exit(not (3, 11) <= v[:2] <= (3, 13) or v.releaselevel != "final")' 2>/dev/n
   orch_has_tool() { "$orch_home/bin/python3" -c '' 2>/dev/null; }
 orch_download() { # FILE URL: a web address, or an object of a bucket that this machine may read
   case $2 in
-    gs://*) gcloud storage cp --quiet -- "$2" "$1" ;;
-    s3://*) aws s3 cp --only-show-errors -- "$2" "$1" ;;
+    gs://*) timeout 300 gcloud storage cp --quiet -- "$2" "$1" ;;
+    s3://*) timeout 300 aws s3 cp --only-show-errors -- "$2" "$1" ;;
     *) curl -fsSL --retry 5 --max-time 300 -o "$1" -- "$2" ;;
   esac
 }

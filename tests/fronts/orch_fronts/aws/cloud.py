@@ -96,7 +96,7 @@ def open_front(folder: Path) -> SimulatedAws:
 
 
 def aws_scenario(scenario: Scenario) -> Scenario:
-    """The scenario with the zones of all regions, where it names none of its own."""
+    """The scenario with the zones of all regions, where it names none."""
     if scenario.zones != Scenario().zones:
         return scenario
     return replace(

@@ -56,7 +56,7 @@ class S3Server(BucketServer):
         return self.regions.get(bucket, REGION)
 
     def create_bucket_in(self, region: str, name: str) -> None:
-        """Make a bucket in a region of its own."""
+        """Make a bucket in its own region."""
         self.create_bucket(name)
         self.regions[name] = region
 

@@ -87,7 +87,7 @@ def open_front(folder: Path) -> SimulatedGoogle:
 
 
 def google_scenario(scenario: Scenario) -> Scenario:
-    """The scenario with the zones that are known to have TPUs or GPUs, where it names none of its own."""
+    """The scenario with the zones that are known to have TPUs or GPUs, where it names none."""
     if scenario.zones != Scenario().zones:
         return scenario
     names = sorted({zone for generation in list_generations() for zone in generation.zones} | all_zones())
