@@ -141,6 +141,8 @@ def test_several_instances_are_requested_by_num_nodes() -> None:
         ("tpu-v5ee-16", "v5litepod-16"),
         ("Tranium:16", "Trainium:16"),
         ("H10O:8", "H100:8"),
+        ("n2-standard-6", "n2-standard-4"),
+        ("L4:0.5", "L4:1"),
     ],
 )
 def test_an_unknown_name_names_the_nearest(name: str, near: str) -> None:

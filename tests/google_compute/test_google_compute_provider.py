@@ -414,6 +414,27 @@ def test_end_that_had_no_effect_is_asked_for_again(tmp_path: Path, monkeypatch: 
         assert rig.leftovers() == []
 
 
+def test_an_end_that_was_cut_off_shows_the_machines_that_still_run(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then their deletion is requested again soon, and not after the long pause of a deletion that is under way."""
+    rig.create(spec(SHAPES["two instances"]))
+    rig.clock.advance(41)
+    delete, sent = ComputeApi.delete, list[str]()
+
+    def crash(self: ComputeApi, path: str) -> Any:
+        if sent:
+            raise KeyboardInterrupt
+        sent.append(path)
+        return delete(self, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ComputeApi, "delete", crash)
+        with pytest.raises(KeyboardInterrupt):
+            rig.provider().end("demo-1")
+    assert rig.provider().observe("demo-1").state is SliceState.READY
+    rig.gone()
+    assert rig.leftovers() == []
+
+
 def test_end_of_what_is_absent_succeeds(rig: Bench) -> None:
     rig.provider().end("demo-1")
     assert rig.provider().observe("demo-1").state is SliceState.ABSENT

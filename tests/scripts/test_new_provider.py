@@ -83,7 +83,7 @@ def test_a_call_that_is_not_written_yet_says_where_to_write_it(checkout: Path) -
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["", "Big", "1st", "aws"])
+@pytest.mark.parametrize("name", ["class", "", "Big", "1st", "aws"])
 def test_a_name_that_cannot_be_is_refused(checkout: Path, name: str) -> None:
     done = run(checkout, sys.executable, "scripts/new_provider.py", name)
     assert done.returncode == 2
