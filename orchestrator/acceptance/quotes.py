@@ -54,7 +54,8 @@ def _read_quote(request: Request, surroundings: Surroundings, cluster: str, file
     try:
         document: dict[str, Any] = json.loads(output.out)
     except ValueError:
-        raise UserError(f"{' '.join(('orch', *words))} failed", output.err.strip() or output.out) from None
+        command = " ".join(("orch", *words))
+        raise UserError(f"{command} failed", output.err.strip() or output.out, f"see it alone: {command}") from None
     refusal = document.get("refusal") or document.get("error")
     if refusal or output.status:
         said: dict[str, Any] = refusal or {}
