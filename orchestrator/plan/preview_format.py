@@ -112,7 +112,7 @@ def describe_create(spec: SliceSpec) -> str:
 
 def describe_teardown(run: Run) -> str:
     """Describe what happens to the machines afterwards, and when idle ones go by themselves."""
-    idle = _describe_idle(run)
+    idle = describe_idle(run)
     if run.teardown is TeardownPolicy.DOWN:
         return f"the machines are taken down, whatever the result{f'; {idle}' if idle else ''}"
     cost = "" if all(candidate.price_per_hour == 0 for candidate in run.candidates) else " (and cost)"
@@ -121,7 +121,7 @@ def describe_teardown(run: Run) -> str:
     return f"{idle}; until then they stay{cost}, or {until}" if idle else f"the machines stay{cost} {until}"
 
 
-def _describe_idle(run: Run) -> str:
+def describe_idle(run: Run) -> str:
     """Describe what the hosts do by themselves when they are idle; "" for nothing."""
     timer = run.timer
     if timer is None or timer.idle_minutes is None:

@@ -65,7 +65,11 @@ def _request_json(desired: Desired) -> dict[str, Json]:
         return head
     budgets = desired.budgets
     head["candidates"] = [_candidate(candidate) for candidate in desired.candidates]
-    head["restarts"] = {"preemptions": budgets.preemptions, "failures": budgets.failures}
+    head["restarts"] = {
+        "preemptions": budgets.preemptions,
+        "failures": budgets.failures,
+        "storage_failures": budgets.storage,
+    }
     head["recovery"] = {
         "strategy": budgets.strategy.value,
         "restart_on_exit_codes": list(budgets.restart_on),
@@ -76,7 +80,15 @@ def _request_json(desired: Desired) -> dict[str, Json]:
     }
     head["limits"] = {"hours": desired.limits.hours, "dollars": desired.limits.dollars}
     head["afterwards"] = desired.teardown.value
+    head["idle"] = _idle(desired)
     return head
+
+
+def _idle(run: Run) -> Json:
+    """Return what the hosts do by themselves without a job, or None for nothing."""
+    if run.timer is None or run.timer.idle_minutes is None:
+        return None
+    return {"minutes": run.timer.idle_minutes, "then": "stop" if run.timer.stops else "delete"}
 
 
 def _step(step: Action | Wait, now: float) -> dict[str, Json]:

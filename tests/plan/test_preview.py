@@ -45,10 +45,10 @@ from orchestrator.values import Text, Unknown
 SCHEMA = json.loads((Path(preview_json.__file__).parent / "data" / "plan.schema.json").read_text())
 
 
-TIMER = TimerSpec("t1", Text.of("#!/bin/bash\ninstall the timer\n"))
+TIMER = TimerSpec("t1", Text.of("#!/bin/bash\ninstall the timer\n"), idle_minutes=30, stops=True)
 RICH = Budgets(
-    preemptions=5, failures=2, restart_on=(3, 4), fail_on=(42,), strategy=Strategy.FAILOVER, capacity_wait=86_400.0,
-    capacity_wait_first=1800.0, hang_deadline=1800.0,
+    preemptions=5, failures=2, storage=3, restart_on=(3, 4), fail_on=(42,), strategy=Strategy.FAILOVER,
+    capacity_wait=86_400.0, capacity_wait_first=1800.0, hang_deadline=1800.0,
 )  # fmt: skip
 SHORT_ONES = (
     EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="lost", generation=None, at=990.0),
@@ -239,8 +239,11 @@ def test_json_shows_limits_and_what_recovery_depends_on() -> None:
         "first_capacity_wait_seconds": 1800.0,
         "hang_seconds": 1800.0,
     }
+    assert request["restarts"] == {"preemptions": 5, "failures": 2, "storage_failures": 3}
+    assert request["idle"] == {"minutes": 30, "then": "stop"}
     plain = json.loads(preview_json.render_json(plan()))["wanted"]
     assert plain["limits"] == {"hours": None, "dollars": None}
+    assert plain["idle"] is None
     assert plain["recovery"]["hang_seconds"] is None
 
 

@@ -136,14 +136,14 @@ def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSto
         _print_json(ready, _ending_from_error(error))
         return print_error(error, debug=current_session().debug)
     except KeyboardInterrupt:
-        write_stderr(*_after_interrupt(ready.cluster))
+        write_stderr(*_after_interrupt(ready))
         return Exit.INTERRUPTED
     back_up_if_due(load_paths(), lambda note: write_stderr(f"note: {note}"))
     if mode.as_json:
         _print_json(ready, ending)
     print_ending(ending)
     if mode.follow and ready.job is not None and ready.job.kind != "exec":
-        write_stderr(*_kept_machines(ready.cluster))
+        write_stderr(*_kept_machines(ready))
     return ending.status
 
 
@@ -209,14 +209,15 @@ def _leave_to_engine(ready: PreparedCommand, mode: PerformMode) -> CommandResult
     return ending
 
 
-def _after_interrupt(cluster: str) -> list[str]:
+def _after_interrupt(ready: PreparedCommand) -> list[str]:
     """Return what continues without us, and how to come back to it."""
     from orchestrator.cli.parameters.clusters import open_store_reader
 
+    cluster = ready.cluster
     with open_store_reader() as store:
         record = store.cluster(cluster)
         running = [job for job in store.jobs(record) if job.state == "running"] if record is not None else []
-    kept = _kept_machines(cluster)
+    kept = _kept_machines(ready)
     if running:
         message = f"stopped watching; job {running[-1].id} continues to run"
         return [message, f"  orch watch {cluster}   to watch again", f"  orch cancel {cluster}   to end it", *kept]
@@ -224,15 +225,17 @@ def _after_interrupt(cluster: str) -> list[str]:
     return [message, f"  orch status {cluster}   to see the state", *(kept or [f"  orch down {cluster}   to end it"])]
 
 
-def _kept_machines(cluster: str) -> list[str]:
-    """Return a line about the machines that exist, and maybe cost money, after a command; none when there are none."""
+def _kept_machines(ready: PreparedCommand) -> list[str]:
+    """Return lines about the machines that exist, and maybe cost money, after a command; none when there are none."""
     from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.plan.desired import Run
     from orchestrator.plan.observed import IntentState
+    from orchestrator.plan.preview_format import describe_idle
     from orchestrator.plan.ranks import count_hosts
     from orchestrator.slices import SliceState
 
     with open_store_reader() as store:
-        record = store.cluster(cluster)
+        record = store.cluster(ready.cluster)
         intents = store.intents(record) if record is not None else ()
         if record is None or record.last_state == SliceState.STOPPED:
             return []
@@ -242,7 +245,11 @@ def _kept_machines(cluster: str) -> list[str]:
     hosts, price = sum(one.hosts for one in made), made[-1].price_per_hour
     cost = f" at ${price:,.2f}/h" if price else ""
     verb = "keeps" if hosts == 1 else "keep"
-    return [f"{count_hosts(hosts)} {verb} running{cost} until: orch down {cluster}"]
+    idle = describe_idle(ready.desired) if isinstance(ready.desired, Run) else ""
+    return [
+        f"{count_hosts(hosts)} {verb} running{cost} until: orch down {ready.cluster}",
+        *([f"  {idle}"] if idle else []),
+    ]
 
 
 def _ending_from_error(error: OrchError) -> CommandResult:
