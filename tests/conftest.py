@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
-from support.lanes import today, units_of
+from support.lanes import in_turn, one_of_group, quarter_of_stack, today
 
 # A runner in the background hands down an ignored Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -69,20 +69,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def not_today(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield what is marked `full`, and what is marked `rotating` and has its turn on another day."""
-    rotating: defaultdict[tuple[str, str], dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    """Yield what is marked `full`, and what is `slow` or `rotating` and has its turn on another day."""
+    turns: list[pytest.Item] = []
+    units: defaultdict[tuple[str, str], dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         mark = item.get_closest_marker("rotating")
+        of_stack = any(item.get_closest_marker(name) for name in ("jax", "xla"))
         if item.get_closest_marker("full"):
             yield item
         elif mark is not None and mark.args:
-            rotating[("group", mark.args[0])][str(item.path)].append(item)
-        elif mark is not None:
-            rotating[("file", str(item.path))][item.nodeid].append(item)
-    for (kind, _), units in rotating.items():
-        of_stack = any(item.get_closest_marker(name) for item in next(iter(units.values())) for name in ("jax", "xla"))
-        chosen = units_of(list(units), group=kind == "group", stack=of_stack)
-        yield from (item for unit, members in units.items() if unit not in chosen for item in members)
+            units[("group", mark.args[0])][str(item.path)].append(item)
+        elif mark is not None and of_stack:
+            units[("file", str(item.path))][item.nodeid].append(item)
+        elif not of_stack and (mark is not None or item.get_closest_marker("slow")):
+            turns.append(item)
+    chosen = set(in_turn(turns))
+    yield from (item for item in turns if item not in chosen)
+    for (kind, _), members in units.items():
+        of_today = one_of_group(list(members)) if kind == "group" else quarter_of_stack(list(members))
+        yield from (item for unit, tests in members.items() if unit not in of_today for item in tests)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

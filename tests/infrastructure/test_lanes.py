@@ -76,6 +76,10 @@ def test_full(): ...
 @pytest.mark.parametrize("case", range(8))
 def test_rotating(case): ...
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(8))
+def test_slow(case): ...
+
 def test_always(): ...
 """
 GROUPED = """
@@ -89,14 +93,14 @@ def test_grouped(case): ...
 
 def test_the_short_lane_leaves_out_full_tests_and_takes_turns_with_the_rotating(tmp_path: Path) -> None:
     project(tmp_path, test_marked=MARKED, test_a=GROUPED, test_b=GROUPED)
-    days = [collected(tmp_path, ORCH_LANE="short", ORCH_DAY=str(day)) for day in range(4)]
+    days = [collected(tmp_path, ORCH_LANE="short", ORCH_DAY=str(day)) for day in range(8)]
     for names in days:
         assert [name for name in names if "always" in name or "full" in name] == ["test_marked.py::test_always"]
-        assert len([name for name in names if "rotating" in name]) == 2
+        assert [sum(kind in name for name in names) for kind in ("rotating", "slow")] == [1, 1]
         assert len({name.split("::")[0] for name in names if "grouped" in name}) == 1
-        assert len(names) == 1 + 2 + 2
-    assert len({name for names in days for name in names}) == 1 + 8 + 4
-    assert len(collected(tmp_path, ORCH_LANE="")) == 1 + 1 + 8 + 4, "who names tests gets them"
+        assert len(names) == 1 + 1 + 1 + 2
+    assert len({name for names in days for name in names}) == 1 + 8 + 8 + 4
+    assert len(collected(tmp_path, ORCH_LANE="")) == 1 + 1 + 8 + 8 + 4, "who names tests gets them"
 
 
 STACK = """

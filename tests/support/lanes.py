@@ -15,6 +15,7 @@ import pytest
 _T = TypeVar("_T")
 
 FULL = bool(os.environ.get("ORCH_EVERY_POINT"))
+TURN_DAYS = 8  # every slow test runs at least once in so many days
 STACK_DAYS = 5  # the tests of a stack run at least once in so many days: scripts/due.py
 
 
@@ -46,10 +47,22 @@ def share_of(items: Sequence[_T], count: int, day: int | None = None) -> list[_T
     return [item for number, item in enumerate(items) if number in chosen]
 
 
-def units_of(items: Sequence[_T], *, group: bool, stack: bool) -> list[_T]:
-    """Return what is tried today of the rotating tests of one file, or of the files of one group.
+def in_turn(items: Sequence[_T]) -> list[_T]:
+    """Return what is tried today of all slow and rotating tests: every `TURN_DAYS`th, the next ones tomorrow.
 
-    Of a stack, a turn has as many days as it has between its runs: other shares would never have theirs.
+    Neighbours fall on different days, so that each day takes as much time, and a little of every file.
     """
-    turn = today() // STACK_DAYS if stack else today()
-    return share_of(items, 1 if group else -(-len(items) // 4), turn)
+    return list(items) if FULL else list(items[today() % TURN_DAYS :: TURN_DAYS])
+
+
+def one_of_group(files: Sequence[_T]) -> list[_T]:
+    """Return the file of a group that is tried today."""
+    return share_of(files, 1)
+
+
+def quarter_of_stack(items: Sequence[_T]) -> list[_T]:
+    """Return what is tried today of the rotating tests of one file of a stack.
+
+    A turn has as many days as the stack has between its runs: other shares would never have theirs.
+    """
+    return share_of(items, -(-len(items) // 4), today() // STACK_DAYS)
