@@ -121,7 +121,8 @@ def test_missing_or_slow_arithmetic_is_a_warning() -> None:
     assert "Neuron" in next(
         c.words for c in build_advice(parse_config(["batch=32", "dtype=fp16"]), TRN1).concerns if c.code == "fp16"
     )
-    assert codes(build_advice(parse_config(["model=1b", "batch=16"]), V5E))["fp32"] == ("dtype=bf16",)
+    assert codes(build_advice(parse_config(["model=1b", "batch=16", "dtype=fp32"]), V5E))["fp32"] == ("dtype=bf16",)
+    assert "fp32" not in codes(build_advice(parse_config(["model=1b", "batch=16"]), V5E))
     assert not codes(build_advice(parse_config(["batch=16"]), CPU))
 
 
@@ -204,7 +205,7 @@ def test_the_cost_follows_from_price_and_time() -> None:
 
 
 def test_fp32_has_no_mfu_without_a_published_peak() -> None:
-    found = build_advice(parse_config(["model=1b", "batch=64"]), V5E)
+    found = build_advice(parse_config(["model=1b", "batch=64", "dtype=fp32"]), V5E)
     assert found.timing.mfu is None and found.timing.tokens_per_day
     (line,) = [line for line in found.lines() if line.startswith("expected ")]
     assert "MFU" not in line and "tokens a day" in line

@@ -39,12 +39,12 @@ def _as_before() -> Iterator[None]:
 def test_on_cuda_a_nondeterministic_operation_is_an_error_with_the_next_step() -> None:
     """It must not be a warning: with warnings, torch's attention on CUDA is not deterministic."""
     accelerator = open_native_device("cpu", World())
-    accelerator.set_deterministic(compiled=False)
+    accelerator.set_exactness(exact=True, compiled=False)
     with pytest.warns(UserWarning, match="deterministic"):
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
     accelerator.name = "cuda"  # type: ignore[misc]  # an attribute of the real class
-    accelerator.set_deterministic(compiled=False)
-    with pytest.raises(DeviceError, match="deterministic=false"), translate_errors(World(), 5):
+    accelerator.set_exactness(exact=True, compiled=False)
+    with pytest.raises(DeviceError, match="exact=false"), translate_errors(World(), 5):
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
 
 
@@ -171,9 +171,9 @@ def test_a_compiled_slice_is_one_program_and_the_loss_the_same(monkeypatch: pyte
     ("words", "capability", "said"),
     [
         ([], None, ""),
-        ([], (9, 0), "dtype=bf16 is several times as fast"),
-        (["dtype=bf16"], (9, 0), "deterministic=false is faster"),
-        (["dtype=bf16", "deterministic=false"], (9, 0), ""),
+        ([], (9, 0), "multiplies in TF32: dtype=bf16 is faster"),
+        (["dtype=bf16", "exact=true"], (9, 0), "a run without it is faster"),
+        (["dtype=bf16"], (9, 0), ""),
         (["dtype=bf16"], (7, 5), "dtype=fp32 is faster"),
         ([], (7, 5), ""),
     ],

@@ -9,8 +9,10 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainer.arithmetic import resolve_arithmetic
 from trainer.errors import ConfigError, Exit
 from trainer.options import parse_config
 
@@ -45,7 +47,7 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError("compile: only the JAX engine is compiled ahead; leave engine=torch out")
     from trainer.jax_engine.ahead_of_time import compile_ahead_of_time
 
-    found = compile_ahead_of_time(config, topology, slices)
+    found = compile_ahead_of_time(resolve_arithmetic(replace(config, engine="jax"), "tpu"), topology, slices)
     if as_json:
         sys.stdout.write(json.dumps({**dataclasses.asdict(found), "used": found.used}) + "\n")
     else:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError, Exit, PeerError
 from trainer.options import parse_config
@@ -98,6 +99,7 @@ def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
         raise ConfigError("rehearse-world builds torch's step; for JAX: python -m trainer compile")
     if config.device == "xla":
         raise ConfigError("rehearse-world builds torch's own ranks; torch_xla compiles one program for all devices")
+    config = resolve_arithmetic(config, "cuda" if config.device == "auto" else config.device)
     total = hosts * devices
     mesh = resolve_mesh(config.mesh, Topology(total, devices, shard_weights=config.device != "cpu"), config.model)
     rows = check_batch(config, mesh)

@@ -145,11 +145,11 @@ def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ..
 
 
 def _of_arithmetic(config: Config, hardware: Hardware) -> Iterator[Concern]:
-    if config.dtype == "fp16":
+    if config.products == "fp16":
         more = ", and Neuron's compiler has no fp16 training" if hardware.kind == "neuron" else ""
         words = f"fp16 needs loss scaling, which is not implemented{more}; products are computed in bf16"
         yield Concern(code="fp16", words=words, fix=("dtype=bf16",))
-    if config.dtype == "fp32" and hardware.kind != "cpu" and hardware.has_bf16:
+    if config.products == "fp32" and hardware.kind != "cpu" and hardware.has_bf16:
         yield Concern(
             code="fp32", words="products in fp32 take several times as long as in bf16 here", fix=("dtype=bf16",)
         )

@@ -131,13 +131,13 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
             source="no published peak for this device",
         )
     peak = hardware.peak_flops * mesh.devices
-    if config.dtype == "fp32":
+    if config.products == "fp32":
         peak /= _FP32_COST_OF_CHIP.get(hardware.chip, _FP32_COST[hardware.kind])
     network = estimate_network_seconds(config, mesh, hardware)
     again = 4 / 3 if config.remat else 1.0  # one more forward pass; the published figures include it
     shortest = max(flops / (peak * known.most), network or 0.0, _STEP[0])
     longest = flops * again / (peak * known.least) + (network or 0.0) + _STEP[1]
-    mfu = None if config.dtype == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
+    mfu = None if config.products == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
     return Timing(
         tokens=tokens,
         flops=flops,
@@ -189,7 +189,7 @@ class Traffic:
         gradients are reduced and scattered in fp32. Along data, gradients are summed once. Along tensor, the stream is
         summed twice in each pass of a block. A ring sends (n - 1) / n of what it gathers.
         """
-        width = 4 if config.dtype == "fp32" else 2
+        width = 4 if config.products == "fp32" else 2
         whole = sum(p.size for p in list_parameters(config.model)) / mesh.tensor
         stream = config.batch / mesh.shards * config.seq_len * config.model.dim * width
         passes = 3 if config.remat else 2
