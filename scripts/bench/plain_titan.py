@@ -3,9 +3,9 @@
     python scripts/bench/plain_titan.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [WORD ...]
 
 WORD is compile (each block and the loss, as its documentation recommends), selective or full (its recomputation;
-otherwise none), or vocab=N. Its head is never the embedding, so compare with model.tied=false. The feed-forward layer
-is 8/3 of DIM, rounded up to 256. Rows are random tokens, and nothing is saved. It prints the number of weights, the
-tokens/s of each window of five steps, the peak of memory and the versions, as JSON.
+otherwise none; remat is full), vocab=N or ffn=N. Its head is never the embedding, so compare with model.tied=false.
+Rows are random tokens, and nothing is saved. It prints the number of weights, tokens/s of each window of five steps,
+the peak of the GPU's memory and the versions, as JSON.
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ class Timed(Trainer):
     """The Trainer with a clock."""
 
     speeds: list[float]
+    peak = 0
 
     def train_step(self, data_iterator: Any) -> None:
         if self.step == 1:
             self.speeds, self.began = [], time.perf_counter()
         super().train_step(data_iterator)
+        if torch.cuda.is_available():
+            self.peak = max(self.peak, torch.cuda.max_memory_allocated())  # its own report resets the counter
         if self.step % WINDOW == 0:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
@@ -71,11 +74,14 @@ class Timed(Trainer):
 def main() -> None:
     dim, layers, heads, kv_heads, seq, batch, steps, threads = map(int, sys.argv[1:9])
     words = set(sys.argv[9:])
-    vocab = next((int(word.partition("=")[2]) for word in words if word.startswith("vocab=")), 256)
+    given = {name: int(value) for name, sign, value in (word.partition("=") for word in words) if sign}
+    vocab, ffn = given.get("vocab", 256), given.get("ffn", dim * 8 // 3)
     torch.set_num_threads(threads)
     shape = TransformerModelArgs(
         dim=dim, n_layers=layers, n_heads=heads, n_kv_heads=kv_heads, vocab_size=vocab, norm_eps=1e-5
     )
+    # It takes 2/3 of 4 x dim, times the factor, up to the next multiple: the exact width here.
+    shape.multiple_of, shape.ffn_dim_multiplier = ffn, ffn / int(8 * dim / 3)
     spec = TrainSpec(
         model_cls=Transformer,
         model_args={"bench": shape},
@@ -98,14 +104,15 @@ def main() -> None:
         config.training.local_batch_size, config.training.seq_len, config.training.steps = batch, seq, steps
         config.metrics.log_freq = WINDOW
         config.compile.enable = "compile" in words
-        config.activation_checkpoint.mode = next((mode for mode in ("selective", "full") if mode in words), "none")
+        modes = {"selective": "selective", "full": "full", "remat": "full"}
+        config.activation_checkpoint.mode = next((mode for word, mode in modes.items() if word in words), "none")
         trainer = Timed(config)
         trainer.train()
         trainer.close()
     report = {
         "weights": sum(weight.numel() for weight in trainer.model_parts[0].parameters()),
         "tokens_per_s": trainer.speeds,
-        "memory": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
+        "memory": trainer.peak or None,
         "versions": f"torchtitan {torchtitan.__version__}, torch {torch.__version__}",
     }
     print(json.dumps(report))

@@ -243,3 +243,33 @@ def test_advice_is_a_few_lines_or_plain_json(hardware: Hardware, model: str) -> 
 def test_hardware_that_cannot_be_read_is_named(text: str, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "factor"),
+    [
+        (("compile=false",), 1.25),
+        (("exact=true",), 1.08),
+        (("compile=false", "exact=true"), 1.25 * 1.08),
+        (("dtype=fp32",), 3.1),
+        (("dtype=fp32", "exact=true"), 16 * 1.08),
+        (("remat=true",), 1.21),
+    ],
+)
+def test_time_on_a_gpu_follows_every_switch(words: tuple[str, ...], factor: float) -> None:
+    fast, slow = (
+        build_advice(parse_config(["model=1b", "batch=64", "optim.kind=adafactor", *more]), A100).timing.seconds
+        for more in ((), words)
+    )
+    assert fast and slow
+    assert slow[0] / fast[0] == pytest.approx(factor)
+    assert slow[1] > fast[1]
+
+
+def test_recomputation_gathers_the_weights_once_more_only_in_jax() -> None:
+    plain, again = (
+        build_advice(parse_config(["model=1b", "batch=64", f"remat={remat}"]), V5E).timing.network_seconds
+        for remat in ("false", "true")
+    )
+    assert plain and again
+    assert again / plain == pytest.approx(10 / 8)
