@@ -24,8 +24,8 @@ SUMMARY = "compile the step for a TPU slice that is not here: exact memory, coll
 HELP = """\
 Compile the step of a run for a TPU slice that is not here.
 
-  python -m trainer compile topology=v5e:4x4 model=1b dtype=bf16 batch=64
-  python -m trainer compile topology=v5e:4x8 slices=2 model=1b dtype=bf16 batch=128 --json
+  python -m trainer compile topology=v5e:4x4 model=1b batch=64
+  python -m trainer compile topology=v5e:4x8 slices=2 model=1b batch=128 --json
 
 topology: generation and chips along each side (v4, v5e, v5p, v6e, tpu7x). slices: how many of them, 1 if not given.
 It needs JAX with libtpu, which scripts/tpu-compiler installs beside orch, and no TPU.

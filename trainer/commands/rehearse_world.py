@@ -28,7 +28,7 @@ SUMMARY = "build the run of many hosts in this one process: shapes, sharding, me
 HELP = """\
 Build the run of many hosts in this one process, with made-up tensors and a made-up network.
 
-  python -m trainer rehearse-world hosts=64 devices=8 model=8b dtype=bf16 batch=512
+  python -m trainer rehearse-world hosts=64 devices=8 model=8b batch=512
   python -m trainer rehearse-world hosts=2 devices=4 model=1b mesh.tensor=4 --json
 
 hosts: machines. devices: of one machine, 1 if not given. It needs torch, and no accelerator.

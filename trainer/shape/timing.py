@@ -67,8 +67,8 @@ def find_utilisation(hardware: Hardware) -> Utilisation | None:
 # Blackwell: NVIDIA Megatron Bridge, performance summary, releases 25.09 to 26.02: dense models only in fp8, of whose
 # peak they reach 34 to 40 %; mixtures of experts in bf16, 30 to 39 %.
 _BLACKWELL = Utilisation(0.28, 0.42, "NVIDIA's published Blackwell runs, 30 to 40 %, none of a dense model in bf16")
-# H100 and H200 have the same rates of products. Upper end: this trainer on one H200, model=1b (docs/performance.md).
-_H100 = Utilisation(0.30, 0.50, "own runs on one H200, 44 to 50 % (2026-11-26); published H100 runs, 33 to 46 %")
+# H100 and H200 have the same rates of products. Upper end: this trainer on one H200 (docs/performance.md).
+_H100 = Utilisation(0.30, 0.53, "own runs on one H200, 44 to 53 % (2026-11-26); published H100 runs, 33 to 46 %")
 _BY_CHIP: Mapping[str, Utilisation] = MappingProxyType(
     {
         **{each.name: Utilisation(*each.utilisation, each.utilisation_source) for each in GENERATIONS},
