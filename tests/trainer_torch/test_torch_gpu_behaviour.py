@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,3 +202,14 @@ def test_memory_of_a_gpu_grows_in_segments_unless_the_user_configures_it(monkeyp
         assert _core._accelerator_getAllocatorSettings() == "expandable_segments:True"
     finally:
         _core._accelerator_setAllocatorSettings(before or "expandable_segments:False")
+
+
+def test_nothing_is_compiled_without_the_headers_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.accelerators.native import _compiles
+    from trainer.accelerators.traits import TRAITS
+
+    monkeypatch.setenv("CXX", "c++")
+    assert not _compiles(TRAITS["cpu"], tmp_path)
+    (tmp_path / "Python.h").touch()
+    assert _compiles(TRAITS["cpu"], tmp_path)
+    assert _compiles(TRAITS["tpu"], tmp_path / "none")

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sysconfig
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -263,8 +265,11 @@ def _find_capabilities(row: DeviceTraits, device: torch.device) -> Capabilities:
     )
 
 
-def _compiles(row: DeviceTraits) -> bool:
+def _compiles(row: DeviceTraits, headers: Path | None = None) -> bool:
+    """Return whether the compiler has what it needs; `headers` is the folder of Python's C headers."""
     if row.compiler != "inductor":
         return True
     cxx = bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
-    return cxx and (row.name == "cpu" or find_spec("triton") is not None)
+    # Both build small extensions of Python; Ubuntu's Python has no headers until python3-dev is installed.
+    header = (headers or Path(sysconfig.get_path("include", "posix_prefix"))) / "Python.h"
+    return cxx and header.is_file() and (row.name == "cpu" or find_spec("triton") is not None)
