@@ -124,6 +124,9 @@ def test_missing_or_slow_arithmetic_is_a_warning() -> None:
     assert codes(build_advice(parse_config(["model=1b", "batch=16", "dtype=fp32"]), V5E))["fp32"] == ("dtype=bf16",)
     assert "fp32" not in codes(build_advice(parse_config(["model=1b", "batch=16"]), V5E))
     assert not codes(build_advice(parse_config(["batch=16"]), CPU))
+    slow = codes(build_advice(parse_config(["model=1b", "batch=64", "compile=false", "exact=true"]), A100))
+    assert (slow["uncompiled"], slow["exact"]) == (("compile=true",), ("exact=false",))
+    assert not {"uncompiled", "exact"} & set(codes(build_advice(parse_config(["model=1b", "batch=64"]), A100)))
 
 
 def test_a_batch_too_small_to_fill_the_device() -> None:

@@ -153,6 +153,10 @@ def _of_arithmetic(config: Config, hardware: Hardware) -> Iterator[Concern]:
         yield Concern(
             code="fp32", words="products in fp32 take several times as long as in bf16 here", fix=("dtype=bf16",)
         )
+    if hardware.kind == "cuda" and config.engine == "torch" and not config.compiled:
+        yield Concern(code="uncompiled", words="an uncompiled step takes about a quarter longer", fix=("compile=true",))
+    if hardware.kind == "cuda" and config.engine == "torch" and config.exact:
+        yield Concern(code="exact", words="repeatable kernels take about a tenth longer", fix=("exact=false",))
 
 
 def _of_shapes(config: Config, mesh: Mesh, hardware: Hardware) -> Iterator[Concern]:
