@@ -15,7 +15,18 @@ from trainer.shape.mesh import Mesh, Topology, resolve_mesh
 from trainer.shape.timing import Timing
 
 Code: TypeAlias = Literal[
-    "memory", "memory-tight", "head-dim", "padding", "fp16", "fp32", "small-batch", "network", "vocabulary", "mesh"
+    "memory",
+    "memory-tight",
+    "head-dim",
+    "padding",
+    "fp16",
+    "fp32",
+    "uncompiled",
+    "exact",
+    "small-batch",
+    "network",
+    "vocabulary",
+    "mesh",
 ]
 GIB = 1 << 30
 TIGHT = 0.9  # share of the usable memory; the estimate is accurate to about a fifth
