@@ -13,6 +13,7 @@ from trainer.errors import ConfigError
 
 Scalar: TypeAlias = bool | int | float | str
 DTypeName: TypeAlias = Literal["fp32", "bf16", "fp16"]
+Switch: TypeAlias = Literal["auto", "true", "false"]
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "tpu", "neuron", "xla"]
 EngineName: TypeAlias = Literal["auto", "torch", "jax"]
 OptimName: TypeAlias = Literal["adamw", "adafactor"]
@@ -177,7 +178,10 @@ class Config:
     seq_len: Annotated[int, Doc(text="predicted tokens of a row", least=1)] = 128
     accumulate: Annotated[int, Doc(text="micro-batches of one optimizer step", least=1)] = 1
     grad_clip: Annotated[float, Doc(text="largest gradient norm; 0: no limit", least=0)] = 1.0
-    dtype: Annotated[DTypeName, Doc(text="arithmetic of the matrix products; weights stay fp32")] = "fp32"
+    dtype: Annotated[
+        Literal["auto", DTypeName],
+        Doc(text="matrix products; weights stay fp32; auto: bf16 on accelerators that have it, else fp32"),
+    ] = "auto"
     engine: Annotated[EngineName, Doc(text="framework; auto: jax on TPUs and on Trainium's JAX images")] = "auto"
     device: Annotated[DeviceName, Doc(text="where to train")] = "auto"
     seed: Annotated[int, Doc(text="seed of the weights and of the data order", least=0, most=2**63 - 1)] = 0
@@ -185,8 +189,13 @@ class Config:
         int, Doc(text="processor threads of a rank; auto: cores / ranks on the machine", least=1, auto=True)
     ] = AUTO
     remat: Annotated[bool, Doc(text="recompute each block in the backward pass, to save memory")] = False
-    compile: Annotated[bool, Doc(text="compile the model (torch; JAX and XLA always do)")] = False
-    deterministic: Annotated[bool, Doc(text="use only deterministic operations where the device has them")] = True
+    compile: Annotated[Switch, Doc(text="compile the model (torch; JAX and XLA always do); auto: on NVIDIA GPUs")] = (
+        "auto"
+    )
+    exact: Annotated[
+        bool,
+        Doc(text="repeat a run on the same devices bit for bit, and multiply fp32 in full precision: slower on GPUs"),
+    ] = False
     log_every: Annotated[int, Doc(text="steps between two lines", least=1)] = 10
     resume: Annotated[Literal["auto", "never", "required"], Doc(text="start from the newest complete checkpoint")] = (
         "auto"
@@ -198,6 +207,16 @@ class Config:
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     dist: DistConfig = dataclasses.field(default_factory=DistConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
+
+    @property
+    def products(self) -> DTypeName:
+        """Type of the matrix products; without a device to resolve `auto`, that of a processor."""
+        return "fp32" if self.dtype == "auto" else self.dtype
+
+    @property
+    def compiled(self) -> bool:
+        """Whether torch compiles the model; without a device to resolve `auto`, as on a processor."""
+        return self.compile == "true"
 
     def rows_per_micro_batch(self, shards: int) -> int:
         """Return the rows that one of `shards` equal shares passes through the model together.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
+from trainer.arithmetic import multiplies_in_bf16, resolve_arithmetic
 from trainer.config import BYTE_VOCAB, Config
 from trainer.engine import Engine
 from trainer.environment import World
@@ -18,7 +19,7 @@ Opener: TypeAlias = Callable[[Config, World, Team], Engine]
 
 
 def choose_engine_and_device(config: Config) -> Config:
-    """Resolve `auto` for the engine and the device, from what this machine shows.
+    """Resolve `auto` for the engine, the device and the arithmetic, from what this machine shows.
 
     No device is touched and no library is loaded.
 
@@ -29,8 +30,12 @@ def choose_engine_and_device(config: Config) -> Config:
     from trainer.accelerators.discovery import discover_devices
     from trainer.accelerators.registry import choose_engine
 
-    engine, device = choose_engine(config, discover_devices() if config.device == "auto" else ())
-    return replace(config, engine=engine, device=device)
+    # nvidia-smi takes seconds where no daemon keeps the driver loaded.
+    asks = config.device == "auto" or (config.device == "cuda" and config.dtype == "auto")
+    found = discover_devices() if asks else ()
+    engine, device = choose_engine(config, found)
+    gpus = [one.name for one in found if one.kind == "cuda"] if device == "cuda" else []
+    return resolve_arithmetic(replace(config, engine=engine, device=device), device, has_bf16=multiplies_in_bf16(gpus))
 
 
 def set_vocabulary_size(config: Config, tokens: int) -> Config:

@@ -14,10 +14,10 @@ Train a decoder-only language model on this host and its peers.
 Examples:
   python -m trainer model=tiny steps=120 data=python-stdlib
   python -m trainer model=10m data='/data/books:*.txt' checkpoint.uri=file:///var/tmp/run1/checkpoints
-  python -m trainer model=100m device=cuda dtype=bf16 data=s3://bucket/text checkpoint.uri=s3://bucket/run1/checkpoints
-  torchrun --nproc-per-node 8 -m trainer model=1b device=cuda dtype=bf16 batch=128
-  torchrun --nproc-per-node 8 -m trainer model=8b dtype=bf16 mesh.fsdp=8 data=/data/shards
-  python -m trainer model=1b engine=jax device=tpu dtype=bf16 batch=64 remat=true checkpoint.uri=gs://bucket/run1
+  python -m trainer model=100m device=cuda data=s3://bucket/text checkpoint.uri=s3://bucket/run1/checkpoints
+  torchrun --nproc-per-node 8 -m trainer model=1b device=cuda batch=128
+  torchrun --nproc-per-node 8 -m trainer model=8b mesh.fsdp=8 data=/data/shards
+  python -m trainer model=1b engine=jax device=tpu batch=64 remat=true checkpoint.uri=gs://bucket/run1
 """
 
 _AFTER = """\

@@ -1,15 +1,16 @@
-"""Tokens per second and MFU of both engines on GPUs, compared with the device's rate of matrix products.
+"""Tokens per second and MFU of both engines on GPUs, beside torchtitan and Hugging Face on one.
 
-    python scripts/bench/gpu.py [model=1b vocab=32768 rows=8,16,32 steps=20 limit=300 "arms=plain; compiled"] [--quick]
+    python scripts/bench/gpu.py [model=1b vocab=32768 rows=8,16,32 steps=20 limit=300 "arms=ours; torchtitan"] [--quick]
 
 It first measures the best rate of bf16 products of several sizes on one device. Then it runs the complete program,
 `python -m trainer`, on all devices (torchrun for several), each arm in its own processes and for at most `limit`
 seconds; an arm that fails prints the reason, and the others continue. `rows` is the number per micro-batch and
 device: the first value is used by all arms, the others only by the arm that should be fastest, the last also by the
 arm that needs least memory. The best window of five steps counts. No network is needed: the data are Python's own
-sources. `MFU` is of the published peak, `of product` of the best product; `data`, `comp` and `other` are shares of a
-step's time, of which the second is the engine's. `device=cpu model=tiny` tests this program without a GPU; `--quick`
-without a GPU says so and ends.
+sources. torchtitan (0.2) and Hugging Face's Trainer run on one GPU, where they are installed, and must have the same
+number of weights: torchtitan's head is never the embedding, so say tied=false. `MFU` is of the published peak, `of
+product` of the best product; `data`, `comp` and `other` are shares of a step's time, of which the second is the
+engine's. `device=cpu model=tiny` tests this program without a GPU; `--quick` without a GPU says so and ends.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +32,41 @@ sys.path.insert(0, str(ROOT))
 
 from context import print_context
 
+from trainer.accelerators.peaks import PEAKS
 from trainer.options import parse_config
 from trainer.shape.architecture import count_flops_per_token, count_parameters
 
 WINDOW = 5
-OPTIONS = {"device": "cuda", "model": "1b", "vocab": "", "rows": "", "steps": "20", "limit": "300", "arms": ""}
-ARMS = {
-    "plain": ("engine=torch",),
-    "compiled": ("engine=torch", "compile=true"),
-    "compiled, free": ("engine=torch", "compile=true", "deterministic=false"),
-    "compiled, free, remat": ("engine=torch", "compile=true", "deterministic=false", "remat=true"),
-    "plain, remat": ("engine=torch", "remat=true"),
-    "jax": ("engine=jax",),
-    "jax, remat": ("engine=jax", "remat=true"),
+OPTIONS = {
+    "device": "cuda",
+    "model": "1b",
+    "vocab": "",
+    "tied": "",
+    "remat": "",
+    "rows": "",
+    "steps": "20",
+    "limit": "300",
+    "arms": "",
 }
-FASTEST, SMALLEST = "compiled, free", "compiled, free, remat"
-ON_CPU = ("plain", "compiled", "jax")  # a C++ compiler is slow
+ARMS = {
+    "ours": ("engine=torch",),
+    "ours, exact": ("engine=torch", "exact=true"),
+    "ours, uncompiled": ("engine=torch", "compile=false"),
+    "ours, TF32": ("engine=torch", "dtype=fp32"),
+    "ours, remat": ("engine=torch", "remat=true"),
+    "ours, jax": ("engine=jax",),
+    "ours, jax, remat": ("engine=jax", "remat=true"),
+}
+OTHERS = {
+    "torchtitan": ("plain_titan.py", "compile"),
+    "torchtitan, selective": ("plain_titan.py", "compile", "selective"),
+    "torchtitan, full": ("plain_titan.py", "compile", "full"),
+    "Hugging Face": ("plain_hf.py", "bf16"),
+    "Hugging Face, compiled": ("plain_hf.py", "bf16", "compile"),
+}
+NEEDS = {"plain_titan.py": "torchtitan", "plain_hf.py": "transformers"}
+FASTEST, SMALLEST = "ours", "ours, remat"
+ON_CPU = ("ours", "ours, uncompiled", "ours, jax")  # a C++ compiler is slow
 
 # Runs in its own process, which releases the device's memory when it ends.
 PROBE = """
@@ -59,7 +80,7 @@ wait = torch.cuda.synchronize if kind == "cuda" else lambda: None
 rates = {}
 for m, k, n in [tuple(map(int, word.split("x"))) for word in sys.argv[2:]]:
     a, b = (torch.randn(shape, device=device).to(torch.bfloat16) for shape in ((m, k), (k, n)))
-    best, end = 0.0, time.perf_counter() + (2.0 if kind == "cuda" else 0.3)
+    best, end = 0.0, time.perf_counter() + (1.0 if kind == "cuda" else 0.3)
     while time.perf_counter() < end:
         wait()
         begun = time.perf_counter()
@@ -100,9 +121,11 @@ class Arm:
     def words(self, options: dict[str, str], count: int) -> list[str]:
         cpu = options["device"] == "cpu"
         vocab = options["vocab"] or ("256" if cpu else "32768")
-        words = [f"device={options['device']}", f"model={options['model']}", f"model.vocab={vocab}", *ARMS[self.name]]
-        words += ["threads=1"] if cpu else []
-        return [*words, "dtype=bf16", f"batch={self.rows * count}", f"steps={options['steps']}"]
+        words = [f"device={options['device']}", f"model={options['model']}", f"model.vocab={vocab}"]
+        words += [f"model.tied={options['tied']}"] if options["tied"] else []
+        words += [f"remat={options['remat']}"] if options["remat"] else []
+        words += [*ARMS.get(self.name, ()), *(["threads=1"] if cpu else [])]
+        return [*words, f"batch={self.rows * count}", f"steps={options['steps']}"]
 
 
 def measure(options: dict[str, str]) -> Machine:
@@ -124,8 +147,10 @@ def train(arm: Arm, options: dict[str, str], machine: Machine) -> list[dict[str,
     Raises:
         Failed: The run failed or was too short.
     """
+    if arm.name in OTHERS:
+        return train_other(arm, options, machine)
     launcher = [sys.executable, "-m", "trainer"]
-    if machine.count > 1 and not arm.name.startswith("jax"):  # JAX takes all devices of a host in one process
+    if machine.count > 1 and "engine=jax" not in ARMS[arm.name]:  # JAX takes all devices of a host in one process
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         launcher += ["--nproc-per-node", str(machine.count), "-m", "trainer"]
     with tempfile.TemporaryDirectory() as folder:
@@ -143,13 +168,43 @@ def train(arm: Arm, options: dict[str, str], machine: Machine) -> list[dict[str,
     return lines[2:]
 
 
+def train_other(arm: Arm, options: dict[str, str], machine: Machine) -> list[dict[str, Any]]:
+    """Train the same model by another program, and return lines like ours.
+
+    Raises:
+        Failed: As for `train`, or the models differ.
+    """
+    if machine.count > 1:
+        raise Failed("runs on one device only")
+    config = parse_config(arm.words(options, 1))
+    model = config.model
+    script, *more = OTHERS[arm.name]
+    shape = (model.dim, model.layers, model.heads, model.kv_heads, config.seq_len, config.batch, config.steps)
+    words = [*more, f"vocab={model.tokens}", f"ffn={model.hidden}", *(() if model.tied else ("untied",))]
+    command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, shape), str(os.cpu_count())]
+    command += [*words, *(["remat"] if config.remat else []), options["device"]]
+    found = run(command, float(options["limit"]))
+    report = json.loads(next(line for line in found.splitlines() if line.startswith('{"weights"')))
+    if report["weights"] != count_parameters(model):
+        raise Failed(f"has {report['weights']:,} weights, the trainer's model {count_parameters(model):,}")
+    peak = PEAKS.get(machine.name)
+    step = config.batch * config.seq_len
+    flops = count_flops_per_token(model, config.seq_len)
+    print(f"  {report['versions']}", file=sys.stderr)
+    return [
+        {"tokens_per_s": speed, "mfu": flops * speed / peak.flops if peak else None, "step_s": step / speed}
+        | {"memory": report["memory"], "data_s": 0.0, "compute_s": step / speed, "other_s": 0.0}
+        for speed in report["tokens_per_s"][1:]
+    ]
+
+
 def run(command: Sequence[str], limit: float) -> str:
     """Run a command, and return its output.
 
     Raises:
         Failed: It failed or exceeded the limit, in seconds.
     """
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     for name in ("ORCH_CHECKPOINT_URI", "ORCH_RESUME_FROM", "RANK", "WORLD_SIZE"):
         environ.pop(name, None)
     process = subprocess.Popen(
@@ -184,10 +239,11 @@ def row(arm: Arm, lines: Sequence[dict[str, Any]], options: dict[str, str], mach
 
 def arms_of(options: dict[str, str]) -> list[Arm]:
     cpu = options["device"] == "cpu"
-    names = [word.strip() for word in options["arms"].split(";") if word.strip()] or (ON_CPU if cpu else ARMS)
-    unknown = [name for name in names if name not in ARMS]
+    every = [*ARMS, *(name for name, (script, *_) in OTHERS.items() if find_spec(NEEDS[script]))]
+    names = [word.strip() for word in options["arms"].split(";") if word.strip()] or (ON_CPU if cpu else every)
+    unknown = [name for name in names if name not in {**ARMS, **OTHERS}]
     if unknown:
-        raise SystemExit(f"arms={';'.join(unknown)}: none of {'; '.join(ARMS)}")
+        raise SystemExit(f"arms={';'.join(unknown)}: none of {'; '.join((*ARMS, *OTHERS))}")
     first, *more = [int(word) for word in (options["rows"] or ("2" if cpu else "8,16,32")).split(",")]
     larger = [Arm(FASTEST, count) for count in more] + [Arm(SMALLEST, count) for count in more[-1:]]
     return [Arm(name, first) for name in names] + larger
@@ -195,7 +251,7 @@ def arms_of(options: dict[str, str]) -> list[Arm]:
 
 def main() -> None:
     quick = "--quick" in sys.argv
-    options = dict(OPTIONS) | ({"model": "tiny", "rows": "2", "steps": "15", "arms": "plain"} if quick else {})
+    options = dict(OPTIONS) | ({"model": "tiny", "rows": "2", "steps": "15", "arms": "ours"} if quick else {})
     for word in sys.argv[1:]:
         if word == "--quick":
             continue

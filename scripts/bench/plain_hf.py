@@ -1,9 +1,10 @@
 """The trainer's model as transformers' Llama in Hugging Face's Trainer; needs `transformers` and `accelerate`.
 
-    python scripts/bench/plain_hf.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [bf16] [compile] [cpu]
+    python scripts/bench/plain_hf.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [WORD ...]
 
-cpu measures CPU time. It prints the number of weights, tokens/s of each window of five steps and the versions, as
-JSON.
+WORD is bf16, compile, cuda (train on a GPU), remat (gradient checkpointing), untied, vocab=N, ffn=N, or cpu (measure
+CPU time). It prints the number of weights, tokens/s of each window of five steps, the peak of a GPU's memory and the
+versions, as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from transformers import (  # pyright: ignore[reportMissingImports]  # as above
 )
 
 WINDOW = 5
-clock = time.process_time if "cpu" in sys.argv else time.perf_counter
+ON_GPU = "cuda" in sys.argv
+clock = time.process_time if "cpu" in sys.argv and not ON_GPU else time.perf_counter
 
 
 class Clock(TrainerCallback):
@@ -39,22 +41,28 @@ class Clock(TrainerCallback):
 
     def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         if state.global_step % WINDOW == 0:
+            if ON_GPU:
+                torch.cuda.synchronize()
             now = clock()
             self.speeds.append(WINDOW * self.tokens / (now - self.began))
             self.began = now
 
 
+def given(name: str, default: int) -> int:
+    return next((int(word.partition("=")[2]) for word in sys.argv if word.startswith(f"{name}=")), default)
+
+
 def llama(dim: int, layers: int, heads: int, kv_heads: int, seq: int) -> LlamaForCausalLM:
     """Make the trainer's model, and check how transformers has interpreted the settings."""
     config = LlamaConfig(
-        vocab_size=256,
+        vocab_size=given("vocab", 256),
         hidden_size=dim,
-        intermediate_size=-(-dim * 8 // 3 // 8) * 8,
+        intermediate_size=given("ffn", -(-dim * 8 // 3 // 8) * 8),
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
+        tie_word_embeddings="untied" not in sys.argv,
         max_position_embeddings=seq,
         use_cache=False,
         attn_implementation="sdpa",
@@ -63,7 +71,7 @@ def llama(dim: int, layers: int, heads: int, kv_heads: int, seq: int) -> LlamaFo
     first = model.model.layers[0]
     assert first.self_attn.head_dim == dim // heads
     assert model.config._attn_implementation == "sdpa"
-    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert (model.lm_head.weight is model.model.embed_tokens.weight) == ("untied" not in sys.argv)
     assert all(weight.dtype == torch.float32 for weight in model.parameters())
     assert not any(name.endswith("bias") for name, _ in model.named_parameters())
     return model
@@ -73,7 +81,7 @@ def main() -> None:
     dim, layers, heads, kv_heads, seq, batch, steps, threads = map(int, sys.argv[1:9])
     torch.set_num_threads(threads)
     model = llama(dim, layers, heads, kv_heads, seq)
-    rows = torch.randint(0, 256, (steps * batch, seq))
+    rows = torch.randint(0, given("vocab", 256), (steps * batch, seq))
     data = [{"input_ids": row, "labels": row} for row in rows]  # the model shifts the labels
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -87,7 +95,8 @@ def main() -> None:
             optim="adamw_torch_fused",
             bf16="bf16" in sys.argv,
             torch_compile="compile" in sys.argv,
-            use_cpu=True,
+            use_cpu=not ON_GPU,
+            gradient_checkpointing="remat" in sys.argv,
             report_to=[],
             save_strategy="no",
             logging_steps=WINDOW,
@@ -99,7 +108,9 @@ def main() -> None:
     versions = (
         f"transformers {transformers.__version__}, accelerate {accelerate.__version__}, torch {torch.__version__}"
     )
-    print(json.dumps({"weights": weights, "tokens_per_s": clock.speeds, "versions": versions}))
+    memory = torch.cuda.max_memory_allocated() if ON_GPU else None
+    report = {"weights": weights, "tokens_per_s": clock.speeds, "memory": memory, "versions": versions}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

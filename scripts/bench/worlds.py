@@ -34,7 +34,7 @@ class Arm:
     @property
     def words(self) -> tuple[str, ...]:
         device = "xla" if self.engine == "xla" else "cpu"
-        return (f"engine={'jax' if self.engine == 'jax' else 'torch'}", f"device={device}", *self.mesh)
+        return (f"engine={'jax' if self.engine == 'jax' else 'torch'}", f"device={device}", "dtype=fp32", *self.mesh)
 
 
 class World:

@@ -75,8 +75,8 @@ def test_any_word_is_accepted_or_refused_with_a_message(word: str) -> None:
         ("optim.lr=nan", "not a number"),
         ("optim.lr=inf", "not a number"),
         ("optim.beta1=1", "must be at most"),
-        ("compile=maybe", "not true or false"),
-        ("dtype=fp8", "not one of fp32, bf16"),
+        ("compile=maybe", "not one of auto, true, false"),
+        ("dtype=fp8", "not one of auto, fp32, bf16"),
         ("model=huge", "no such preset; there are tiny"),
         ("model=300", "did you mean 300m? there are tiny"),
         ("model=1B", "did you mean 1b?"),
@@ -255,7 +255,7 @@ def test_the_table_of_keys_rebuilds_the_defaults_and_every_preset() -> None:
     by_name = {key["name"]: key for key in table["keys"]}
     assert {name: key["default"] for name, key in by_name.items()} == flatten_config(Config())
     assert by_name["dtype"]["kind"] == "choice"
-    assert by_name["dtype"]["choices"] == ["fp32", "bf16", "fp16"]
+    assert by_name["dtype"]["choices"] == ["auto", "fp32", "bf16", "fp16"]
     assert by_name["optim.beta1"] | {"doc": ""} == {
         "name": "optim.beta1", "kind": "float", "choices": None, "default": 0.9, "least": 0, "most": 0.999999,
         "auto": False, "doc": "",

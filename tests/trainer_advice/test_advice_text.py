@@ -121,8 +121,12 @@ def test_missing_or_slow_arithmetic_is_a_warning() -> None:
     assert "Neuron" in next(
         c.words for c in build_advice(parse_config(["batch=32", "dtype=fp16"]), TRN1).concerns if c.code == "fp16"
     )
-    assert codes(build_advice(parse_config(["model=1b", "batch=16"]), V5E))["fp32"] == ("dtype=bf16",)
+    assert codes(build_advice(parse_config(["model=1b", "batch=16", "dtype=fp32"]), V5E))["fp32"] == ("dtype=bf16",)
+    assert "fp32" not in codes(build_advice(parse_config(["model=1b", "batch=16"]), V5E))
     assert not codes(build_advice(parse_config(["batch=16"]), CPU))
+    slow = codes(build_advice(parse_config(["model=1b", "batch=64", "compile=false", "exact=true"]), A100))
+    assert (slow["uncompiled"], slow["exact"]) == (("compile=true",), ("exact=false",))
+    assert not {"uncompiled", "exact"} & set(codes(build_advice(parse_config(["model=1b", "batch=64"]), A100)))
 
 
 def test_a_batch_too_small_to_fill_the_device() -> None:
@@ -204,7 +208,7 @@ def test_the_cost_follows_from_price_and_time() -> None:
 
 
 def test_fp32_has_no_mfu_without_a_published_peak() -> None:
-    found = build_advice(parse_config(["model=1b", "batch=64"]), V5E)
+    found = build_advice(parse_config(["model=1b", "batch=64", "dtype=fp32"]), V5E)
     assert found.timing.mfu is None and found.timing.tokens_per_day
     (line,) = [line for line in found.lines() if line.startswith("expected ")]
     assert "MFU" not in line and "tokens a day" in line
@@ -242,3 +246,33 @@ def test_advice_is_a_few_lines_or_plain_json(hardware: Hardware, model: str) -> 
 def test_hardware_that_cannot_be_read_is_named(text: str, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "factor"),
+    [
+        (("compile=false",), 1.25),
+        (("exact=true",), 1.08),
+        (("compile=false", "exact=true"), 1.25 * 1.08),
+        (("dtype=fp32",), 3.1),
+        (("dtype=fp32", "exact=true"), 16 * 1.08),
+        (("remat=true",), 1.21),
+    ],
+)
+def test_time_on_a_gpu_follows_every_switch(words: tuple[str, ...], factor: float) -> None:
+    fast, slow = (
+        build_advice(parse_config(["model=1b", "batch=64", "optim.kind=adafactor", *more]), A100).timing.seconds
+        for more in ((), words)
+    )
+    assert fast and slow
+    assert slow[0] / fast[0] == pytest.approx(factor)
+    assert slow[1] > fast[1]
+
+
+def test_recomputation_gathers_the_weights_once_more_only_in_jax() -> None:
+    plain, again = (
+        build_advice(parse_config(["model=1b", "batch=64", f"remat={remat}"]), V5E).timing.network_seconds
+        for remat in ("false", "true")
+    )
+    assert plain and again
+    assert again / plain == pytest.approx(10 / 8)

@@ -31,6 +31,7 @@ WORDS = (
     *("model.dim=64", "model.layers=2", "model.heads=4", "model.kv_heads=2", "seq_len=64", "batch=8"),
     *("engine=torch", "threads=1", "log_every=1", "optim.warmup=2", "dist.watchdog=0"),
 )
+FULL = ("dtype=fp32", "exact=true", "compile=false")
 Records = list[dict[str, Any]]
 
 on_gpu = pytest.mark.skipif(not GPUS, reason=NO_GPU)
@@ -91,7 +92,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> list[flo
 def test_run_has_the_losses_of_the_processor_and_reports_its_device(
     device: str, tmp_path: Path, corpus: Path, expected: list[float]
 ) -> None:
-    records = run(tmp_path, corpus, device, "accumulate=2", "remat=true")
+    records = run(tmp_path, corpus, device, *FULL, "accumulate=2", "remat=true")
     assert losses(records) == pytest.approx(expected, abs=NEAR)
     assert all(record["memory"] > 1 << 18 for record in records)
     assert all(record["step_s"] > 0 for record in records)
@@ -102,11 +103,12 @@ def test_run_has_the_losses_of_the_processor_and_reports_its_device(
 def test_narrow_products_are_near_and_the_same_twice(
     device: str, tmp_path: Path, corpus: Path, expected: list[float]
 ) -> None:
-    """With deterministic=true they are equal to the last bit: on a GPU by the repeatable attention kernel."""
-    records = run(tmp_path, corpus, device, "dtype=bf16")
+    """With exact=true they are equal to the last bit: on a GPU by the repeatable attention kernel."""
+    words = ("dtype=bf16", "exact=true")
+    records = run(tmp_path, corpus, device, *words)
     assert losses(records) == pytest.approx(expected, abs=NARROW)
     assert losses(records) != expected
-    assert losses(run(tmp_path, corpus, device, "dtype=bf16")) == losses(records)
+    assert losses(run(tmp_path, corpus, device, *words)) == losses(records)
     known = device == "cuda" and find_peak_flops(GPUS[0], "bf16") is not None
     assert (records[-1]["mfu"] is not None) == known
     if known:
@@ -124,7 +126,7 @@ def test_narrow_products_are_near_and_the_same_twice(
 )
 def test_run_resumes_on_the_same_device_and_on_the_other(first: str, second: str, tmp_path: Path, corpus: Path) -> None:
     """On the same device the losses are equal to the last bit."""
-    words = ("dtype=bf16", "optim.schedule=constant")
+    words = ("dtype=bf16", "exact=true", "optim.schedule=constant")
     place = f"checkpoint.uri={tmp_path}/run/checkpoints"
     begun = run(tmp_path, corpus, first, *words, place, "steps=3")
     rest = run(tmp_path, corpus, second, *words, place)
@@ -141,11 +143,29 @@ def test_a_compiled_run_has_the_same_losses(
     """Compute the loss in one piece, and in slices of 32 tokens. (tests/trainer_torch has it for a processor.)"""
     from trainer.torch_engine import build
 
-    records = run(tmp_path, corpus, "cuda", "compile=true")
+    words = ("dtype=fp32", "exact=true", "compile=true")
+    records = run(tmp_path, corpus, "cuda", *words)
     assert losses(records) == pytest.approx(expected, abs=NEAR)
     assert records[-1]["compilations"] == records[1]["compilations"] >= 2  # a block and the loss; none later
     monkeypatch.setattr(build, "LOGITS_BYTES", 32 * 256 * 4)
-    assert losses(run(tmp_path, corpus, "cuda", "compile=true")) == pytest.approx(expected, abs=NEAR)
+    assert losses(run(tmp_path, corpus, "cuda", *words)) == pytest.approx(expected, abs=NEAR)
+
+
+@on_gpu
+def test_an_ordinary_run_is_compiled_in_bf16(tmp_path: Path, corpus: Path, expected: list[float]) -> None:
+    records = run(tmp_path, corpus, "cuda")
+    assert losses(records) == pytest.approx(expected, abs=NARROW)
+    assert losses(records) != pytest.approx(expected, abs=1e-5)
+    assert records[-1]["compilations"] >= 2
+
+
+@on_gpu
+def test_float32_is_multiplied_in_tf32_unless_it_must_be_exact(
+    tmp_path: Path, corpus: Path, expected: list[float]
+) -> None:
+    records = run(tmp_path, corpus, "cuda", "dtype=fp32", "compile=false")
+    assert losses(records) == pytest.approx(expected, abs=NARROW / 10)
+    assert losses(records) != losses(run(tmp_path, corpus, "cuda", *FULL))
 
 
 @either
@@ -177,7 +197,7 @@ def test_two_devices_divide_the_weights(device: str, tmp_path: Path, corpus: Pat
         pytest.skip("this machine has one GPU")
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launcher += ["--rdzv-endpoint", "localhost:0", "-m", "trainer"]
-    records = program(tmp_path, corpus, launcher, f"device={device}", "mesh.fsdp=2")
+    records = program(tmp_path, corpus, launcher, f"device={device}", "mesh.fsdp=2", *FULL)
     assert losses(records) == pytest.approx(expected, abs=NEAR)
 
 
@@ -185,7 +205,7 @@ def test_two_devices_divide_the_weights(device: str, tmp_path: Path, corpus: Pat
 def test_jax_has_the_same_losses(device: str, tmp_path: Path, corpus: Path, expected: list[float]) -> None:
     if device == "cuda" and not any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
         pytest.skip("this JAX has no CUDA")
-    records = program(tmp_path, corpus, ["-m", "trainer"], f"device={device}", "engine=jax")
+    records = program(tmp_path, corpus, ["-m", "trainer"], f"device={device}", "engine=jax", *FULL)
     assert losses(records) == pytest.approx(expected, abs=NEAR)
 
 
@@ -193,7 +213,11 @@ def program(folder: Path, corpus: Path, launcher: list[str], *words: str) -> Rec
     """Do the same run as a separate program."""
     metrics = folder / "metrics.jsonl"
     settings = [*WORDS, f"data={corpus}", f"steps={STEPS}", f"metrics.file={metrics}", *words]
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]),
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
     done = subprocess.run(
         [sys.executable, *launcher, *settings], env=env, capture_output=True, text=True, timeout=170, check=False
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,12 +40,12 @@ def _as_before() -> Iterator[None]:
 def test_on_cuda_a_nondeterministic_operation_is_an_error_with_the_next_step() -> None:
     """It must not be a warning: with warnings, torch's attention on CUDA is not deterministic."""
     accelerator = open_native_device("cpu", World())
-    accelerator.set_deterministic(compiled=False)
+    accelerator.set_exactness(exact=True, compiled=False)
     with pytest.warns(UserWarning, match="deterministic"):
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
     accelerator.name = "cuda"  # type: ignore[misc]  # an attribute of the real class
-    accelerator.set_deterministic(compiled=False)
-    with pytest.raises(DeviceError, match="deterministic=false"), translate_errors(World(), 5):
+    accelerator.set_exactness(exact=True, compiled=False)
+    with pytest.raises(DeviceError, match="exact=false"), translate_errors(World(), 5):
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
 
 
@@ -171,9 +172,9 @@ def test_a_compiled_slice_is_one_program_and_the_loss_the_same(monkeypatch: pyte
     ("words", "capability", "said"),
     [
         ([], None, ""),
-        ([], (9, 0), "dtype=bf16 is several times as fast"),
-        (["dtype=bf16"], (9, 0), "deterministic=false is faster"),
-        (["dtype=bf16", "deterministic=false"], (9, 0), ""),
+        ([], (9, 0), "multiplies in TF32: dtype=bf16 is faster"),
+        (["dtype=bf16", "exact=true"], (9, 0), "a run without it is faster"),
+        (["dtype=bf16"], (9, 0), ""),
         (["dtype=bf16"], (7, 5), "dtype=fp32 is faster"),
         ([], (7, 5), ""),
     ],
@@ -201,3 +202,14 @@ def test_memory_of_a_gpu_grows_in_segments_unless_the_user_configures_it(monkeyp
         assert _core._accelerator_getAllocatorSettings() == "expandable_segments:True"
     finally:
         _core._accelerator_setAllocatorSettings(before or "expandable_segments:False")
+
+
+def test_nothing_is_compiled_without_the_headers_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.accelerators.native import _compiles
+    from trainer.accelerators.traits import TRAITS
+
+    monkeypatch.setenv("CXX", "c++")
+    assert not _compiles(TRAITS["cpu"], tmp_path)
+    (tmp_path / "Python.h").touch()
+    assert _compiles(TRAITS["cpu"], tmp_path)
+    assert _compiles(TRAITS["tpu"], tmp_path / "none")

@@ -151,7 +151,7 @@ def test_the_size_of_the_buffers_changes_no_result() -> None:
 @pytest.mark.slow
 def test_compiled_blocks_compute_the_same(found: Found) -> None:
     """Also on sharded weights, and on a tensor axis, whose sums must be complete before a program reads them."""
-    config = change(SMALL, compile=True)
+    config = change(SMALL, compile="true")
     alone = in_world(1, on_meshes, [(config, Mesh()), (change(config, remat=True), Mesh())])[0]
     cut = (change(config, remat=True), Mesh(1, 1, 2))
     divided = in_world(2, on_meshes, [(config, Mesh(1, 2)), (config, Mesh(2)), cut])[0]

@@ -288,7 +288,7 @@ def test_the_interface_to_a_host_is_named_and_an_unknown_host_has_none() -> None
 
 @pytest.mark.promise("P36")
 def test_programs_that_do_not_fit_together_have_different_digests() -> None:
-    base = Config(model=SMALL, batch=8, seq_len=16, threads=torch.get_num_threads(), deterministic=False)
+    base = Config(model=SMALL, batch=8, seq_len=16, threads=torch.get_num_threads())
     others = [
         dataclasses.replace(base, **change)
         for change in (

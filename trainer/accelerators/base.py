@@ -55,9 +55,9 @@ class Capabilities:
     def list_fallbacks(self, config: Config) -> list[str]:
         """Return the fallbacks that a run with this config takes, one sentence each."""
         requested = (
-            (config.dtype == "fp16", self.fp16),
+            (config.products == "fp16", self.fp16),
             (True, self.flash),
-            (config.compile, self.compile),
+            (config.compiled, self.compile),
             (config.optim.kind == "adamw", self.fused),
         )
         return [capability.fallback for used, capability in requested if used and not capability]
@@ -122,7 +122,14 @@ class NativeAccelerator(Protocol):
 
     def describe(self) -> Device: ...
 
-    def set_deterministic(self, *, compiled: bool) -> None: ...
+    def set_exactness(self, *, exact: bool, compiled: bool) -> None:
+        """Choose between operations that repeat bit for bit and fast ones; a processor repeats always.
+
+        Args:
+            exact: Also compute float32 products in full precision where a device would take fewer bits.
+            compiled: Whether torch's compiler will be loaded.
+        """
+        ...
 
     def seed(self, number: int) -> None:
         """Seed all random generators of torch."""

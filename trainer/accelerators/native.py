@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sysconfig
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,8 +58,7 @@ class TorchDevice:
         self.launch = self._row.launch
         self.device = torch.device("cpu") if name == "cpu" else _open(self._row, world)
         self.capabilities = _find_capabilities(self._row, self.device)
-        # TPUs compute float32 products in bf16 by default (torch_tpu, precision). GPUs would take TF32, of 10 bits, by
-        # "high": seven times as fast on an H100, but losses would no longer agree with those of other devices.
+        # TPUs compute float32 products in bf16 by default (torch_tpu, precision).
         torch.set_float32_matmul_precision("highest")
 
     def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
@@ -91,7 +92,12 @@ class TorchDevice:
             self._described = self._find()
         return self._described
 
-    def set_deterministic(self, *, compiled: bool) -> None:
+    def set_exactness(self, *, exact: bool, compiled: bool) -> None:
+        if not exact and self.name != "cpu":
+            if self.name == "cuda":
+                # TF32: factors of 10 bits, sums in float32; seven times as fast on an H100.
+                torch.set_float32_matmul_precision("high")
+            return
         # cuBLAS reads this once, when its first handle is made (cuBLAS documentation, "Results reproducibility").
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         # With warnings alone, attention on CUDA keeps its unrepeatable backward pass (PyTorch's attention_backward.cu).
@@ -238,12 +244,13 @@ def _describe_slow_settings(config: Config, capability: tuple[int, int] | None) 
     if capability is None:
         return []
     if capability < _AMPERE:
-        return [] if config.dtype == "fp32" else ["this GPU does not multiply in bf16: dtype=fp32 is faster here"]
-    if config.dtype == "fp32":
-        return ["dtype=fp32 multiplies in full precision: dtype=bf16 is several times as fast here"]
-    if config.deterministic:
-        return ["deterministic=true takes the repeatable kernel of attention: deterministic=false is faster"]
-    return []
+        return [] if config.products == "fp32" else ["this GPU does not multiply in bf16: dtype=fp32 is faster here"]
+    slow: list[str] = []
+    if config.products == "fp32":
+        slow.append(f"dtype=fp32 multiplies in {'full precision' if config.exact else 'TF32'}: dtype=bf16 is faster")
+    if config.exact:
+        slow.append("exact=true takes only repeatable kernels: a run without it is faster")
+    return slow
 
 
 def _find_capabilities(row: DeviceTraits, device: torch.device) -> Capabilities:
@@ -258,8 +265,11 @@ def _find_capabilities(row: DeviceTraits, device: torch.device) -> Capabilities:
     )
 
 
-def _compiles(row: DeviceTraits) -> bool:
+def _compiles(row: DeviceTraits, headers: Path | None = None) -> bool:
+    """Return whether the compiler has what it needs; `headers` is the folder of Python's C headers."""
     if row.compiler != "inductor":
         return True
     cxx = bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
-    return cxx and (row.name == "cpu" or find_spec("triton") is not None)
+    # Both build small extensions of Python; Ubuntu's Python has no headers until python3-dev is installed.
+    header = (headers or Path(sysconfig.get_path("include", "posix_prefix"))) / "Python.h"
+    return cxx and header.is_file() and (row.name == "cpu" or find_spec("triton") is not None)

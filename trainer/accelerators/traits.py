@@ -62,7 +62,7 @@ _CPU = DeviceTraits(
     fused=True,
     install_hint="",
     launch="one rank on each host, or more with `torchrun --nproc-per-node N -m trainer ...`",
-    compile_needs="it needs a C++ compiler, g++ or clang++",
+    compile_needs="it needs a C++ compiler, g++ or clang++, and Python's headers (python3-dev)",
 )
 _CUDA = DeviceTraits(
     name="cuda",
@@ -72,7 +72,7 @@ _CUDA = DeviceTraits(
     fused=True,
     install_hint="install a CUDA build of torch, and check with `nvidia-smi`",
     launch=_TORCHRUN,
-    compile_needs="it needs triton and a C++ compiler",
+    compile_needs="it needs triton, a C++ compiler and Python's headers (python3-dev)",
 )
 # torch_tpu 0.2.0 with torch 2.13 (November 2026): the names that it registers, and its kernels. It has one for fused
 # AdamW, which takes the rate as a number: whether each new rate compiles again was not tested on a chip.

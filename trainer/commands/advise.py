@@ -17,7 +17,7 @@ SUMMARY = "memory, step time and cost of a run on given machines, before they ar
 HELP = """\
 What a run needs and takes on machines that are not here: memory, step time, tokens a day, cost, and what to mind.
 
-  python -m trainer advise model=1b dtype=bf16 batch=64 --hardware '{"name": "v5e-16", "kind": "tpu", "chip": "v5e",
+  python -m trainer advise model=1b batch=64 --hardware '{"name": "v5e-16", "kind": "tpu", "chip": "v5e",
     "devices": 16, "hosts": 4, "memory_bytes": 17179869184, "peak_flops": 197e12, "price": 19.2}'
 
 --hardware: one object or a list; fields name, kind (tpu, cuda, neuron, cpu) and devices, and if known chip, hosts,

@@ -33,5 +33,5 @@ def run(words: Sequence[str]) -> int:
     if "--json" in words:
         sys.stdout.write(json.dumps(checked.as_json()) + "\n")
     elif world.is_first:
-        sys.stdout.write(f"ok: {checked.where}, {config.dtype}: loss {checked.loss:.4f} as it should be\n")
+        sys.stdout.write(f"ok: {checked.where}, {config.products}: loss {checked.loss:.4f} as it should be\n")
     return Exit.OK

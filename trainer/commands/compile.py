@@ -9,8 +9,10 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainer.arithmetic import resolve_arithmetic
 from trainer.errors import ConfigError, Exit
 from trainer.options import parse_config
 
@@ -22,8 +24,8 @@ SUMMARY = "compile the step for a TPU slice that is not here: exact memory, coll
 HELP = """\
 Compile the step of a run for a TPU slice that is not here.
 
-  python -m trainer compile topology=v5e:4x4 model=1b dtype=bf16 batch=64
-  python -m trainer compile topology=v5e:4x8 slices=2 model=1b dtype=bf16 batch=128 --json
+  python -m trainer compile topology=v5e:4x4 model=1b batch=64
+  python -m trainer compile topology=v5e:4x8 slices=2 model=1b batch=128 --json
 
 topology: generation and chips along each side (v4, v5e, v5p, v6e, tpu7x). slices: how many of them, 1 if not given.
 It needs JAX with libtpu, which scripts/tpu-compiler installs beside orch, and no TPU.
@@ -45,7 +47,7 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError("compile: only the JAX engine is compiled ahead; leave engine=torch out")
     from trainer.jax_engine.ahead_of_time import compile_ahead_of_time
 
-    found = compile_ahead_of_time(config, topology, slices)
+    found = compile_ahead_of_time(resolve_arithmetic(replace(config, engine="jax"), "tpu"), topology, slices)
     if as_json:
         sys.stdout.write(json.dumps({**dataclasses.asdict(found), "used": found.used}) + "\n")
     else:

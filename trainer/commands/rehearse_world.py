@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError, Exit, PeerError
 from trainer.options import parse_config
@@ -27,7 +28,7 @@ SUMMARY = "build the run of many hosts in this one process: shapes, sharding, me
 HELP = """\
 Build the run of many hosts in this one process, with made-up tensors and a made-up network.
 
-  python -m trainer rehearse-world hosts=64 devices=8 model=8b dtype=bf16 batch=512
+  python -m trainer rehearse-world hosts=64 devices=8 model=8b batch=512
   python -m trainer rehearse-world hosts=2 devices=4 model=1b mesh.tensor=4 --json
 
 hosts: machines. devices: of one machine, 1 if not given. It needs torch, and no accelerator.
@@ -98,6 +99,7 @@ def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
         raise ConfigError("rehearse-world builds torch's step; for JAX: python -m trainer compile")
     if config.device == "xla":
         raise ConfigError("rehearse-world builds torch's own ranks; torch_xla compiles one program for all devices")
+    config = resolve_arithmetic(config, "cuda" if config.device == "auto" else config.device)
     total = hosts * devices
     mesh = resolve_mesh(config.mesh, Topology(total, devices, shard_weights=config.device != "cpu"), config.model)
     rows = check_batch(config, mesh)

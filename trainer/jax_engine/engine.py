@@ -85,7 +85,7 @@ class JaxEngine:
 
     @property
     def peak_flops(self) -> float | None:
-        one = get_peak_flops(self._devices[0], self._config.dtype)
+        one = get_peak_flops(self._devices[0], self._config.products)
         return None if one is None else one * self.mesh.devices
 
     def headline(self) -> str:
@@ -99,9 +99,9 @@ class JaxEngine:
 
     def notes(self) -> Sequence[str]:
         notes: list[str] = []
-        if self._config.dtype == "fp16":
+        if self._config.products == "fp16":
             notes.append("dtype=fp16: computed in bf16, which needs no loss scaling")
-        if self._config.compile:
+        if self._config.compiled:
             notes.append("compile=true: JAX always compiles")
         if self._platform == "tpu" and self._step.recipe.kernel == "plain":
             notes.append(

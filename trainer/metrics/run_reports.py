@@ -86,7 +86,7 @@ def write_diagnostics(config: Config, run: Run, team: Team, engine: Engine, stor
         "attempt": run.attempt,
         "time": utc_timestamp(),
         "engine": engine.name,
-        "dtype": config.dtype,
+        "dtype": config.products,
         "command": sys.argv[1:],
         "ranks": ranks,
     }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError
 from trainer.shape.architecture import count_parameters
@@ -85,9 +86,12 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
     Raises:
         ConfigError: The mesh or the batch does not fit the devices, or they lack the arithmetic.
     """
-    if not hardware.has_bf16 and config.dtype != "fp32":
-        raise ConfigError(f"dtype={config.dtype} is computed in bf16, which {hardware.chip} does not have: dtype=fp32")
     engine = resolve_engine(config, hardware)
+    config = resolve_arithmetic(replace(config, engine=engine), hardware.kind, has_bf16=hardware.has_bf16)
+    if not hardware.has_bf16 and config.products != "fp32":
+        raise ConfigError(
+            f"dtype={config.products} is computed in bf16, which {hardware.chip} does not have: dtype=fp32"
+        )
     mesh = choose_mesh(config, hardware)
     need, time = estimate_memory(config, mesh, engine), estimate_timing(config, mesh, hardware)
     usable = estimate_usable_memory(hardware)

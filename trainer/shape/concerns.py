@@ -15,7 +15,18 @@ from trainer.shape.mesh import Mesh, Topology, resolve_mesh
 from trainer.shape.timing import Timing
 
 Code: TypeAlias = Literal[
-    "memory", "memory-tight", "head-dim", "padding", "fp16", "fp32", "small-batch", "network", "vocabulary", "mesh"
+    "memory",
+    "memory-tight",
+    "head-dim",
+    "padding",
+    "fp16",
+    "fp32",
+    "uncompiled",
+    "exact",
+    "small-batch",
+    "network",
+    "vocabulary",
+    "mesh",
 ]
 GIB = 1 << 30
 TIGHT = 0.9  # share of the usable memory; the estimate is accurate to about a fifth
@@ -145,14 +156,18 @@ def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ..
 
 
 def _of_arithmetic(config: Config, hardware: Hardware) -> Iterator[Concern]:
-    if config.dtype == "fp16":
+    if config.products == "fp16":
         more = ", and Neuron's compiler has no fp16 training" if hardware.kind == "neuron" else ""
         words = f"fp16 needs loss scaling, which is not implemented{more}; products are computed in bf16"
         yield Concern(code="fp16", words=words, fix=("dtype=bf16",))
-    if config.dtype == "fp32" and hardware.kind != "cpu" and hardware.has_bf16:
+    if config.products == "fp32" and hardware.kind != "cpu" and hardware.has_bf16:
         yield Concern(
             code="fp32", words="products in fp32 take several times as long as in bf16 here", fix=("dtype=bf16",)
         )
+    if hardware.kind == "cuda" and config.engine == "torch" and not config.compiled:
+        yield Concern(code="uncompiled", words="an uncompiled step takes about a quarter longer", fix=("compile=true",))
+    if hardware.kind == "cuda" and config.engine == "torch" and config.exact:
+        yield Concern(code="exact", words="repeatable kernels take about a tenth longer", fix=("exact=false",))
 
 
 def _of_shapes(config: Config, mesh: Mesh, hardware: Hardware) -> Iterator[Concern]:

@@ -116,7 +116,12 @@ class _Count:
     @property
     def width(self) -> int:
         """Bytes of a number in the matrix products."""
-        return FLOAT if self.config.dtype == "fp32" else 2
+        return FLOAT if self.config.products == "fp32" else 2
+
+    @property
+    def fuses(self) -> bool:
+        """Whether a compiler recomputes what costs no product: copies of weights, and an activation function."""
+        return self.engine == "jax" or self.config.compiled
 
     @property
     def tokens(self) -> int:
@@ -162,10 +167,10 @@ class _Count:
         the copies in bf16 are extra.
         """
         copies = local * self.width if self.width < FLOAT else 0
+        if self.engine == "torch" and (self.config.compiled or self.mesh.fsdp > 1):
+            copies = 0  # FSDP2 converts what it gathers, not what it keeps
         if self.mesh.fsdp == 1:
             return copies
-        if self.engine == "torch":
-            copies = 0  # FSDP2 converts what it gathers, not what it keeps
         block = sum(p.size for p in list_parameters(self.model) if p.name.startswith("blocks.0.")) // self.mesh.tensor
         table = self.model.tokens * self.model.dim // self.mesh.tensor
         return 2 * block * self.width + (block + table) * FLOAT + table * self.width + copies
@@ -177,14 +182,14 @@ class _Count:
     def kept_of_block(self) -> int:
         """Return the bytes that one block keeps for its backward pass.
 
-        Not sharded: the stream before each norm and the norm's output, in the products' type (torch: once for each of
-        five products). Sharded over the tensor axis: queries, keys, values, the output of attention; gate, up, and
-        their product (torch: silu of gate, too).
+        Not sharded: the stream before each norm and the norm's output, in the products' type. Sharded over the tensor
+        axis: queries, keys, values, the output of attention; gate, up, and their product (torch uncompiled: silu of
+        gate, too).
         """
         model, width = self.model, self.width
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
-        narrowed, hidden = (2, 3) if self.engine == "jax" else (5, 4)
-        whole = (2 * FLOAT + narrowed * width) * model.dim
+        hidden = 3 if self.fuses else 4
+        whole = 2 * (FLOAT + width) * model.dim
         divided = width * (2 * wide + 2 * narrow + hidden * model.hidden) // self.mesh.tensor
         return self.tokens * (whole + divided)
 

@@ -67,7 +67,8 @@ def find_utilisation(hardware: Hardware) -> Utilisation | None:
 # Blackwell: NVIDIA Megatron Bridge, performance summary, releases 25.09 to 26.02: dense models only in fp8, of whose
 # peak they reach 34 to 40 %; mixtures of experts in bf16, 30 to 39 %.
 _BLACKWELL = Utilisation(0.28, 0.42, "NVIDIA's published Blackwell runs, 30 to 40 %, none of a dense model in bf16")
-_H100 = Utilisation(0.30, 0.46, "torchtitan's and nanochat's published H100 runs, 33 to 46 %")
+# H100 and H200 have the same rates of products. Upper end: this trainer on one H200 (docs/performance.md).
+_H100 = Utilisation(0.30, 0.53, "own runs on one H200, 44 to 53 % (2026-11-26); published H100 runs, 33 to 46 %")
 _BY_CHIP: Mapping[str, Utilisation] = MappingProxyType(
     {
         **{each.name: Utilisation(*each.utilisation, each.utilisation_source) for each in GENERATIONS},
@@ -108,6 +109,10 @@ _REACHED = 0.7  # share of a link's rate that large collectives reach; rings of 
 
 _STEP = (0.001, 0.01)  # seconds of overhead per step (program starts, short messages); a guess
 
+# Time of a step on a GPU relative to the default settings: this trainer on one H200, model=1b, 2026-11-26
+# (docs/performance.md). TF32 is the arithmetic of dtype=fp32 there, without `exact`.
+_UNCOMPILED, _EXACT, _REMAT, _TF32_COST = 1.25, 1.08, 1.21, 3.1
+_AGAIN = 4 / 3  # one more forward pass
 # Cost of fp32 products relative to bf16: TPUs take six passes for full precision; A100 312 / 19.5, H100 989 / 67
 # TFLOP/s without TF32 (data sheets); Trainium 95 / 24 per core.
 _FP32_COST: Mapping[Kind, float] = MappingProxyType({"tpu": 6.0, "cuda": 16.0, "neuron": 4.0, "cpu": 1.0})
@@ -131,13 +136,13 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
             source="no published peak for this device",
         )
     peak = hardware.peak_flops * mesh.devices
-    if config.dtype == "fp32":
-        peak /= _FP32_COST_OF_CHIP.get(hardware.chip, _FP32_COST[hardware.kind])
+    if config.products == "fp32":
+        peak /= _find_cost_of_fp32(config, hardware)
     network = estimate_network_seconds(config, mesh, hardware)
-    again = 4 / 3 if config.remat else 1.0  # one more forward pass; the published figures include it
-    shortest = max(flops / (peak * known.most), network or 0.0, _STEP[0])
-    longest = flops * again / (peak * known.least) + (network or 0.0) + _STEP[1]
-    mfu = None if config.dtype == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
+    least, most = _find_slowdown(config, hardware)
+    shortest = max(flops * least / (peak * known.most), network or 0.0, _STEP[0])
+    longest = flops * most / (peak * known.least) + (network or 0.0) + _STEP[1]
+    mfu = None if config.products == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
     return Timing(
         tokens=tokens,
         flops=flops,
@@ -147,6 +152,19 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
         tokens_per_day=(DAY * tokens / longest, DAY * tokens / shortest),
         source=known.source,
     )
+
+
+def _find_cost_of_fp32(config: Config, hardware: Hardware) -> float:
+    cost = _FP32_COST_OF_CHIP.get(hardware.chip, _FP32_COST[hardware.kind])
+    return min(cost, _TF32_COST) if hardware.kind == "cuda" and not config.exact else cost
+
+
+def _find_slowdown(config: Config, hardware: Hardware) -> tuple[float, float]:
+    """Return the least and the most time of a step's products relative to one without costly settings."""
+    if hardware.kind != "cuda" or config.engine == "jax":
+        return 1.0, _AGAIN if config.remat else 1.0  # the published figures include recomputation
+    chosen = (1.0 if config.compiled else _UNCOMPILED) * (_EXACT if config.exact else 1.0)
+    return (chosen * _REMAT, chosen * _AGAIN) if config.remat else (chosen, chosen)
 
 
 def estimate_network_seconds(config: Config, mesh: Mesh, hardware: Hardware) -> float | None:
@@ -185,17 +203,19 @@ class Traffic:
     def of(cls, config: Config, mesh: Mesh) -> Traffic:
         """Count the bytes.
 
-        Along fsdp, weights are gathered for the forward pass and again for the backward pass of each micro-batch, and
-        gradients are reduced and scattered in fp32. Along data, gradients are summed once. Along tensor, the stream is
-        summed twice in each pass of a block. A ring sends (n - 1) / n of what it gathers.
+        Along fsdp, weights are gathered for the forward pass and again for the backward pass of each micro-batch (by
+        JAX once more for recomputation), and gradients are reduced and scattered in fp32. Along data, gradients are
+        summed once. Along tensor, the stream is summed twice in each pass of a block. A ring sends (n - 1) / n of what
+        it gathers.
         """
-        width = 4 if config.dtype == "fp32" else 2
+        width = 4 if config.products == "fp32" else 2
         whole = sum(p.size for p in list_parameters(config.model)) / mesh.tensor
         stream = config.batch / mesh.shards * config.seq_len * config.model.dim * width
         passes = 3 if config.remat else 2
+        gathers = 3 if config.remat and config.engine == "jax" else 2
         return cls(
             data=2 * 4 * whole / mesh.fsdp * _ring(mesh.data),
-            fsdp=config.accumulate * (2 * width + 4) * whole * _ring(mesh.fsdp),
+            fsdp=config.accumulate * (gathers * width + 4) * whole * _ring(mesh.fsdp),
             tensor=2 * 2 * passes * stream * config.model.layers * _ring(mesh.tensor),
         )
 

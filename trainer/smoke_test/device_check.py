@@ -95,7 +95,7 @@ def _rows(config: Config) -> TokenArray:
 
 
 def _check_result(config: Config, checked: DeviceCheck, expected: float) -> None:
-    if not abs(checked.loss - expected) <= _TOLERANCE[config.dtype] * expected:
+    if not abs(checked.loss - expected) <= _TOLERANCE[config.products] * expected:
         raise DeviceError(f"{checked.where}: loss {checked.loss} instead of {expected}: it computes wrongly")
     if not (checked.norm > 0 and checked.after < checked.loss):
         raise DeviceError(

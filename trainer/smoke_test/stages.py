@@ -37,9 +37,10 @@ _SAME = 1e-6  # between the losses of a run and of its resumption, where the dev
 _REAL_RUN_VARIABLES = ("ORCH_HEARTBEAT_FILE", "ORCH_JOB_DIR", "ORCH_CHECKPOINT_URI", "ORCH_RESUME_FROM")
 
 
-# Overrides of the real run's settings: both checkpoints stay, the small model begins from its first weights, and no
-# dashboard is written to.
+# Overrides of the real run's settings: both checkpoints stay, the small model begins from its first weights, no
+# dashboard is written to, and a resumption repeats the losses.
 _SMOKE_SETTINGS = (
+    "exact=true",
     "checkpoint.keep=2",
     "checkpoint.start=",
     "metrics.tensorboard=",

@@ -75,7 +75,7 @@ class BuiltModel:
         total = torch.zeros((), device=rows.device)
         for index, micro in enumerate(rows.chunk(count)):
             self.gradients.expect_backward(last=index == count - 1)
-            with self.accelerator.autocast(self.config.dtype):
+            with self.accelerator.autocast(self.config.products):
                 hidden = self.model(micro[:, :-1])
                 loss = self.loss(hidden, self.model.head_weight(), micro[:, 1:]) * share
             run_backward(loss)
@@ -105,7 +105,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     More than one device needs the default process group.
     """
     groups = make_axis_groups(mesh, accelerator.device)
-    compiled = TorchCompiler(accelerator.compiler) if config.compile and accelerator.capabilities.compile else None
+    compiled = TorchCompiler(accelerator.compiler) if config.compiled and accelerator.capabilities.compile else None
     with torch.device("meta"):
         model = Transformer(config.model, config.seq_len, recompute if config.remat else None)
     if compiled is not None:
@@ -113,7 +113,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
             _compile(cast("Block", block), compiled, mesh)
         last: Any = model.norm  # a method is replaced
         last.forward = compiled(model.norm.forward)  # one pass over the data, not ten
-    shard_model(model, config.model, mesh, groups, narrow=config.dtype != "fp32")
+    shard_model(model, config.model, mesh, groups, narrow=config.products != "fp32")
     return ShardedModel(model, groups, compiled)
 
 

@@ -50,8 +50,7 @@ def open_torch_engine(config: Config, world: World, team: Team) -> Engine:
     accelerator = open_native_device(word, world)
     mesh = choose_mesh(config, world, accelerator.device)
     check_batch(config, mesh)
-    if config.deterministic:
-        accelerator.set_deterministic(compiled=config.compile)
+    accelerator.set_exactness(exact=config.exact, compiled=config.compiled)
     if world.size > 1:
         process_group.join_process_group(accelerator.device, accelerator.backend, team, config.dist)
     # Only now: TorchNeuron's runtime must not start before its process group (torch_neuronx.distributed, 2026).
@@ -88,14 +87,15 @@ class TorchEngine:
 
     @property
     def peak_flops(self) -> float | None:
-        one = self._accelerator.peak_flops("fp32" if self._config.dtype == "fp32" else "bf16")
+        one = self._accelerator.peak_flops("fp32" if self._config.products == "fp32" else "bf16")
         return None if one is None else one * self.mesh.devices
 
     def headline(self) -> str:
         mesh = self.mesh
         where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor} ({self._accelerator.backend})"
+        how = f"{self._config.products}{', compiled' if self._config.compiled else ''}"
         return (
-            f"torch {torch.__version__} on {self._accelerator.device}, {torch.get_num_threads()} threads"
+            f"torch {torch.__version__} on {self._accelerator.device}, {how}, {torch.get_num_threads()} threads"
             f"{where if mesh.devices > 1 else ''}"
         )
 
@@ -108,8 +108,8 @@ class TorchEngine:
             "model": asdict(config.model),
             "optim": asdict(config.optim),
             "mesh": asdict(self.mesh),
-            "step": [config.batch, config.seq_len, config.accumulate, config.grad_clip, config.remat, config.compile],
-            "dtype": "fp32" if config.dtype == "fp32" else "bf16",
+            "step": [config.batch, config.seq_len, config.accumulate, config.grad_clip, config.remat, config.compiled],
+            "dtype": "fp32" if config.products == "fp32" else "bf16",
             "torch": torch.__version__,
             "backend": self._accelerator.backend,
             "modules": str(self._build.model),
@@ -143,7 +143,7 @@ class TorchEngine:
         return self._accelerator.memory()
 
     def counters(self) -> Mapping[str, float]:
-        return {"compilations": count_compiled_graphs()} if self._config.compile else {}
+        return {"compilations": count_compiled_graphs()} if self._config.compiled else {}
 
     def diagnostics(self) -> Mapping[str, Any]:
         return {

@@ -110,11 +110,14 @@ class Embedding(nn.Embedding):
 
 
 class Norm(nn.RMSNorm):
-    """RMS norm computed in float32, whatever type the weights were gathered in."""
+    """RMS norm computed in float32, with its result in the type of the products that read it."""
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Tensor = self.weight
-        return F.rms_norm(x, self.normalized_shape, weight.float(), self.eps)
+        result = F.rms_norm(x, self.normalized_shape, weight.float(), self.eps)
+        # Once here, not in each product: each would keep a copy for its backward pass.
+        kind = x.device.type
+        return result.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else result
 
 
 class Attention(nn.Module):

@@ -103,7 +103,7 @@ def _translation(error: RuntimeError, world: World, limit: float) -> TrainerErro
     if _UNREPEATABLE in text:
         return DeviceError(
             f"rank {world.rank}: an operation is not deterministic on this device: {extract_cause(error)}; "
-            "use deterministic=false"
+            "use exact=false"
         )
     if isinstance(error, torch.AcceleratorError) or _BROKEN.search(text):
         return DeviceError(f"rank {world.rank}: the device failed: {extract_cause(error)}")

@@ -124,7 +124,7 @@ class FakeAccelerator:
             kind="cpu", name="fake", vendor="", index=0, total_mem_mb=None, available_mem_mb=None, topology=None
         )
 
-    def set_deterministic(self, *, compiled: bool) -> None:
+    def set_exactness(self, *, exact: bool, compiled: bool) -> None:
         pass
 
     def seed(self, number: int) -> None:

@@ -84,7 +84,7 @@ class XlaEngine:
 
     @property
     def peak_flops(self) -> float | None:
-        one = find_peak_flops(self._runtime.describe(), self._config.dtype)
+        one = find_peak_flops(self._runtime.describe(), self._config.products)
         return None if one is None else one * self.mesh.devices
 
     def headline(self) -> str:
@@ -96,7 +96,7 @@ class XlaEngine:
 
     def notes(self) -> Sequence[str]:
         notes = ["attention on xla uses torch's plain products: its memory grows with seq_len squared"]
-        if self._config.dtype == "fp16":
+        if self._config.products == "fp16":
             notes.append("dtype=fp16 is computed in bf16, which needs no loss scaling and is as fast")
         return notes
 
@@ -107,7 +107,7 @@ class XlaEngine:
             "optim": asdict(config.optim),
             "mesh": asdict(self.mesh),
             "step": [config.batch, config.seq_len, config.accumulate, config.grad_clip, config.remat],
-            "dtype": "fp32" if config.dtype == "fp32" else "bf16",
+            "dtype": "fp32" if config.products == "fp32" else "bf16",
             "versions": [torch.__version__, self._runtime.xla.__version__],
             "plugin": self._runtime.plugin,
         }
@@ -207,7 +207,7 @@ class XlaEngine:
         return total
 
     def _autocast(self) -> AbstractContextManager[object]:
-        if self._config.dtype == "fp32":
+        if self._config.products == "fp32":
             return nullcontext()
         return torch.autocast(device_type="xla", dtype=torch.bfloat16)
 
