@@ -63,9 +63,8 @@ class _AtKeyError(Exception):
         self.cause = cause
 
 
-def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candidates | None:
-    """Return all candidates, each once; None after adding to `issues`."""
-    before = len(issues)
+def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candidates:
+    """Return all candidates, each once, without those whose mistakes were added to `issues`."""
     entries, order = _list_entries(section, issues)
     found: list[Resources] = []
     notes: list[str] = []
@@ -81,8 +80,6 @@ def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candid
         else:
             if choice not in found:
                 found.append(choice)
-    if len(issues) > before:
-        return None
     return Candidates(tuple(found), order, tuple(dict.fromkeys(notes)))
 
 

@@ -35,7 +35,7 @@ resources:
 envs: {EMPTY: "", A: "a$b", N: 3}
 secrets: {TOKEN: hidden, OTHER: alsohidden}
 file_mounts:
-  /a/$N: {source: s3://b/x, mode: MOUNT_CACHED}
+  /a/$N: {source: s3://b/x, mode: COPY}
   /b: ./x$A
 setup: "  echo $A\\n"
 train: {backend: cpu, smoke: true, args: {data.tokenizer: null, optim: {lr: 1.5}}}
@@ -68,7 +68,7 @@ hosts: {user: u, addresses: [a, {host: "10.0.0.7", port: 23, jump: u@g}]}
 @pytest.mark.parametrize(
     ("text", "digest"),
     [
-        (FULL, "702b5425203145d9230f0da76cc7f154a03cb4ed90f91a6b61f2c12d5dcd9f46"),
+        (FULL, "3dd0ef3354346d4a7626eee23ac5f8a09d08288da53f241446d1bf24f83237d1"),
         (HOSTS, "3b064db6dc5844b8547189518c8134eac1619eeab25723ee134e8ed0e3a49dba"),
     ],
     ids=["full", "hosts"],

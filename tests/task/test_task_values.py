@@ -221,7 +221,7 @@ MOUNTS = [
     ("/d/${A}: gs://b/$A-${A}b", FileMount("/d/v", "gs://b/v-vb", MountMode.COPY)),
     ("/d: {source: s3://b, read_only: true}", FileMount("/d", "s3://b", MountMode.MOUNT)),
     ("/d: {source: s3://b, mode: copy}", FileMount("/d", "s3://b", MountMode.COPY)),
-    ("/d: {source: gs://b, mode: MOUNT_CACHED, persistent: true}", FileMount("/d", "gs://b", MountMode.MOUNT_CACHED)),
+    ("/d: {source: gs://b, mode: MOUNT, persistent: true}", FileMount("/d", "gs://b", MountMode.MOUNT)),
     ("/d: {name: 'b-${A}', store: gcs}", FileMount("/d", "gs://b-v", MountMode.MOUNT)),
     ("/d: {source: ./x, mode: COPY}", FileMount("/d", "./x", MountMode.COPY)),
 ]

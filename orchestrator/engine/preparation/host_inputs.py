@@ -38,7 +38,7 @@ from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, rend
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.likely_secrets import hide_likely_secret
-from orchestrator.task.model import FileMount, GitSource, MountMode, Task
+from orchestrator.task.model import GitSource, MountMode, Task
 from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_stand_in_stack
 from orchestrator.values import Text, to_text
 
@@ -180,7 +180,6 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
         )
     for mount in task.file_mounts:
         if mount.from_bucket:
-            _refuse_mount(mount)
             inputs = MountInputs(mount.source, _in_workdir(mount.target) or mount.target)
             copied = mount.mode is MountMode.COPY
             mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
@@ -412,29 +411,6 @@ def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
         return None
     words = (word.partition("=") for word in task.train.format_args(task.checkpoint))
     return tuple((key, value) for key, _, value in words if key not in ("device", "engine"))
-
-
-def _refuse_mount(mount: FileMount) -> None:
-    """Refuse modes that are not served, and mounts of buckets other than gs:// and s3://."""
-    if mount.mode is MountMode.MOUNT_CACHED:
-        raise UserError(
-            f"file_mounts {mount.target}: mode MOUNT_CACHED is not served",
-            "it uploads after the program considers its files saved, so a lost host loses them",
-            "write mode: MOUNT, which caches on disk what was read" if _mountable(mount) else _COPY,
-        )
-    if mount.mode is MountMode.MOUNT and not _mountable(mount):
-        raise UserError(
-            f"file_mounts {mount.target}: {mount.source} cannot be mounted",
-            "hosts mount gs:// buckets with gcsfuse and s3:// buckets with Mountpoint, no others",
-            _COPY,
-        )
-
-
-def _mountable(mount: FileMount) -> bool:
-    return mount.source.startswith(("gs://", "s3://"))
-
-
-_COPY = "write mode: COPY"
 
 
 def _workdir(task: Task) -> str | None:
