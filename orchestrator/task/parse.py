@@ -96,10 +96,22 @@ def load_task_file(
         UserError: It cannot be read.
         TaskError: It is wrong.
     """
+    text = read_task_text(path)
+    return parse_task(text, file=path, env=env, flags=flags, config=config, find_source_problem=find_source_problem)
+
+
+def read_task_text(path: str) -> str:
+    """Return the text of the file at `path`.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UserError: It cannot be read.
+        TaskError: It is no text.
+    """
     from pathlib import Path as FilePath
 
     try:
-        text = FilePath(path).read_text(encoding="utf-8")
+        return FilePath(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFoundError(f"there is no task file `{path}`", "", "give the path of a YAML file") from None
     except UnicodeDecodeError as error:
@@ -109,7 +121,6 @@ def load_task_file(
         raise UserError(f"`{path}` is a directory", "a task is one file", f"ls {path}   to find it") from None
     except OSError as error:
         raise UserError(f"cannot read `{path}`", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
-    return parse_task(text, file=path, env=env, flags=flags, config=config, find_source_problem=find_source_problem)
 
 
 def find_source_problem(path: str) -> InvalidValueError | None:
