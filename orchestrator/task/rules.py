@@ -13,7 +13,6 @@ from orchestrator.catalog.prices import price_per_hour
 from orchestrator.messages import count_noun
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.task import stacks
-from orchestrator.task.conda import find_conda_command, find_conda_install
 from orchestrator.task.driver_rules import load_rules
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.infra import HOSTS
@@ -41,6 +40,7 @@ SETTABLE = frozenset(
     {
         "ORCH_DATA_CACHE",
         "ORCH_PYTHON",
+        "ORCH_CONDA_URL",
         "ORCH_PYTHON_URL",
         "ORCH_RANKS_PER_HOST",
         "ORCH_LOCAL_RANKS_PER_MACHINE",
@@ -76,7 +76,7 @@ def find_conflicts(task: Task, section: TaskSection, *, complete: bool = True) -
         *_exit_codes(task),
         *_idle(task),
     ]
-    issues += [*_nodes(task, section), *_mounts(task), *_conda(task)]
+    issues += [*_nodes(task, section), *_mounts(task)]
     for choice in task.choices:
         issues += [
             *_labels(choice),
@@ -162,19 +162,6 @@ def _mounts(task: Task) -> Iterator[Issue]:
         if target in seen:
             yield _issue(path, f"`{mount.target}` is the target of two mounts", "", "remove one of them")
         seen.add(target)
-
-
-def _conda(task: Task) -> Iterator[Issue]:
-    """Refuse conda on rented machines: the dialect's images have it, and those that orch uses by default do not."""
-    if find_conda_install(task.setup) or find_conda_install(task.run):
-        return
-    rented = any(not choice.infra.owned and not choice.image_id for choice in task.choices)
-    for part in ("setup", "run"):
-        if rented and find_conda_command(getattr(task, part)):
-            why = "the machines have no conda, which the dialect's images have"
-            step = "install it in setup (Miniforge into ~/miniforge3), name an image_id with it, or: python3 -m venv"
-            yield _issue((part,), f"`{part}` calls conda", why, step)
-            return
 
 
 def _recovery(section: TaskSection) -> Iterator[Issue]:

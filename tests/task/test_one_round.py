@@ -42,7 +42,7 @@ run: !shell conda activate x
 ---
 name: a
 resources: {accelerators: H100:8, local_disk: nvme}
-setup: conda activate x
+envs: {ORCH_RANK: a}
 num_nodes: 0
 """
 
@@ -64,7 +64,7 @@ def test_problems_of_every_kind_come_together_each_with_line_and_column() -> Non
         "22:6": "the tag `!shell` is not allowed",
         "24:1": "two tasks are called `a`",
         "25:35": "`resources.local_disk` is not served by orch",
-        "26:1": "`setup` calls conda",
+        "26:8": "`ORCH_RANK` is set by orch on every host",
         "27:1": "`num_nodes` cannot be 0",
     }
 

@@ -332,26 +332,6 @@ RULES = [
         "file_mounts: {/d: {source: s3://b, read_only: true}}",
     ),
     (
-        "setup: conda create -n a -y\nresources: {accelerators: v5e-8}",
-        "1: `setup` calls conda",
-        "setup: conda create -n a -y\nresources: {infra: local}",
-    ),
-    (
-        "setup: |\n  cd a\n  if ! conda activate a; then exit; fi\nresources: {accelerators: v5e-8}",
-        "1: `setup` calls conda",
-        "setup: |\n  bash Miniforge3.sh -b\n  conda activate a\nresources: {accelerators: v5e-8}",
-    ),
-    (
-        "setup: 'eval \"$(conda shell.bash hook)\"'\nresources: {accelerators: v5e-8}",
-        "1: `setup` calls conda",
-        "setup: 'pip install conda-pack  # no conda activate'\nresources: {accelerators: v5e-8}",
-    ),
-    (
-        "setup: pip list && conda env list\nresources: {accelerators: 'H100:8'}",
-        "1: `setup` calls conda",
-        "setup: pip list && conda env list\nresources: {accelerators: 'H100:8', image_id: ami-1}",
-    ),
-    (
         "envs: {SKYPILOT_CLUSTER_INFO: a}",
         "1: `SKYPILOT_CLUSTER_INFO` is set by orch on every host",
         "envs: {SKYPILOT_OWN: a}",

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
+from orchestrator.catalog.installs import host_tool
 from orchestrator.catalog.machines import LocalHosts
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.bucket_locations import region_variable
@@ -36,6 +37,7 @@ from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mo
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
+from orchestrator.task.conda import expects_conda
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.likely_secrets import hide_likely_secret
 from orchestrator.task.model import GitSource, MountMode, Task
@@ -211,6 +213,7 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         engine=driven.engine,
         device=driven.device,
         fixed=_fixed_names(task, facts),
+        conda=host_tool("miniforge") if _needs_conda(task) else None,
     )
     script = render_setup(inputs)
     if script is None:
@@ -223,6 +226,11 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
     ]
     decides = json.dumps([script, sorted(manifests), sorted(task.envs), sorted(task.secret_names), force])
     return SetupSpec(_digest(decides), to_text(script))
+
+
+def _needs_conda(task: Task) -> bool:
+    """Return whether rented machines get conda: the task calls it, and does not install it itself."""
+    return not task.choices[0].infra.owned and expects_conda(f"{task.setup}\n{task.run}")
 
 
 def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
