@@ -29,7 +29,6 @@ _DISPENSABLE = {
     "config": ("kubernetes", "slurm", "nvidia_gpus"),
 }
 _PLACES = ("infra", "cloud", "region", "zone")
-_READS_ONLY = "read_only: true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,21 +192,12 @@ def _list_secrets(work: _Import, root: Node) -> None:
 def _serve_mount(work: _Import, mount: Node) -> None:
     if not isinstance(mount, MappingNode):
         return
-    mode, source, store = (child_of(mount, name) for name in ("mode", "source", "store"))
+    mode = child_of(mount, "mode")
     if isinstance(mode, ScalarNode) and mode.value.upper() == "MOUNT_CACHED":
         work.replace(
             mode, "MOUNT", "MOUNT_CACHED is MOUNT here: orch uploads nothing after the program believes it saved"
         )
     work.remove(mount, {"persistent"}, "orch deletes no bucket") if _is_false(child_of(mount, "persistent")) else None
-    in_s3 = isinstance(source, ScalarNode) and source.value.startswith("s3://")
-    in_s3 = in_s3 or (source is None and isinstance(store, ScalarNode) and store.value.lower() == "s3")
-    copied = isinstance(mode, ScalarNode) and mode.value.upper() == "COPY"
-    pairs = pairs_of(mount)
-    if in_s3 and not copied and pairs and child_of(mount, "read_only") is None:
-        key = pairs[0][0]
-        between = ", " if mount.flow_style else f"\n{' ' * key.start_mark.column}"
-        work.edits.append(Edit(start_of(key), start_of(key), f"{_READS_ONLY}{between}"))
-        work.remark(key, "s3:// buckets are mounted for reading: a program that saves needs checkpoint.bucket or gs://")
 
 
 def _serve_place(work: _Import, place: MappingNode) -> None:

@@ -127,7 +127,7 @@ class MountSection(Section):
     mode: Annotated[MountMode, AnyCase(tuple(MountMode))] = skypilot(
         MountMode.MOUNT, "COPY downloads once; MOUNT streams"
     )
-    read_only: Flag = own(False, "for s3:// with mode MOUNT, which cannot be written to: the program only reads there")
+    read_only: Flag = own(False, "for s3:// with mode MOUNT: the program only reads there")
     persistent: Flag = skypilot(True, "must be true: orch never deletes a bucket")
 
 
@@ -374,11 +374,21 @@ class PipelineSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class FileMount:
-    """A local path or bucket address that is copied to or mounted at `target` on the hosts, variables filled in."""
+    """A local path or bucket address that is copied to or mounted at `target` on the hosts, variables filled in.
+
+    Attributes:
+        read_only: The program only reads in the mounted bucket; for S3.
+    """
 
     target: str
     source: str
     mode: MountMode = MountMode.COPY
+    read_only: bool = False
+
+    @property
+    def in_s3(self) -> bool:
+        """Whether hosts mount a bucket of S3."""
+        return self.mode is MountMode.MOUNT and self.source.startswith("s3://")
 
     @property
     def from_bucket(self) -> bool:

@@ -10,11 +10,8 @@ _MOUNTABLE = ("gs://", "s3://")
 _LATE_UPLOAD = "it uploads after the program considers its files saved, so a lost host loses them"
 
 
-def check_mode(mount: FileMount, *, read_only: bool) -> None:
-    """Refuse what hosts cannot mount, and s3:// buckets that the program may write to.
-
-    In the dialect such a folder is writable, and a checkpoint that is written there would fail at the first save.
-    """
+def check_mode(mount: FileMount) -> None:
+    """Refuse what hosts cannot mount."""
     mountable = mount.source.startswith(_MOUNTABLE)
     if mount.mode is MountMode.MOUNT_CACHED:
         step = "write mode: MOUNT, which caches on disk what was read" if mountable else "write mode: COPY"
@@ -23,14 +20,20 @@ def check_mode(mount: FileMount, *, read_only: bool) -> None:
         why = "hosts mount gs:// buckets with gcsfuse and s3:// buckets with Mountpoint" if mount.from_bucket else ""
         why = why or "only buckets can"
         raise InvalidValueError(f"`{mount.source}` cannot be mounted with mode {mount.mode}", why, "write mode: COPY")
-    needed = mount.mode is MountMode.MOUNT and mount.source.startswith("s3://")
-    if needed and not read_only:
-        step = "add read_only: true if the program only reads; else mode: COPY, a gs:// bucket, or checkpoint.bucket"
-        what = f"`{mount.source}` cannot be mounted for writing"
-        raise InvalidValueError(what, "orch mounts s3:// buckets read only", step)
-    if read_only and not needed:
+    if mount.read_only and not mount.in_s3:
         why = "it is for s3:// buckets with mode MOUNT"
         raise InvalidValueError("`read_only` has no meaning for this mount", why, "remove it")
+
+
+def describe_writes(mount: FileMount) -> str:
+    """Return what a program may do in a bucket of S3 that is mounted for writing.
+
+    Source: awslabs/mountpoint-s3, doc/SEMANTICS.md, "Reading and writing files" (read 2026-11-26).
+    """
+    return (
+        f"{mount.source} at {mount.target}: files are written from beginning to end, replaced and deleted; "
+        "Mountpoint refuses to append, rename or change in place. read_only: true where the program only reads"
+    )
 
 
 def read_mount(mount: MountSection, store: str, scheme: str) -> tuple[str, MountMode]:

@@ -6,7 +6,7 @@ Every mistake is collected with its path; `Resolver.task` returns None when ther
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.drivers import get_driver
@@ -24,7 +24,7 @@ from orchestrator.task.model import (
     TaskSection,
     UserHost,
 )
-from orchestrator.task.mounts import check_mode, read_mount
+from orchestrator.task.mounts import check_mode, describe_writes, read_mount
 from orchestrator.task.partial import Broken
 from orchestrator.task.resources import Resources
 from orchestrator.task.short_forms import check_mount_source, fill_variables, format_env, list_variables
@@ -150,6 +150,8 @@ class Resolver:
                 self._report(("file_mounts", written), error)
             else:
                 mounts.append(mount)
+                if mount.in_s3 and not mount.read_only and not self.restored:
+                    self.notes.append(describe_writes(mount))
                 self._check_source(("file_mounts", written), "" if mount.from_bucket else mount.source)
         return tuple(mounts)
 
@@ -161,15 +163,17 @@ class Resolver:
         if isinstance(value, MountSection):
             store = fill_variables(value.store, envs, secret_names)
             source, mode = read_mount(value, store.lower(), scheme)
-            read_only = value.read_only
+            # Records of an orch before this field are of mounts that were read-only.
+            read_only = value.read_only or (self.restored and "read_only" not in value.model_fields_set)
         else:
             source, mode = value, MountMode.COPY
         if not self.restored:
             target = fill_variables(written, envs, secret_names)
             source = fill_variables(source, envs, secret_names)
-        mount = FileMount(target, check_mount_source(source), mode)
-        recorded = self.restored and mode is MountMode.MOUNT and mount.source.startswith("s3://")
-        check_mode(mount, read_only=read_only or recorded)  # a record does not say it
+        mount = FileMount(target, check_mount_source(source), mode, read_only)
+        if self.restored and not mount.in_s3:
+            mount = replace(mount, read_only=False)
+        check_mode(mount)
         return mount
 
     def _check_source(self, path: Path, source: str) -> None:

@@ -21,9 +21,11 @@ def script(mount: str, infra: str = "gcp") -> str:
     return mount_spec.script.reveal()
 
 
-def test_an_s3_source_is_mounted_read_only() -> None:
+def test_an_s3_source_is_mounted_as_the_task_says() -> None:
     mounted = script("{source: s3://b/x, read_only: true}")
     assert "mount-s3" in mounted and "--read-only" in mounted
+    writable = script("{source: s3://b/x}")
+    assert "--allow-overwrite --allow-delete" in writable and "--read-only" not in writable
     assert "mount-s3" not in script("{source: s3://b/x, mode: COPY}")
 
 

@@ -317,16 +317,6 @@ RULES = [
         f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(47))}}}}}",
     ),
     (
-        "file_mounts: {/d: {source: s3://b}}",
-        "1: `s3://b` cannot be mounted for writing",
-        "file_mounts: {/d: {source: s3://b, read_only: true}}",
-    ),
-    (
-        "file_mounts: {/d: {name: b, store: s3, mode: MOUNT}}",
-        "1: `s3://b` cannot be mounted for writing",
-        "file_mounts: {/d: {name: b, store: gcs, mode: MOUNT}}",
-    ),
-    (
         "file_mounts: {/d: {source: gs://b, read_only: true}}",
         "1: `read_only` has no meaning for this mount",
         "file_mounts: {/d: {source: s3://b, read_only: true}}",

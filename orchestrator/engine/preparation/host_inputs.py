@@ -182,7 +182,8 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
         )
     for mount in task.file_mounts:
         if mount.from_bucket:
-            inputs = MountInputs(mount.source, _in_workdir(mount.target) or mount.target)
+            place = _in_workdir(mount.target) or mount.target
+            inputs = MountInputs(mount.source, place, writable=mount.in_s3 and not mount.read_only)
             copied = mount.mode is MountMode.COPY
             mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
             script = render_copy_mount(inputs) if copied else mounted(inputs)
