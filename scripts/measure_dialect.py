@@ -6,7 +6,7 @@ scripts/measure_dialect.py FOLDER -v     with what is in the way of each file
 
 A clone of skypilot-org/skypilot is the usual argument: its examples/, llm/ and docs/. Files are read, never copied.
 "Only their place changed" means without `infra`, `cloud`, `region` and `zone`, on any cloud that orch rents from.
-Variables that a user has to give count as given.
+Variables that a user has to give count as given, and the rewrite that orch offers for a TPU Node as made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from orchestrator.errors import OrchError
-from orchestrator.task.errors import FileError
+from orchestrator.task.errors import FileError, OutdatedTaskError
 from orchestrator.task.parse import parse_task
 
 _PLACE = ("infra", "cloud", "region", "zone")
@@ -112,9 +112,11 @@ def move(documents: list[dict[str, Any]], place: str) -> str:
 
 
 def refusal_of(text: str, name: str) -> OrchError | None:
-    """Return why orch does not accept a task."""
+    """Return why orch does not accept a task; a task for a TPU Node is accepted after the rewrite that orch offers."""
     try:
         parse_task(text, file=name, env=_Given())
+    except OutdatedTaskError as error:
+        return refusal_of(error.rewriting.after, name) if error.rewriting is not None else error
     except OrchError as error:
         return error
     return None

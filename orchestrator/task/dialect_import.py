@@ -24,8 +24,8 @@ from orchestrator.task.yaml_edit import Edit, apply_edits, child_of, end_of, ite
 
 # Refused keys without which the task still does what its author meant.
 _DISPENSABLE = {
-    "": ("inputs", "outputs", "api_server_access"),
-    "resources": ("local_disk", "ephemeral_storage", "priority_class"),
+    "": ("api_server_access",),
+    "resources": ("local_disk",),
     "config": ("kubernetes", "slurm", "nvidia_gpus"),
 }
 _PLACES = ("infra", "cloud", "region", "zone")
@@ -195,16 +195,12 @@ def _serve_mount(work: _Import, mount: Node) -> None:
     mode = child_of(mount, "mode")
     if isinstance(mode, ScalarNode) and mode.value.upper() == "MOUNT_CACHED":
         work.replace(
-            mode, "MOUNT", "MOUNT_CACHED is MOUNT here: orch uploads nothing after the program believes it saved"
+            mode, "MOUNT", "MOUNT_CACHED, which uploads after the program believes it has saved, is not served"
         )
-    work.remove(mount, {"persistent"}, "orch deletes no bucket") if _is_false(child_of(mount, "persistent")) else None
 
 
 def _serve_place(work: _Import, place: MappingNode) -> None:
-    """Remove a place that orch does not rent from, and use today's name of `spot_recovery`."""
-    older = next((key for key, _ in pairs_of(place) if key.value == "spot_recovery"), None)
-    if older is not None:
-        work.replace(older, "job_recovery", "`spot_recovery` is the older name of `job_recovery`")
+    """Remove a place that orch does not rent from."""
     written = next(filter(None, (child_of(place, name) for name in ("infra", "cloud"))), None)
     if not isinstance(written, ScalarNode):
         return
@@ -218,10 +214,6 @@ def _list_places(root: Node) -> list[MappingNode]:
     resources = child_of(root, "resources")
     entries = [entry for name in ("any_of", "ordered") for entry in items_of(child_of(resources, name))]
     return [place for place in (resources, *entries) if isinstance(place, MappingNode)]
-
-
-def _is_false(node: Node | None) -> bool:
-    return isinstance(node, ScalarNode) and node.value.lower() in ("false", "no", "off")
 
 
 def list_remarks(imported: Imported) -> Iterator[str]:

@@ -44,10 +44,6 @@ def read_mount(mount: MountSection, store: str, scheme: str) -> tuple[str, Mount
         store: Its store, variables filled in.
         scheme: Of the bucket when the mount names no store.
     """
-    if not mount.persistent:
-        raise InvalidValueError(
-            "a mount with `persistent: false` is not served", "orch never deletes a bucket", "remove it"
-        )
     source, name = mount.source, mount.name
     if not source and not name:
         raise InvalidValueError("a mount needs a source", "", "write source: s3://NAME, or name and store")

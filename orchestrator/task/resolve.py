@@ -13,6 +13,7 @@ from orchestrator.drivers import get_driver
 from orchestrator.task.candidates import Candidates, resolve_candidates
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.model import (
+    NO_ESTIMATE,
     FileMount,
     GitSource,
     MountMode,
@@ -88,6 +89,8 @@ class Resolver:
 
             self.issues += find_setting_problems(section.train.args, self.data)
         self.notes += found.notes
+        unused = [name for name in ("inputs", "outputs") if getattr(section, name)]
+        self.notes += [f"`{name}` has no effect: {NO_ESTIMATE}" for name in unused]
         plain: dict[str, Any] = {name: getattr(section, name) for name in TaskFields.model_fields}
         plain["workdir"] = workdir
         plain["recovery"] = _resolve_recovery(section)
@@ -150,6 +153,8 @@ class Resolver:
                 self._report(("file_mounts", written), error)
             else:
                 mounts.append(mount)
+                if isinstance(value, MountSection) and not value.persistent:
+                    self.notes.append(f"`persistent: false` of {written} has no effect: orch never deletes a bucket")
                 if mount.in_s3 and not mount.read_only and not self.restored:
                     self.notes.append(describe_writes(mount))
                 self._check_source(("file_mounts", written), "" if mount.from_bucket else mount.source)
