@@ -93,16 +93,16 @@ def move(documents: list[dict[str, Any]], place: str) -> str:
     for document in documents:
         if not _TASK & set(document):
             continue
-        resources = document.setdefault("resources", {})
-        if not isinstance(resources, dict):
+        found = document.setdefault("resources", {})
+        if not isinstance(found, dict):
             continue
-        entries = [resources, *(one for kind in ("any_of", "ordered") for one in resources.get(kind) or ())]
-        for entry in entries:
+        resources = cast("dict[str, Any]", found)
+        lists = {kind: cast("list[dict[str, Any]]", resources.get(kind) or []) for kind in ("any_of", "ordered")}
+        for entry in (resources, *lists["any_of"], *lists["ordered"]):
             for key in _PLACE:
-                cast("dict[str, Any]", entry).pop(key, None)
-        for kind in ("any_of", "ordered"):
-            kept = [one for number, one in enumerate(resources.get(kind) or ()) if one not in resources[kind][:number]]
-            if kept := [one for one in kept if one]:
+                entry.pop(key, None)
+        for kind, entries in lists.items():
+            if kept := [one for number, one in enumerate(entries) if one and one not in entries[:number]]:
                 resources[kind] = kept
             else:
                 resources.pop(kind, None)
