@@ -240,10 +240,10 @@ class ResourcesSection(CandidateSection):
     @classmethod
     def expand(cls, value: Any) -> Any:
         """Turn `spot_recovery`, the dialect's older name of `job_recovery`, into it."""
-        data = super().expand(value)
-        named = cast("dict[str, Any]", data if isinstance(data, dict) else {})
+        data: object = super().expand(value)
+        named = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
         if "spot_recovery" not in named or "job_recovery" in named:
-            return data
+            return cast("Any", data)
         return {"job_recovery" if key == "spot_recovery" else key: item for key, item in named.items()}
 
     any_of: _Candidates = skypilot((), "candidates, cheapest first; the keys beside it are their defaults")
