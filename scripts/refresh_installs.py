@@ -2,7 +2,7 @@
 """Write orchestrator/catalog/data/installs.toml again: versions and SHA-256 digests of what orch installs on hosts.
 
     scripts/refresh_installs.py                    the newest tools, and what the stacks need today
-    scripts/refresh_installs.py tools              only gcsfuse, Mountpoint and Python
+    scripts/refresh_installs.py tools              only gcsfuse, Mountpoint, Python and Miniforge
     scripts/refresh_installs.py packages           only the Python packages
     scripts/refresh_installs.py --keep-versions    fetch the pinned tools again
     scripts/refresh_installs.py --check            write nothing; exit with 1 if something differs
@@ -78,6 +78,7 @@ def tool_rows(web: Web, pinned: Mapping[str, str]) -> Iterator[Row]:
     yield from gcsfuse_rows(web, pinned.get("gcsfuse", ""))
     yield from mountpoint_rows(web, pinned.get("mount-s3", ""))
     yield from python_rows(web, pinned.get("python", ""))
+    yield from miniforge_rows(web, pinned.get("miniforge", ""))
 
 
 def gcsfuse_rows(web: Web, version: str) -> Iterator[Row]:
@@ -119,6 +120,16 @@ def python_rows(web: Web, version: str) -> Iterator[Row]:
         digest = fetch_published(web, assets[name])
         url = str(assets[name]["browser_download_url"])
         yield tool_row("python", found, machine, url, digest, "GitHub release, digest of the asset")
+
+
+def miniforge_rows(web: Web, version: str) -> Iterator[Row]:
+    release = web.release("conda-forge/miniforge", version)
+    version = str(release["tag_name"])
+    assets = {str(one["name"]): one for one in cast("list[dict[str, object]]", release["assets"])}
+    for machine in MACHINES:
+        asset = assets[f"Miniforge3-{version}-Linux-{machine}.sh"]
+        url, digest = str(asset["browser_download_url"]), fetch_published(web, asset)
+        yield tool_row("miniforge", version, machine, url, digest, "GitHub release, digest of the asset")
 
 
 def fetch_published(web: Web, asset: Mapping[str, object]) -> str:

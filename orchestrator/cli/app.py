@@ -46,6 +46,11 @@ SECTIONS = (
                 "Show everything a launch would do; nothing is done.",
             ),
             LazyCommand(
+                "import",
+                "orchestrator.cli.commands.run.import_task:import_file",
+                "What of a SkyPilot task file changes to run with orch.",
+            ),
+            LazyCommand(
                 "check",
                 "orchestrator.cli.commands.before.check:check",
                 "Check credentials, permissions and quota, with a fix for each problem.",

@@ -9,6 +9,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from posixpath import basename, dirname
 
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.command import Conversation
@@ -68,7 +69,8 @@ def sync_tree(
     Args:
         fleet: the hosts.
         tree: the files.
-        destination: a folder; a relative one, or one that begins with ~/, is below the home directory.
+        destination: a folder, and for a tree of one file the path of the file; with a / at its end the folder that
+            the file goes to. A relative one, or one that begins with ~/, is below the home directory.
         ranks: the hosts to use, None for all.
         on_progress: gets (done, total) in bytes over all hosts that need some, from the hosts' threads, one at a
             time.
@@ -77,8 +79,11 @@ def sync_tree(
         UserError: a file of the tree can no longer be read.
     """
     path = destination.removeprefix("~/") if destination != "~" else "."
+    one_file = not tree.root.is_dir() and not path.endswith("/")
     path = path if path == "/" else path.rstrip("/") or "."
-    key = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    key = _key_of(f"file:{path}" if one_file else path)
+    if one_file:
+        tree, path = replace(tree, files=(replace(tree.files[0], path=basename(path)),)), dirname(path) or "."
     sending = _Sending(fleet, tree, on_progress)
     result = fleet.run(
         shell_command("sync.sh", key, path),
@@ -89,6 +94,11 @@ def sync_tree(
     )
     hosts = tuple(_without_output(host) for host in result.hosts)
     return SyncResult(FleetResult(hosts, result.first_failure), tuple(sending.summary(host) for host in result.hosts))
+
+
+def _key_of(path: str) -> str:
+    """Return the name of the state of a destination. Several files of one folder have a state each."""
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class _Sending:

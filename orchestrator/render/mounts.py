@@ -20,10 +20,12 @@ class MountInputs:
     Attributes:
         source: s3://, gs:// or file:// URI of a folder or an object.
         destination: absolute, or below the home directory.
+        writable: a bucket of S3 is mounted for writing, as far as Mountpoint can; one of Google always is.
     """
 
     source: str
     destination: str
+    writable: bool = False
 
 
 def render_copy_mount(inputs: MountInputs) -> str:
@@ -60,7 +62,7 @@ def render_copy_mount(inputs: MountInputs) -> str:
 
 
 def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", tool: HostTool | None = None) -> str:
-    """Return the script that mounts a folder of a bucket: gs:// by gcsfuse, s3:// read-only by Mountpoint.
+    """Return the script that mounts a folder of a bucket: gs:// by gcsfuse, s3:// by Mountpoint.
 
     Args:
         inputs: source and destination.
@@ -76,12 +78,12 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", t
     if scheme not in ("gs", "s3") or not bucket:
         raise UserError(
             f"cannot mount {inputs.source!r} on a host",
-            "hosts mount gs:// buckets with gcsfuse, and s3:// buckets read-only with Mountpoint",
+            "hosts mount gs:// buckets with gcsfuse, and s3:// buckets with Mountpoint",
             "write for example gs://NAME/data, or mode: COPY",
         )
     destination, under_home = _place(inputs.destination)
     tool = tool or host_tool("gcsfuse" if scheme == "gs" else "mount-s3")
-    more = {"scratch": scratch} if scheme == "s3" else {}
+    more = {"scratch": scratch, "writable": inputs.writable} if scheme == "s3" else {}
     return render_template(
         "mount/gcsfuse.sh.j2" if scheme == "gs" else "mount/mountpoint.sh.j2",
         source=inputs.source,

@@ -35,6 +35,7 @@ class SetupInputs:
         engine: the bundled trainer's name of its engine; "" for that of the backend.
         device: the bundled trainer's name of its device; "" for that of the backend.
         fixed: names of variables that ~/.bashrc of the host does not change for the program.
+        conda: what a host without conda downloads, None for a task that needs none.
     """
 
     backend: Backend
@@ -49,6 +50,7 @@ class SetupInputs:
     engine: str = ""
     device: str = ""
     fixed: tuple[str, ...] = ()
+    conda: HostTool | None = None
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -110,7 +112,7 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         packages = (*trainer_packages(inputs.backend, _device(inputs)), *packages)
         locked = python_stack(stack_name(inputs.backend, _device(inputs))).locked
     ours = inputs.bundled_trainer or (bool(packages) and not inputs.python)
-    if user_setup is None and not ours:
+    if user_setup is None and not ours and inputs.conda is None:
         return None
     download = (interpreter or host_tool("python")) if inputs.may_install else None
     neuron = _on_neuron(inputs)
@@ -132,6 +134,8 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         may_install=inputs.may_install,
         version=download.version if download else "",
         files=download.rows if download else (),
+        conda_version=inputs.conda.version if inputs.conda else "",
+        conda_files=inputs.conda.rows if inputs.conda else (),
         scratch=inputs.scratch,
         modules=trainer_modules(inputs.backend, _device(inputs)),
         beside=(*beside.libraries, *inputs.packages),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +64,8 @@ class _AtKeyError(Exception):
         self.cause = cause
 
 
-def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candidates | None:
-    """Return all candidates, each once; None after adding to `issues`."""
-    before = len(issues)
+def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candidates:
+    """Return all candidates, each once, without those whose mistakes were added to `issues`."""
     entries, order = _list_entries(section, issues)
     found: list[Resources] = []
     notes: list[str] = []
@@ -73,17 +73,25 @@ def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candid
         try:
             choice = _resolve_entry(entry.section, notes)
         except _AtKeyError as error:
-            cause = error.cause
-            path = entry.path_of(error.key)
-            issue = Issue(path=path, what=cause.what, why=cause.why, next_step=cause.next_step)
-            if issue not in issues:
-                issues.append(issue)
+            for one in (error, *_find_more(entry.section, error)):
+                path, cause = entry.path_of(one.key), one.cause
+                issue = Issue(path=path, what=cause.what, why=cause.why, next_step=cause.next_step)
+                if issue not in issues:
+                    issues.append(issue)
         else:
             if choice not in found:
                 found.append(choice)
-    if len(issues) > before:
-        return None
     return Candidates(tuple(found), order, tuple(dict.fromkeys(notes)))
+
+
+def _find_more(section: CandidateSection, error: _AtKeyError) -> Iterator[_AtKeyError]:
+    """Yield what is wrong with the machine of a candidate whose place is wrong."""
+    named = section.accelerators or section.instance_type
+    if error.key in _INFRA and named:
+        try:
+            _resolve_entry(section.model_copy(update=dict.fromkeys(_INFRA, "")), [])
+        except _AtKeyError as other:
+            yield other
 
 
 def _list_entries(section: ResourcesSection, issues: list[Issue]) -> tuple[list[_Entry], Order]:

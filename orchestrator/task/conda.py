@@ -1,4 +1,4 @@
-"""Find out whether a script needs conda on the host, or brings it along."""
+"""Find out whether a script expects conda on the host, as the machines of the dialect have it, or brings it along."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ _COMMAND = re.compile(
     r"(?:activate|create|install|env|run|init|info|update|config|shell\.bash|list)\b",
     re.MULTILINE,
 )
-_INSTALL = re.compile(r"mini(?:conda|forge|mamba)|anaconda|mambaforge|micromamba|conda/etc/profile\.d", re.IGNORECASE)
+# Where the dialect has it: sky/skylet/constants.py, SKY_CONDA_ROOT, June 2026.
+_FILES = re.compile(r"\bminiconda3/(?:bin|etc)/")
+_INSTALLER = re.compile(
+    r"(?:mini(?:conda|forge|mamba)|anaconda|mambaforge)[^\s/]*\.sh\b|micromamba|install(?:ing)?[ \t]+(?:mini|ana)conda",
+    re.IGNORECASE,
+)
 
 
-def find_conda_command(script: str) -> str:
-    """Return the first command of conda in a script, "" for none."""
-    found = _COMMAND.search(script)
-    return found[0].strip(" \t;&|(`$") if found else ""
-
-
-def find_conda_install(script: str) -> str:
-    """Return the name of the distribution of conda that a script installs or expects, "" for none."""
-    found = _INSTALL.search(script)
-    return found[0] if found else ""
+def expects_conda(script: str) -> bool:
+    """Return whether a script uses conda and does not install it."""
+    used = _COMMAND.search(script) or _FILES.search(script)
+    return used is not None and _INSTALLER.search(script) is None

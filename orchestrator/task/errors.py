@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from orchestrator.errors import UserError
+from orchestrator.messages import escape_controls
 
-SHOWN = 5  # problems printed; the rest is counted
+SHOWN = 8  # problems printed; the rest is counted
+LONGEST_VALUE = 60  # characters of a value that a message shows
+LONGEST_TEXT = 800  # characters of one text of a message
+_LONG_WORD = re.compile(rf"\S{{{4 * LONGEST_VALUE},}}")
+_LONG_VALUE = re.compile(rf"`([^`]{{{LONGEST_VALUE + 1},}})`")
 
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -25,6 +31,8 @@ class Problem:
         what: What is wrong.
         why: Why it is wrong, or what is allowed.
         next_step: What to do about it.
+
+    Values of the file inside the texts are shortened, and their control characters written out, whoever made the text.
     """
 
     file: str
@@ -34,10 +42,15 @@ class Problem:
     why: str = ""
     next_step: str = ""
 
+    def __post_init__(self) -> None:
+        for name in ("what", "why", "next_step"):
+            object.__setattr__(self, name, clean_message(getattr(self, name)))
+
     @property
     def place(self) -> str:
         """`file:line:column`, as far as they are known."""
-        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        parts = (_write_out(self.file), self.line, self.column)
+        return ":".join(str(part) for part in parts if part is not None)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.what}"
@@ -74,7 +87,7 @@ class FileError(UserError):
         column: int | None = None,
     ) -> None:
         first = Problem(file=file, line=line, column=column, what=what, why=why, next_step=next_step)
-        super().__init__(str(first), why, next_step)
+        super().__init__(str(first), first.why, first.next_step)
         self.problems: tuple[Problem, ...] = (first, *more)
 
     @classmethod
@@ -84,30 +97,57 @@ class FileError(UserError):
         return cls(first.file, first.line, first.what, first.why, first.next_step, more, column=first.column)
 
     def lines(self) -> list[str]:
-        """Return the lines to print: the first five problems, each with its own reason and next step."""
+        """Return the lines to print: the first problems, two lines each at most, and how to see the others."""
         if len(self.problems) == 1:
             return super().lines()
-        shown = [line for problem in self.problems[:SHOWN] for line in _format_problem(problem)]
+        shown = [line for problem in self.problems[:SHOWN] for line in format_problem(problem)]
         left = len(self.problems) - SHOWN
-        return [
-            f"error[{self.code}]: {len(self.problems)} problems",
-            *shown,
-            *([f"  and {left} more"] if left > 0 else []),
-        ]
+        more = f"  and {left} more{f': {self.show_all}' if self.show_all else ''}"
+        return [f"error[{self.code}]: {len(self.problems)} problems", *shown, *([more] if left > 0 else [])]
+
+    @property
+    def show_all(self) -> str:
+        """The command that shows every problem, "" without one."""
+        return ""
 
 
-def _format_problem(problem: Problem) -> Iterator[str]:
+def format_problem(problem: Problem) -> Iterator[str]:
+    """Yield a problem as one or two lines of a list."""
     yield f"  {problem}"
-    if problem.why:
-        yield f"    why:  {problem.why}"
-    if problem.next_step:
-        yield f"    next: {problem.next_step}"
+    if explained := "; ".join(filter(None, (problem.why, problem.next_step))):
+        yield f"    {explained}"
+
+
+def clean_message(text: str) -> str:
+    """Return a text with long values in it shortened and control characters written out; line ends stay."""
+    shortened = _LONG_VALUE.sub(lambda found: f"`{shorten_value(found[1])}`", text)
+    shortened = _LONG_WORD.sub(lambda found: shorten_value(found[0]), shortened)
+    return _write_out(shortened if len(shortened) <= LONGEST_TEXT else f"{shortened[:LONGEST_TEXT]}...")
+
+
+def shorten_value(text: str) -> str:
+    """Return a value on one line of at most 60 characters, control characters written out."""
+    line = _write_out(text[: 2 * LONGEST_VALUE].replace("\n", " ").replace("\t", " "))
+    return line if len(line) <= LONGEST_VALUE else line[: LONGEST_VALUE - 3] + "..."
+
+
+def _write_out(text: str) -> str:
+    """Return the text without control characters; colours, which other messages may have, are no part of these."""
+    return escape_controls(text.replace("\x1b", "\\x1b"))
 
 
 class TaskError(FileError):
     """The task file, or a flag or variable that overrides it, is wrong."""
 
     code = "task-file"
+
+    @property
+    def show_all(self) -> str:
+        """The command that shows every problem."""
+        from shlex import quote
+
+        files = [problem.file for problem in self.problems if problem.line is not None]
+        return f"orch import {quote(files[0])}" if files else ""
 
     @classmethod
     def from_problems(cls, problems: Sequence[Problem]) -> Self:
@@ -174,6 +214,8 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """Return the known word that looks most like `word`, or ""."""
     from difflib import get_close_matches
 
+    if len(word) > LONGEST_VALUE:
+        return ""
     spelled = {item.lower(): item for item in known}
     close = get_close_matches(word.lower().replace("-", "_"), list(spelled), n=1, cutoff=0.6)
     return spelled[close[0]] if close else ""

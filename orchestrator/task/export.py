@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import cast
 
+from orchestrator.task.editor_names import add_names
 from orchestrator.task.model import LocalSettings, SshSettings, StoreSettings, TaskSection, TeamSettings
 from orchestrator.task.schema import describe, list_choices
 from orchestrator.task.section import Json, Section
@@ -18,6 +19,7 @@ DATA = FilePath(__file__).parent / "data"
 SCHEMA_FILE = DATA / "task.schema.json"
 CONFIG_FILE = DATA / "config.json"
 TABLE_FILE = FilePath(__file__).parents[2] / "docs" / "task-files.md"
+SCHEMA_ID = "urn:orch:task-file"
 _MARKS = ("<!-- fields -->\n", "<!-- /fields -->")
 _KINDS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list"}
 
@@ -26,8 +28,10 @@ def make_task_schema(section: type[Section] = TaskSection) -> Json:
     """Return the JSON Schema (2020-12) of one task document. Rules about several fields are not in it: see rules.py."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
         "title": "orch task",
-        **_with_nulls(section.json_schema()),
+        "description": "A task of orch: machines, what to install on them, and what to run. docs/task-files.md",
+        **add_names(_with_nulls(section.json_schema())),
     }
 
 

@@ -98,7 +98,11 @@ def _read_number(text: str) -> float:
 def _make_document(task: Task) -> Json:
     # The names, the order and the place of the strategy decide the digest of a job: an orch of another version that is
     # given the same command must find the unfinished job that this one recorded.
-    mounts = {mount.target: {"source": mount.source, "mode": mount.mode} for mount in task.file_mounts}
+    mounts = {
+        mount.target: {"source": mount.source, "mode": mount.mode}
+        | ({"read_only": mount.read_only} if mount.in_s3 else {})
+        for mount in task.file_mounts
+    }
     # Recovery and checkpoint are written out, so that a later orch with other defaults resumes the run as launched.
     recovery = task.recovery.model_dump(mode="json", exclude={"strategy"})
     return _without_blanks(

@@ -54,7 +54,7 @@ from orchestrator.task.stacks import Backend, StackRequest
 from orchestrator.values import Secret
 
 _NO_KUBERNETES = "orch talks to machines over SSH and serves no Kubernetes"
-_NO_ESTIMATE = "orch makes no estimate of transfer cost"
+NO_ESTIMATE = "orch makes no estimate of transfer cost from it"
 _INTERNAL = "internal to SkyPilot"
 
 Name = Annotated[
@@ -127,8 +127,8 @@ class MountSection(Section):
     mode: Annotated[MountMode, AnyCase(tuple(MountMode))] = skypilot(
         MountMode.MOUNT, "COPY downloads once; MOUNT streams"
     )
-    read_only: Flag = own(False, "for s3:// with mode MOUNT, which cannot be written to: the program only reads there")
-    persistent: Flag = skypilot(True, "must be true: orch never deletes a bucket")
+    read_only: Flag = own(False, "for s3:// with mode MOUNT: the program only reads there")
+    persistent: Flag = skypilot(True, "no effect: orch never deletes a bucket")
 
 
 class Checkpoint(Section):
@@ -332,8 +332,6 @@ class TaskSection(TaskFields):
         "volumes": Refused(_NO_KUBERNETES, "keep data in a bucket: file_mounts, checkpoint.bucket"),
         "service": Refused("orch trains; it does not serve replicas"),
         "pool": Refused("orch keeps no pool of workers", "launch a cluster and use `orch exec`"),
-        "inputs": Refused(_NO_ESTIMATE),
-        "outputs": Refused(_NO_ESTIMATE),
         "api_server_access": Refused("there is no API server"),
         "event_callback": Refused("no command runs on state changes", "follow `orch events`"),
         "file_mounts_mapping": Refused(_INTERNAL),
@@ -357,6 +355,8 @@ class TaskSection(TaskFields):
     file_mounts: dict[str, Annotated[Text, must_be("a path or a bucket address")] | Lazy[MountSection]] = skypilot(
         {}, "path on the host: local path, bucket address, or {source, mode}"
     )
+    inputs: dict[str, Scalar] = skypilot({}, f"no effect: {NO_ESTIMATE}")
+    outputs: dict[str, Scalar] = skypilot({}, f"no effect: {NO_ESTIMATE}")
     config: Lazy[ConfigSection] = skypilot(ConfigSection.model_construct(), "settings of a provider for this task")
     hosts: Lazy[HostsSection] = own(HostsSection.model_construct(), "your own machines, for infra: hosts")
 
@@ -374,11 +374,21 @@ class PipelineSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class FileMount:
-    """A local path or bucket address that is copied to or mounted at `target` on the hosts, variables filled in."""
+    """A local path or bucket address that is copied to or mounted at `target` on the hosts, variables filled in.
+
+    Attributes:
+        read_only: The program only reads in the mounted bucket; for S3.
+    """
 
     target: str
     source: str
     mode: MountMode = MountMode.COPY
+    read_only: bool = False
+
+    @property
+    def in_s3(self) -> bool:
+        """Whether hosts mount a bucket of S3."""
+        return self.mode is MountMode.MOUNT and self.source.startswith("s3://")
 
     @property
     def from_bucket(self) -> bool:

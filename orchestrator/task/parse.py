@@ -5,13 +5,11 @@ load_task_file("train.yaml", env=os.environ, flags=Overrides(infra="local:4"))
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from shlex import quote
-from typing import Any, TypeVar, cast
-
-from pydantic import ValidationError
+from typing import Any, TypeAlias, cast
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.task import rules
@@ -22,12 +20,11 @@ from orchestrator.task.errors import ConfigError, InvalidValueError, Issue, Path
 from orchestrator.task.infra import LOCAL, parse_infra
 from orchestrator.task.layers import LayeredTask, Overrides, merge_layers
 from orchestrator.task.model import PipelineSection, Task, TaskSection
+from orchestrator.task.partial import check_task, validate
 from orchestrator.task.resolve import Resolver
-from orchestrator.task.schema import find_issues, find_nul_characters
-from orchestrator.task.section import Section
 from orchestrator.task.yaml_reader import Document, Value, read_documents
 
-_S = TypeVar("_S", bound=Section)
+FindSourceProblem: TypeAlias = Callable[[str], InvalidValueError | None]
 _LOCAL_BY_DEFAULT = "no machine is requested, so the task runs on this computer; `infra: local` or --yes agrees to it"
 
 
@@ -99,10 +96,22 @@ def load_task_file(
         UserError: It cannot be read.
         TaskError: It is wrong.
     """
+    text = read_task_text(path)
+    return parse_task(text, file=path, env=env, flags=flags, config=config, find_source_problem=find_source_problem)
+
+
+def read_task_text(path: str) -> str:
+    """Return the text of the file at `path`.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UserError: It cannot be read.
+        TaskError: It is no text.
+    """
     from pathlib import Path as FilePath
 
     try:
-        text = FilePath(path).read_text(encoding="utf-8")
+        return FilePath(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFoundError(f"there is no task file `{path}`", "", "give the path of a YAML file") from None
     except UnicodeDecodeError as error:
@@ -112,11 +121,26 @@ def load_task_file(
         raise UserError(f"`{path}` is a directory", "a task is one file", f"ls {path}   to find it") from None
     except OSError as error:
         raise UserError(f"cannot read `{path}`", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
-    return parse_task(text, file=path, env=env, flags=flags, config=config)
+
+
+def find_source_problem(path: str) -> InvalidValueError | None:
+    """Return why a local path cannot be sent to hosts, or None."""
+    import os
+
+    if os.path.exists(os.path.expanduser(path)):  # noqa: PTH110, PTH111  # Path.expanduser raises for an unknown user
+        return None
+    step = f"ls {quote(os.path.dirname(path) or '.')}   to find it"  # noqa: PTH120
+    return InvalidValueError(f"`{path}` does not exist", "paths begin at the folder of the command", step)
 
 
 def parse_task(
-    text: str, *, file: str, env: Mapping[str, str], flags: Overrides | None = None, config: Config | None = None
+    text: str,
+    *,
+    file: str,
+    env: Mapping[str, str],
+    flags: Overrides | None = None,
+    config: Config | None = None,
+    find_source_problem: FindSourceProblem | None = None,
 ) -> TaskFile:
     """Parse the text of a task file.
 
@@ -126,6 +150,7 @@ def parse_task(
         env: The shell's variables, for envs and secrets that are null, or named by a flag without a value.
         flags: What the command line sets.
         config: What the configuration sets.
+        find_source_problem: Says what is wrong with a local workdir or mount; they are not looked at without it.
 
     Raises:
         TaskError: With every problem that was found.
@@ -138,13 +163,15 @@ def parse_task(
     for rules_of_driver in list_rules():
         rules_of_driver.refuse_documents(documents, text, file)
     header = documents[0] if len(documents) > 1 and _is_header(documents[0].data) else None
-    pipeline = _read_pipeline(header, file)
+    pipeline, of_header = _read_pipeline(header, file)
     bodies = documents[1:] if header else documents
     flags = flags or Overrides()
-    read = [_read_task(document, file, env, _for_task(flags, len(bodies)), config) for document in bodies]
-    problems = [problem for one in documents for problem in one.unclear.values()]
-    problems += [problem for one in read for problem in one.problems]
-    if problems:
+    each = _for_task(flags, len(bodies))
+    read = [_read_task(document, file, env, each, config, find_source_problem) for document in bodies]
+    problems = [problem for one in documents for problem in one.problems]
+    problems += [*of_header, *(problem for one in read for problem in one.problems)]
+    problems += _find_equal_names(bodies, read, file)
+    if problems := list(dict.fromkeys(problems)):
         outside = {
             origin.place
             for one in read
@@ -153,7 +180,6 @@ def parse_task(
         }
         kind = ConfigError if all(problem.file in outside for problem in problems) else TaskError
         raise kind.from_problems(problems)
-    _refuse_equal_names(bodies, read, file)
     tasks = tuple(one.task for one in read if one.task is not None)
     name = flags.name or pipeline.name or (tasks[0].name if len(tasks) == 1 else "")
     return TaskFile(
@@ -173,30 +199,55 @@ def parse_task(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
     layered: LayeredTask
+    name: str
     task: Task | None
     problems: Sequence[Problem]
     notes: Sequence[str]
     local_by_default: bool = False
 
 
-def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Overrides, config: Config | None) -> _Read:
+def _read_task(
+    document: Document,
+    file: str,
+    env: Mapping[str, str],
+    flags: Overrides,
+    config: Config | None,
+    find_source_problem: FindSourceProblem | None,
+) -> _Read:
     layered = merge_layers(document, file, flags, config)
     # What is not a map at all is not in the merged data.
     data = layered.data if isinstance(document.data, dict) else document.data
     task: Task | None = None
     notes: list[str] = []
     local_by_default = False
-    section, issues = _validate(TaskSection, data)
+    checked = check_task(data)
+    section, issues = checked.section, checked.issues
     if section is not None:
-        resolver = Resolver(section=section, data=data, texts=document.texts, shell=env)
-        task = resolver.task()
+        resolver = Resolver(
+            section=section,
+            data=data,
+            texts=document.texts,
+            shell=env,
+            broken=checked.broken,
+            find_source_problem=find_source_problem,
+        )
+        draft = resolver.draft()
         notes = resolver.notes
-        issues = resolver.issues if task is None else rules.find_conflicts(task, section)
-        task = rules.arrange_candidates(task) if task is not None and not issues else None
+        later = [*resolver.issues, *rules.find_conflicts(draft, section, complete=resolver.complete)]
+        issues += [issue for issue in later if not checked.broken.explains(issue)]
+        task = rules.arrange_candidates(draft) if not issues else None
         local_by_default = task is not None and _is_local_by_default(task, section)
         notes += [_LOCAL_BY_DEFAULT] if local_by_default else []
-    problems = [_locate(issue, layered, document, file) for issue in issues if issue.path not in document.unclear]
-    return _Read(layered=layered, task=task, problems=problems, notes=notes, local_by_default=local_by_default)
+    unclear = set(document.unclear)
+    clear = [issue for issue in issues if not any(issue.path[:end] in unclear for end in range(len(issue.path) + 1))]
+    return _Read(
+        layered=layered,
+        name=section.name if section is not None else "",
+        task=task,
+        problems=[_locate(issue, layered, document, file) for issue in clear],
+        notes=notes,
+        local_by_default=local_by_default,
+    )
 
 
 def _is_local_by_default(task: Task, section: TaskSection) -> bool:
@@ -207,28 +258,17 @@ def _is_local_by_default(task: Task, section: TaskSection) -> bool:
     return not named and any(choice.infra.provider == LOCAL for choice in task.choices)
 
 
-def _refuse_equal_names(documents: Sequence[Document], read: Sequence[_Read], file: str) -> None:
-    """Raise TaskError when two tasks of a pipeline have one name, by which their clusters are known."""
+def _find_equal_names(documents: Sequence[Document], read: Sequence[_Read], file: str) -> Iterator[Problem]:
+    """Yield tasks of a pipeline that have the name of another one; their clusters are known by their names."""
     seen: dict[str, int] = {}
     for document, one in zip(documents, read, strict=True):
-        name = one.task.name if one.task is not None else ""
         line, column = document.place_of(("name",))
-        if name in seen:
-            what, why = f"two tasks are called `{name}`", f"the first is in line {seen[name]}"
-            raise TaskError(file, line, what, why, "give each its own name", column=column)
-        if name:
-            seen[name] = line
-
-
-def _validate(kind: type[_S], data: Value) -> tuple[_S | None, list[Issue]]:
-    """Return the section that the data is, or what is wrong with it."""
-    issues = list(find_nul_characters(data))
-    if issues:
-        return None, issues
-    try:
-        return kind.model_validate(data), []
-    except ValidationError as error:
-        return None, find_issues(error, data, kind)
+        if one.name in seen:
+            what, why = f"two tasks are called `{one.name}`", f"the first is in line {seen[one.name]}"
+            step = "give each its own name"
+            yield Problem(file=file, line=line, column=column, what=what, why=why, next_step=step)
+        elif one.name:
+            seen[one.name] = line
 
 
 def find_field_issues(task_path: str, value: object) -> list[Issue]:
@@ -236,7 +276,7 @@ def find_field_issues(task_path: str, value: object) -> list[Issue]:
     data: object = value
     for part in reversed(task_path.split(".")):
         data = {part: data}
-    section, issues = _validate(TaskSection, cast("Value", data))
+    section, issues = validate(TaskSection, cast("Value", data))
     if section is not None and section.resources.infra:
         try:
             parse_infra(section.resources.infra)
@@ -268,7 +308,7 @@ def read_configured_options(config: Config, provider: str) -> Any:
     values = {name: found[0] for name, found in layers.items() if found}
     data: dict[str, Any] = {name: one.value for name, one in values.items()}
     data = {name: list(cast("Sequence[Any]", one)) if isinstance(one, tuple) else one for name, one in data.items()}
-    settings, issues = _validate(load_settings_section(provider), cast("Value", data))
+    settings, issues = validate(load_settings_section(provider), cast("Value", data))
     if settings is None:
         origins = [values[str(issue.path[0])].origin for issue in issues]
         raise ConfigError.from_problems(
@@ -288,10 +328,9 @@ def _is_header(data: Value) -> bool:
     return isinstance(data, dict) and bool(data) and set(data) <= set(PipelineSection.model_fields)
 
 
-def _read_pipeline(document: Document | None, file: str) -> PipelineSection:
+def _read_pipeline(document: Document | None, file: str) -> tuple[PipelineSection, list[Problem]]:
     if document is None:
-        return PipelineSection.model_construct()
-    section, issues = _validate(PipelineSection, document.data)
-    if section is None:
-        raise TaskError.from_problems([issue.locate(file, *document.place_of(issue.path)) for issue in issues])
-    return section
+        return PipelineSection.model_construct(), []
+    section, issues = validate(PipelineSection, document.data)
+    located = [issue.locate(file, *document.place_of(issue.path)) for issue in issues]
+    return section or PipelineSection.model_construct(), located

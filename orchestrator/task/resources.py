@@ -37,7 +37,6 @@ from orchestrator.task.section import (
 )
 from orchestrator.task.short_forms import parse_gigabytes, parse_minutes, without_repeats
 
-_NO_KUBERNETES = "orch talks to machines over SSH and serves no Kubernetes"
 _ONE_CLUSTER = Refused("it applies to the cluster, not to one candidate", "write it in the outer resources")
 _FLAT = Refused("lists of candidates do not nest", "write one flat list")
 _NO_HOOK = Refused("no command runs before a stop", "save in your program: it gets SIGTERM first")
@@ -147,11 +146,9 @@ class ResourceFields(Section):
 
 _NOT_SERVED = {
     "local_disk": Refused("local disks are used where the machine has them"),
-    "ephemeral_storage": Refused(_NO_KUBERNETES),
     "volumes": Refused(
         "no disks are attached beside the boot disk", "keep data in a bucket: file_mounts, checkpoint.bucket"
     ),
-    "priority_class": Refused(_NO_KUBERNETES),
 }
 _OLDER = "older form of infra"
 # Fields of the dialect that are accepted although they change nothing, with the reason; the plan has a note for each.
@@ -159,6 +156,8 @@ WITHOUT_EFFECT = {
     "disk_tier": "boot disks are the provider's standard SSD",
     "ports": "orch opens no port to the internet; `orch ssh` forwards one",
     "priority": "jobs run in the order in which they were given",
+    "priority_class": "it is for Kubernetes and Slurm",
+    "ephemeral_storage": "it is for Kubernetes; disk_size sets the boot disk",
 }
 
 
@@ -225,6 +224,8 @@ class CandidateSection(ResourceFields):
     priority: Annotated[int, Field(strict=True, ge=-1000, le=1000)] = skypilot(
         0, f"no effect: {WITHOUT_EFFECT['priority']}"
     )
+    priority_class: Text = skypilot("", f"no effect: {WITHOUT_EFFECT['priority_class']}")
+    ephemeral_storage: Whole | Text | None = skypilot(None, f"no effect: {WITHOUT_EFFECT['ephemeral_storage']}")
     memory: _Memory = skypilot("", "memory of each host, GB: 16, 16+, or 64GB; as for cpus")
 
 
@@ -235,6 +236,15 @@ class ResourcesSection(CandidateSection):
     """The section `resources`, as written."""
 
     refused: ClassVar[Mapping[str, Refused]] = _NOT_SERVED
+
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        """Turn `spot_recovery`, the dialect's older name of `job_recovery`, into it."""
+        data: object = super().expand(value)
+        named = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        if "spot_recovery" not in named or "job_recovery" in named:
+            return cast("Any", data)
+        return {"job_recovery" if key == "spot_recovery" else key: item for key, item in named.items()}
 
     any_of: _Candidates = skypilot((), "candidates, cheapest first; the keys beside it are their defaults")
     ordered: _Candidates = skypilot((), "candidates, tried in this order; the keys beside it are their defaults")

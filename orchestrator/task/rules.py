@@ -13,11 +13,10 @@ from orchestrator.catalog.prices import price_per_hour
 from orchestrator.messages import count_noun
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.task import stacks
-from orchestrator.task.conda import find_conda_command, find_conda_install
 from orchestrator.task.driver_rules import load_rules
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.infra import HOSTS
-from orchestrator.task.model import MountMode, MountSection, Order, Recovery, Task, TaskSection
+from orchestrator.task.model import Order, Recovery, Task, TaskSection
 from orchestrator.task.resources import Resources
 
 # Set on every host by orch: SkyPilot documentation, "Environment variables", release 0.14.1, and docs/environment.md.
@@ -41,6 +40,7 @@ SETTABLE = frozenset(
     {
         "ORCH_DATA_CACHE",
         "ORCH_PYTHON",
+        "ORCH_CONDA_URL",
         "ORCH_PYTHON_URL",
         "ORCH_RANKS_PER_HOST",
         "ORCH_LOCAL_RANKS_PER_MACHINE",
@@ -60,12 +60,13 @@ def _issue(path: Path, what: str, why: str, next_step: str) -> Issue:
     return Issue(path=path, what=what, why=why, next_step=next_step)
 
 
-def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
+def find_conflicts(task: Task, section: TaskSection, *, complete: bool = True) -> list[Issue]:
     """Return all broken rules.
 
     Args:
         task: The resolved task.
         section: The same as written, flags included.
+        complete: Whether the task has all its candidates; without some of them, rules about all of them are skipped.
     """
     issues = [
         *_program(task),
@@ -75,7 +76,7 @@ def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
         *_exit_codes(task),
         *_idle(task),
     ]
-    issues += [*_nodes(task, section), *_mounts(task), *_read_only(task, section), *_conda(task)]
+    issues += [*_nodes(task, section), *_mounts(task)]
     for choice in task.choices:
         issues += [
             *_labels(choice),
@@ -83,10 +84,10 @@ def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
             *_provisioning(choice),
             *load_rules(choice.machine.provider).find_machine_conflicts(choice),
             *load_rules(choice.infra.provider).find_conflicts(task, choice),
-            *_cost(task, choice),
+            *(_cost(task, choice) if complete else ()),
             *_stack(task, choice),
         ]
-    if not issues:
+    if complete and not issues:
         issues += _mixed(task)
     return list(dict.fromkeys(issues))
 
@@ -155,52 +156,12 @@ def _mounts(task: Task) -> Iterator[Issue]:
     seen: set[str] = set()
     for mount in task.file_mounts:
         path = ("file_mounts", mount.target)
-        if mount.mode is not MountMode.COPY and not mount.from_bucket:
-            yield _issue(
-                path,
-                f"`{mount.source}` cannot be mounted with mode {mount.mode}",
-                "only buckets can",
-                "write mode: COPY",
-            )
         target = normpath(mount.target.strip().removeprefix("~/") or "/")
         if target in ("/", "~", ".") or ".." in mount.target.split("/"):
             yield _issue(path, f"`{mount.target}` cannot be the target of a mount", "", "write a path below ~ or /")
         if target in seen:
             yield _issue(path, f"`{mount.target}` is the target of two mounts", "", "remove one of them")
         seen.add(target)
-
-
-def _read_only(task: Task, section: TaskSection) -> Iterator[Issue]:
-    """Whoever mounts an s3:// bucket says that nothing is written there: Mountpoint is used read only.
-
-    In the dialect such a folder is writable, and a checkpoint that is written there would fail at the first save.
-    """
-    for mount, (target, written) in zip(task.file_mounts, section.file_mounts.items(), strict=True):
-        path = ("file_mounts", target)
-        reads = isinstance(written, MountSection) and written.read_only
-        needed = mount.mode is MountMode.MOUNT and mount.source.startswith("s3://")
-        if needed and not reads:
-            step = (
-                "add read_only: true if the program only reads; else mode: COPY, a gs:// bucket, or checkpoint.bucket"
-            )
-            what = f"`{mount.source}` cannot be mounted for writing"
-            yield _issue(path, what, "orch mounts s3:// buckets read only", step)
-        if reads and not needed:
-            why = "it is for s3:// buckets with mode MOUNT"
-            yield _issue(path, "`read_only` has no meaning for this mount", why, "remove it")
-
-
-def _conda(task: Task) -> Iterator[Issue]:
-    """Refuse conda on rented machines: the dialect's images have it, and those that orch uses by default do not."""
-    if find_conda_install(task.setup) or find_conda_install(task.run):
-        return
-    rented = any(not choice.infra.owned and not choice.image_id for choice in task.choices)
-    for part in ("setup", "run"):
-        if rented and find_conda_command(getattr(task, part)):
-            why = "the machines have no conda, which the dialect's images have"
-            step = "install it in setup (Miniforge into ~/miniforge3), name an image_id with it, or: python3 -m venv"
-            yield _issue((part,), f"`{part}` calls conda", why, step)
-            return
 
 
 def _recovery(section: TaskSection) -> Iterator[Issue]:

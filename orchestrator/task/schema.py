@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
-from orchestrator.task.errors import InvalidValueError, Issue, Path, did_you_mean
+from orchestrator.task.errors import InvalidValueError, Issue, Path, did_you_mean, shorten_value
 from orchestrator.task.section import LARGEST, Json, Section
 from orchestrator.task.yaml_reader import Value
 
@@ -112,7 +112,7 @@ def _explain(kind: str, location: Path, cause: object, data: Value, schema: Json
         return _explain_unknown(path, _locate(location[:-1], data, schema)[2])
     if location[-1:] == ("[key]",):
         parent = _locate(location[:-2], data, schema)[2]
-        what = f"`{_shorten(str(location[-2]))}` cannot be a key of `{name_of(path[:-1])}`"
+        what = f"`{shorten_value(str(location[-2]))}` cannot be a key of `{name_of(path[:-1])}`"
         why = f"a key must be {parent['propertyNames']['description']}"
         return Issue(path=path, what=what, why=why, next_step="rename the key")
     member = next((one for one in node.get("anyOf", [node]) if _accepts(one, value)), None)
@@ -134,7 +134,7 @@ def _explain_value(path: Path, value: Value, member: Json, node: Json) -> Issue:
         return Issue(path=path, what=f"`{name}` is empty", why=f"it must be {describe(node)}", next_step=_WRITE_A_VALUE)
     if isinstance(value, str) and not value.strip():
         return Issue(path=path, what=f"`{name}` is empty", why=f"it must be {describe(node)}", next_step=_WRITE_A_VALUE)
-    shown = _shorten(value) if isinstance(value, str) else value
+    shown = shorten_value(str(value))
     choices = list_choices(member)
     if choices:
         near = did_you_mean(str(value), choices)
@@ -142,7 +142,7 @@ def _explain_value(path: Path, value: Value, member: Json, node: Json) -> Issue:
         step = f"write {near}" if near else "write one of these, or remove the key"
         why = f"allowed: {', '.join(choices)}"
         return Issue(path=path, what=f"`{name}` cannot be `{shown}`{hint}", why=why, next_step=step)
-    quoted = f"`{shown}`" if isinstance(value, str) else str(shown)
+    quoted = f"`{shown}`" if isinstance(value, str) else shown
     return Issue(
         path=path,
         what=f"`{name}` cannot be {quoted}",
@@ -164,8 +164,8 @@ def _explain_unknown(path: Path, parent: Json) -> Issue:
     served = [name for name, node in known.items() if "not" not in node]
     return Issue(
         path=path,
-        what=f"unknown key `{_shorten(name)}`{where}{hint}",
-        why=f"allowed here: {', '.join(served)}",
+        what=f"unknown key `{shorten_value(name)}`{where}{hint}",
+        why="" if near else f"allowed here: {', '.join(served)}",
         next_step=f"write `{near}`, or remove the key" if near else "remove the key",
     )
 
@@ -228,7 +228,8 @@ def name_of(path: Path) -> str:
     """Return a path as people write it: `resources.any_of[1].infra`."""
     out = ""
     for part in path:
-        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
+        word = part if isinstance(part, int) else shorten_value(part)
+        out += f"[{part}]" if isinstance(part, int) else f".{word}" if out else str(word)
     return out
 
 
@@ -239,10 +240,10 @@ def type_words(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"the text `{_shorten(value)}`"
+        return f"the text `{shorten_value(value)}`"
     if isinstance(value, list):
         return "a list"
-    return "a map" if isinstance(value, dict) else f"the number {value}"
+    return "a map" if isinstance(value, dict) else f"the number {shorten_value(str(value))}"
 
 
 def find_nul_characters(value: Value, path: Path = ()) -> Iterator[Issue]:
@@ -253,11 +254,6 @@ def find_nul_characters(value: Value, path: Path = ()) -> Iterator[Issue]:
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in pairs:
         yield from find_nul_characters(item, (*path, key))
-
-
-def _shorten(text: str) -> str:
-    line = text.replace("\n", " ")
-    return line if len(line) <= 60 else line[:57] + "..."
 
 
 def _describe_number(node: Json) -> str:

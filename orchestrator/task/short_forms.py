@@ -140,6 +140,11 @@ def parse_address(text: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def list_variables(text: str) -> list[str]:
+    """Return the names in `$NAME` and `${NAME}`."""
+    return [braced or plain for braced, plain in _VARIABLE.findall(text)]
+
+
 def fill_variables(text: str, envs: Mapping[str, str], secret_names: tuple[str, ...]) -> str:
     """Replace `$NAME` and `${NAME}` by the task's own envs.
 

@@ -30,7 +30,15 @@ _ELSEWHERE: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSetting:
-    """One setting. kind: bool, int, float, str or choice. least, most: both allowed themselves, None for no limit."""
+    """One setting.
+
+    Attributes:
+        kind: bool, int, float, str or choice.
+        least: Smallest value, allowed itself; None for no limit.
+        most: Largest value, allowed itself; None for no limit.
+        auto: Whether it may be `auto`.
+        doc: Its help.
+    """
 
     name: str
     kind: str
@@ -39,6 +47,7 @@ class TrainerSetting:
     least: float | None
     most: float | None
     auto: bool
+    doc: str = ""
 
     def fault(self, text: str) -> tuple[str, str]:
         """Return what is wrong with a value and what may be meant; ("", "") when it is right."""
@@ -125,6 +134,7 @@ def _key(row: Mapping[str, Any]) -> TrainerSetting:
         least=row["least"],
         most=row["most"],
         auto=row["auto"],
+        doc=row["doc"],
     )
 
 

@@ -51,7 +51,9 @@ class Document:
         lines: Line of the key or item at each path, from 1.
         columns: Column of the same, from 1.
         texts: How unquoted scalars that are not text were written, by path.
-        unclear: What is wrong with a scalar that YAML reads otherwise than people do, by path; its value is the text.
+        unclear: What is wrong with a value that YAML reads otherwise than people do, or whose tag is not allowed, by
+            path; its value is the text.
+        refused: What is wrong with keys: not text, or written twice.
     """
 
     data: Value
@@ -60,6 +62,12 @@ class Document:
     lines: dict[Path, int] = field(default_factory=dict[Path, int])
     texts: dict[Path, str] = field(default_factory=dict[Path, str])
     unclear: dict[Path, Problem] = field(default_factory=dict[Path, Problem])
+    refused: list[Problem] = field(default_factory=list[Problem])
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the text, whatever its values mean."""
+        return (*self.unclear.values(), *self.refused)
 
     def place_of(self, path: Path) -> tuple[int, int | None]:
         """Return line and column of the longest known beginning of `path`."""
@@ -74,7 +82,7 @@ class Document:
 
 
 def read_documents(text: str, file: str) -> tuple[Document, ...]:
-    """Return all documents of `text` that are not empty. Their `unclear` values are for the caller to report.
+    """Return all documents of `text` that are not empty. Their `problems` are for the caller to report.
 
     Raises:
         TaskError: The text is not valid, with the place of what is wrong.
@@ -88,7 +96,7 @@ def read_documents(text: str, file: str) -> tuple[Document, ...]:
         raise _explain_syntax(error, text, file) from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise TaskError(file, None, "is not valid YAML", str(error).splitlines()[0], _LOOK) from error
-    return tuple(document for document in documents if document.data is not None)
+    return tuple(document for document in documents if document.data is not None or document.problems)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,6 +109,7 @@ class _Node:
     tag: str = ""
     items: list[_Node] | None = None
     pairs: list[tuple[_Node, _Node]] | None = None
+    problem: Problem | None = None  # its tag
 
 
 _PREFIX = "tag:yaml.org,2002:"
@@ -138,7 +147,6 @@ class _Reader:
         # types-PyYAML leaves this method without types.
         self.tag_of: Callable[[object, str, object], str] = cast("Any", Resolver()).resolve
         self.anchors: dict[str, _Node] = {}
-        self.problems: list[Problem] = []
         self.values = 0
         self.hidden = False  # inside `secrets`, of which nothing is shown
 
@@ -149,8 +157,6 @@ class _Reader:
                 node = self._node(next(self.events), 0)
                 document = Document(data=None, line=node.line)
                 data = self._value(node, (), document)
-                if self.problems:
-                    raise TaskError.from_problems(self.problems)
                 yield replace(document, data=data)
             elif not isinstance(event, StreamStartEvent | StreamEndEvent | DocumentEndEvent):
                 what = "is not valid YAML: a document was expected"
@@ -208,7 +214,8 @@ class _Reader:
 
     def _refuse_tag(self, node: _Node, tag: str | None) -> None:
         shown = "a word that begins with ! is a tag, which" if self.hidden else f"the tag `{tag}`"
-        self._problem(node, f"{shown} is not allowed", "only plain values are", "remove the tag, or quote the value")
+        step = "remove the tag, or quote the value"
+        node.problem = self._located(node, f"{shown} is not allowed", "only plain values are", step)
 
     def _until(self, end: type[Event]) -> Iterator[Event]:
         for event in self.events:
@@ -221,6 +228,8 @@ class _Reader:
         if self.values > MOST_VALUES:
             what = f"has more than {MOST_VALUES:,} values once aliases are expanded"
             raise TaskError(self.file, node.line, what, "a task file is a page or two", "write fewer values")
+        if node.problem is not None:
+            document.unclear[path] = node.problem
         if node.items is not None:
             return [self._child(item, (*path, i), item, document) for i, item in enumerate(node.items)]
         if node.pairs is not None:
@@ -236,28 +245,29 @@ class _Reader:
         merged: dict[str, tuple[_Node, _Node]] = {}
         for key, value in node.pairs or ():
             if key.scalar is None:
-                self._problem(key, "a key must be text", "here it is a list or a map", "write a plain word")
+                step = "write a plain word"
+                document.refused.append(self._located(key, "a key must be text", "here it is a list or a map", step))
             elif key.tag == _PREFIX + "merge":
-                merged = self._merge(value) | merged
+                merged = self._merge(value, document) | merged
             elif key.scalar in own:
-                self._problem(
-                    key,
-                    f"`{key.scalar}` is written twice",
-                    f"first in line {own[key.scalar][0].line}",
-                    "remove one of them",
-                )
+                what, first = f"`{key.scalar}` is written twice", own[key.scalar][0].line
+                why, step = f"first in line {first}", "remove one of them"
+                document.refused.append(self._located(key, what, why, step))
             else:
                 own[key.scalar] = (key, value)
+            if key.problem is not None:
+                document.refused.append(key.problem)
         every = merged | own
         return {name: self._child(value, (*path, name), key, document) for name, (key, value) in every.items()}
 
-    def _merge(self, value: _Node) -> dict[str, tuple[_Node, _Node]]:
+    def _merge(self, value: _Node, document: Document) -> dict[str, tuple[_Node, _Node]]:
         """Return what `<<: *other` adds; of several the first wins, as YAML says."""
         sources = value.items if value.items is not None else [value]
         found: dict[str, tuple[_Node, _Node]] = {}
         for source in sources:
             if source.pairs is None:
-                self._problem(value, "`<<` takes a map or a list of maps", "", "write `<<: *name` of a map")
+                what, step = "`<<` takes a map or a list of maps", "write `<<: *name` of a map"
+                document.refused.append(self._located(value, what, "", step))
                 return {}
             pairs = {key.scalar: (key, item) for key, item in source.pairs if key.scalar is not None}
             found = pairs | found
@@ -297,9 +307,6 @@ class _Reader:
                 node, f"{shown} is not {_WORDS[kind]}", "", "write it in quotes for text"
             )
         return text
-
-    def _problem(self, node: _Node, what: str, why: str, next_step: str) -> None:
-        self.problems.append(self._located(node, what, why, next_step))
 
     def _located(self, node: _Node, what: str, why: str, next_step: str) -> Problem:
         return Problem(file=self.file, line=node.line, column=node.column, what=what, why=why, next_step=next_step)

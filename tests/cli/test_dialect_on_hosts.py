@@ -14,12 +14,12 @@ name: mine
 resources: {infra: "local:2"}
 workdir: ./$FOLDER
 envs: {FOLDER: source, LR: "1"}
-file_mounts: {~/sky_workdir/more: ./more}
+file_mounts: {~/sky_workdir/more: ./more, ~/config.txt: ./more/file}
 setup: |
   echo 'export FROM_SETUP=here LR=9' >> ~/.bashrc
 run: |
   cd ~/sky_workdir
-  echo "SEEN $FROM_SETUP $LR $(cat program) $(cat more/file)"
+  echo "SEEN $FROM_SETUP $LR $(cat program) $(cat more/file) $(cat ~/config.txt)"
   echo "INFO $SKYPILOT_CLUSTER_INFO"
 """
 
@@ -38,7 +38,7 @@ def orch(tmp_path: Path) -> Iterator[Orch]:
 @pytest.mark.timeout(300)
 def test_setup_run_and_exec_keep_the_run_time_contract(orch: Orch) -> None:
     shown = orch.ok("launch", "task.yaml")
-    assert shown.count("SEEN here 1 code data") == 2, shown
+    assert shown.count("SEEN here 1 code data data") == 2, shown
     info = json.loads(next(line for line in shown.splitlines() if "INFO {" in line).partition("INFO ")[2])
     assert info == {"cluster_name": "mine", "cloud": "LOCAL", "region": None, "zone": None}
     said = orch.ok("exec", "mine", "--", "echo EXEC $FROM_SETUP $(cat ~/sky_workdir/program)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.engine.preparation.host_inputs import build_mounts
-from orchestrator.errors import UserError
 from orchestrator.slices import HostFacts
+from orchestrator.task.errors import TaskError
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
 
@@ -21,9 +21,11 @@ def script(mount: str, infra: str = "gcp") -> str:
     return mount_spec.script.reveal()
 
 
-def test_an_s3_source_is_mounted_read_only() -> None:
+def test_an_s3_source_is_mounted_as_the_task_says() -> None:
     mounted = script("{source: s3://b/x, read_only: true}")
     assert "mount-s3" in mounted and "--read-only" in mounted
+    writable = script("{source: s3://b/x}")
+    assert "--allow-overwrite --allow-delete" in writable and "--read-only" not in writable
     assert "mount-s3" not in script("{source: s3://b/x, mode: COPY}")
 
 
@@ -56,7 +58,7 @@ def test_only_rented_hosts_get_programs_installed() -> None:
     ],
 )
 def test_sources_that_no_host_can_mount_are_refused_with_the_reason(mount: str, why: str, step: str) -> None:
-    with pytest.raises(UserError) as caught:
-        build_mounts(task(mount), HostFacts())
+    with pytest.raises(TaskError) as caught:
+        task(mount)
     assert why in caught.value.why
     assert caught.value.next_step.startswith(step)

@@ -188,8 +188,25 @@ def test_an_empty_tree_and_one_file_are_trees_too(fleet: Fleet, shared_farm: Far
     assert at(shared_farm.hosts[0], place).is_dir()
     single = tmp_path / "data.bin"
     single.write_bytes(os.urandom(300_000))
-    send(fleet, single, place)
+    send(fleet, single, f"{place}/")
     assert (at(shared_farm.hosts[2], place) / "data.bin").read_bytes() == single.read_bytes()
+
+
+def test_the_destination_of_one_file_is_that_file(fleet: Fleet, shared_farm: Farm, tmp_path: Path, place: str) -> None:
+    """As in the dialect: `~/config.json: ./mine.json` makes the file, and leaves its neighbours alone."""
+    host = shared_farm.hosts[1]
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(name)
+        send(fleet, tmp_path / f"{name}.json", f"{place}/sent-{name}.json")
+    assert content(at(host, place)) == {"sent-one.json": ("file", b"one"), "sent-two.json": ("file", b"two")}
+    (tmp_path / "one.json").write_text("changed")
+    sent = send(fleet, tmp_path / "one.json", f"{place}/sent-one.json")
+    assert [each.sent_files for each in sent.hosts] == [1, 1, 1]
+    assert send(fleet, tmp_path / "one.json", f"{place}/sent-one.json").sent_files == 0
+    assert content(at(host, place)) == {"sent-one.json": ("file", b"changed"), "sent-two.json": ("file", b"two")}
+    name = f"in the home folder of {tmp_path.name}"
+    send(fleet, tmp_path / "two.json", f"~/{name}")
+    assert (host.home / name).read_text() == "two"
 
 
 def test_large_content_that_does_not_shrink_arrives_complete(

@@ -50,6 +50,13 @@ def mount(source: str, destination: str, *, scratch: str = "") -> str:
     return render_mount(MountInputs(source, destination), may_install=False, scratch=scratch)
 
 
+def test_a_folder_is_mounted_to_be_written(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    inputs = MountInputs("s3://bucket/runs", "~/runs", writable=True)
+    assert host.run(render_mount(inputs, may_install=False)).returncode == 0
+    assert {"--allow-delete", "--allow-overwrite"} <= {*host.words} and "--read-only" not in host.words
+
+
 def test_a_folder_is_mounted_to_be_read(tmp_path: Path) -> None:
     host = Host(tmp_path)
     done = host.run(mount("s3://bucket/books/en/", "~/my data"))

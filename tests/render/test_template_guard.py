@@ -31,6 +31,7 @@ QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path
     "may_install",
     "machine",
     "digest",
+    "conda_version",
     "version",
 }
 

@@ -22,6 +22,7 @@ sys.path.append(str(ROOT / "scripts"))
 import refresh_installs  # noqa: E402  # a script, and no part of a package
 
 DOWNLOADS = "https://github.com/GoogleCloudPlatform/gcsfuse/releases/download"
+CONDAS = "https://github.com/conda-forge/miniforge/releases/download"
 PYTHONS = "https://github.com/astral-sh/python-build-standalone/releases/download"
 LOCK = """\
 [[packages]]
@@ -58,10 +59,11 @@ class Vendors:
         self._publish_gcsfuse("3.9.0")
         self._publish_mountpoint("1.30.0", "amazon")
         self._publish_python("3.12.99+20990101")
+        self._publish_miniforge("99.1.0-0")
 
     def refresh(self, *words: str) -> int:
         via = {refresh_installs.GITHUB: "api", refresh_installs.MOUNTPOINT: "s3", DOWNLOADS: "downloads"}
-        via[PYTHONS] = "pythons"
+        via |= {PYTHONS: "pythons", CONDAS: "condas"}
         options = [f"--via={begin}=http://127.0.0.1:{self.port}/{place}" for begin, place in via.items()]
         return refresh_installs.main([*words, f"--file={self.file}", *options])
 
@@ -101,6 +103,16 @@ class Vendors:
         release = json.dumps({"tag_name": tag, "assets": assets}).encode()
         for place in ("latest", f"tags/{tag}"):
             self.put(f"api/astral-sh/python-build-standalone/releases/{place}", release)
+
+    def _publish_miniforge(self, version: str) -> None:
+        assets = []
+        for machine in ("x86_64", "aarch64"):
+            name = f"Miniforge3-{version}-Linux-{machine}.sh"
+            digest = self.put(f"condas/{version}/{name}", f"miniforge for {machine}".encode())
+            url = f"{CONDAS}/{version}/{name}"
+            assets.append({"name": name, "browser_download_url": url, "digest": f"sha256:{digest}"})
+        release = json.dumps({"tag_name": version, "assets": assets}).encode()
+        self.put("api/conda-forge/miniforge/releases/latest", release)
 
     def _publish_mountpoint(self, version: str, key: str) -> None:
         release = json.dumps({"tag_name": f"mountpoint-s3-{version}"}).encode()
@@ -157,6 +169,8 @@ def test_new_versions_are_written_with_their_digests(vendors: Vendors) -> None:
         ("mount-s3", "aarch64"): ("1.30.0", hashlib.sha256(b"mount-s3 for arm64").hexdigest()),
         ("python", "x86_64"): ("3.12.99+20990101", hashlib.sha256(b"python for x86_64").hexdigest()),
         ("python", "aarch64"): ("3.12.99+20990101", hashlib.sha256(b"python for aarch64").hexdigest()),
+        ("miniforge", "x86_64"): ("99.1.0-0", hashlib.sha256(b"miniforge for x86_64").hexdigest()),
+        ("miniforge", "aarch64"): ("99.1.0-0", hashlib.sha256(b"miniforge for aarch64").hexdigest()),
     }
     after = tomllib.loads(vendors.file.read_text())
     assert (after["package"], after["stack"]) == (before["package"], before["stack"])

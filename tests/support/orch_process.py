@@ -38,7 +38,7 @@ class Orch:
         """Return the command line."""
         return [*self.before, sys.executable, "-m", "orchestrator", *words]
 
-    def __call__(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str, timeout: float = 120.0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*words),
             capture_output=True,
@@ -46,13 +46,13 @@ class Orch:
             env=self.env,
             cwd=self.folder,
             timeout=timeout,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             check=False,
         )
 
-    def ok(self, *words: str, timeout: float = 120.0) -> str:
+    def ok(self, *words: str, timeout: float = 120.0, stdin: str = "") -> str:
         """Its stdout; a failure is the test's failure, with all that was said."""
-        done = self(*words, timeout=timeout)
+        done = self(*words, timeout=timeout, stdin=stdin)
         assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

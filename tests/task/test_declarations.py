@@ -41,6 +41,7 @@ def test_the_reader_takes_a_new_field_and_names_it_in_every_message() -> None:
     ]
     (unknown,) = messages({"limits": {"max_joule": 5}})
     assert "did you mean `max_joules`?" in unknown
+    (unknown,) = messages({"limits": {"xyz": 5}})
     assert "max_cost, max_joules" in unknown
     assert messages({"limits": {"max_watts": 5}}) == [
         "`limits.max_watts` is not served by orch (orch measures no power)"

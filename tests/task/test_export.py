@@ -54,6 +54,10 @@ SERVED = {
     "resources": {},
     "resources.infra": "gcp",
     "resources.cloud": "gcp",
+    "resources.priority_class": "high",
+    "resources.ephemeral_storage": 50,
+    "inputs": {"s3://b": 3},
+    "outputs": {"s3://b": 3},
     "resources.region": "us-west4",
     "resources.zone": "us-west4-a",
     "resources.accelerators": "v5e-16",
@@ -219,6 +223,37 @@ def test_reader_and_schema_refuse_the_same(text: str) -> None:
     assert not VALIDATOR.is_valid(yaml.safe_load(text))
     with pytest.raises(TaskError):
         parse_task(text, file="t.yaml", env={})
+
+
+@pytest.mark.parametrize(
+    ("args", "right"),
+    [
+        ("{steps: 5, model.dim: 64, optim: {lr: 0.1}, model: 300m, dtype: bf16}", True),
+        ("{model: {dim: 64}, data: gs://b/x, checkpoint.uri: null}", True),
+        ("{stesp: 5}", False),
+        ("{optim: {rate: 1}}", False),
+        ("{dtype: bf61}", False),
+        ("{steps: 0}", False),
+        ("{steps: true}", False),
+    ],
+)
+def test_an_editor_checks_the_settings_of_the_trainer(args: str, right: bool) -> None:
+    assert VALIDATOR.is_valid(yaml.safe_load(f"train: {{args: {args}}}")) is right
+
+
+def test_an_editor_offers_the_names_of_machines_and_takes_others() -> None:
+    schema = make_task_schema()
+    assert {"v5litepod-16", "H100:8", "Trainium:16"} <= set(schema["$defs"]["accelerators"]["enum"])
+    assert {"p5.48xlarge", "g2-standard-4"} <= set(schema["$defs"]["instance_type"]["enum"])
+    for written in ("gpus: 'H100:8'", "accelerators: 'v4:2x2x4'", "any_of: [{accelerators: h100:8}]"):
+        VALIDATOR.validate(yaml.safe_load(f"resources: {{{written}}}"))
+
+
+def test_every_property_of_the_schema_is_described_and_the_schema_has_a_name() -> None:
+    schema = make_task_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$id"] == "urn:orch:task-file"
+    assert [path for path, node in list_fields(schema) if not node.get("description")] == []
 
 
 def test_every_example_is_valid_by_the_schema() -> None:

@@ -26,6 +26,8 @@ def only(text: str, flags: Overrides | None = None) -> Problem:
 def test_an_unknown_key_gets_its_line_a_suggestion_and_what_is_allowed() -> None:
     problem = only("name: a\nresources:\n  infra: gcp\n  acelerators: v5e-16\n")
     assert str(problem) == "t.yaml:4:3: unknown key `acelerators` in `resources`, did you mean `accelerators`?"
+    assert (problem.why, problem.next_step) == ("", "write `accelerators`, or remove the key")
+    problem = only("resources:\n  infra: gcp\n  xyz: 1\n")
     assert problem.why.startswith("allowed here: ")
     assert "infra, cloud, region, zone, accelerators, instance_type" in problem.why
 
@@ -162,14 +164,14 @@ def test_secrets_as_a_list_are_refused_with_the_reason() -> None:
     assert "write `NAME: null`" in problem.next_step
 
 
-def test_all_problems_are_found_and_the_first_five_are_shown() -> None:
-    text = "".join(f"bad{i}: 1\n" for i in range(8))
+def test_all_problems_are_found_and_the_first_ones_are_shown() -> None:
+    text = "".join(f"bad{i}: 1\n" for i in range(11))
     with pytest.raises(TaskError) as caught:
         parse_task(text, file="t.yaml", env={})
     lines = caught.value.lines()
-    assert lines[0] == "error[task-file]: 8 problems"
-    assert [line.split()[0] for line in lines if line.startswith("  t.yaml")] == [f"t.yaml:{i}:1:" for i in range(1, 6)]
-    assert "and 3 more" in lines[-1]
+    assert lines[0] == "error[task-file]: 11 problems"
+    assert [line.split()[0] for line in lines if line.startswith("  t.yaml")] == [f"t.yaml:{i}:1:" for i in range(1, 9)]
+    assert lines[-1] == "  and 3 more: orch import t.yaml"
     assert caught.value.exit_status == 2
 
 
@@ -179,14 +181,11 @@ def test_each_of_several_problems_keeps_its_own_reason_and_next_step() -> None:
     assert caught.value.lines() == [
         "error[task-file]: 3 problems",
         "  t.yaml:1:13: `resources.local_disk` is not served by orch",
-        "    why:  local disks are used where the machine has them",
-        "    next: remove it",
+        "    local disks are used where the machine has them; remove it",
         "  t.yaml:2:1: `service` is not served by orch",
-        "    why:  orch trains; it does not serve replicas",
-        "    next: remove it",
+        "    orch trains; it does not serve replicas; remove it",
         "  t.yaml:3:1: `workdir` is empty",
-        "    why:  it must be a folder, or a map",
-        "    next: remove it, or write a value",
+        "    it must be a folder, or a map; remove it, or write a value",
     ]
 
 

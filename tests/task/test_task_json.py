@@ -35,7 +35,7 @@ resources:
 envs: {EMPTY: "", A: "a$b", N: 3}
 secrets: {TOKEN: hidden, OTHER: alsohidden}
 file_mounts:
-  /a/$N: {source: s3://b/x, mode: MOUNT_CACHED}
+  /a/$N: {source: s3://b/x, mode: COPY}
   /b: ./x$A
 setup: "  echo $A\\n"
 train: {backend: cpu, smoke: true, args: {data.tokenizer: null, optim: {lr: 1.5}}}
@@ -68,7 +68,7 @@ hosts: {user: u, addresses: [a, {host: "10.0.0.7", port: 23, jump: u@g}]}
 @pytest.mark.parametrize(
     ("text", "digest"),
     [
-        (FULL, "702b5425203145d9230f0da76cc7f154a03cb4ed90f91a6b61f2c12d5dcd9f46"),
+        (FULL, "3dd0ef3354346d4a7626eee23ac5f8a09d08288da53f241446d1bf24f83237d1"),
         (HOSTS, "3b064db6dc5844b8547189518c8134eac1619eeab25723ee134e8ed0e3a49dba"),
     ],
     ids=["full", "hosts"],
@@ -123,6 +123,17 @@ def test_secrets_are_there_by_name_only_and_can_be_given_again() -> None:
     assert (restored.secrets, restored.missing_secrets, task.missing_secrets) == ((), ("TOKEN", "OTHER"), ())
     given = restored.with_secrets((Secret("TOKEN", "x"), Secret("STRANGE", "y")))
     assert ([secret.name for secret in given.secrets], given.missing_secrets) == (["TOKEN"], ("OTHER",))
+
+
+def test_a_mount_of_s3_says_whether_it_is_written_to_and_older_records_are_of_read_only_ones() -> None:
+    text = "resources: {accelerators: 'H100:8'}\nfile_mounts: {/r: {source: s3://b, read_only: true}, /w: {source: s3://c}}"
+    task = parse_task(text, file="t.yaml", env={}).only
+    assert Task.from_json(task.to_json()) == task
+    assert parse_task(task.to_json(), file="task.json", env={}).only == task
+    older = json.loads(task.to_json())
+    for mount in older["file_mounts"].values():
+        del mount["read_only"]
+    assert [mount.read_only for mount in Task.from_json(json.dumps(older)).file_mounts] == [True, True]
 
 
 def test_the_json_is_a_task_file() -> None:

@@ -317,39 +317,9 @@ RULES = [
         f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(47))}}}}}",
     ),
     (
-        "file_mounts: {/d: {source: s3://b}}",
-        "1: `s3://b` cannot be mounted for writing",
-        "file_mounts: {/d: {source: s3://b, read_only: true}}",
-    ),
-    (
-        "file_mounts: {/d: {name: b, store: s3, mode: MOUNT}}",
-        "1: `s3://b` cannot be mounted for writing",
-        "file_mounts: {/d: {name: b, store: gcs, mode: MOUNT}}",
-    ),
-    (
         "file_mounts: {/d: {source: gs://b, read_only: true}}",
         "1: `read_only` has no meaning for this mount",
         "file_mounts: {/d: {source: s3://b, read_only: true}}",
-    ),
-    (
-        "setup: conda create -n a -y\nresources: {accelerators: v5e-8}",
-        "1: `setup` calls conda",
-        "setup: conda create -n a -y\nresources: {infra: local}",
-    ),
-    (
-        "setup: |\n  cd a\n  if ! conda activate a; then exit; fi\nresources: {accelerators: v5e-8}",
-        "1: `setup` calls conda",
-        "setup: |\n  bash Miniforge3.sh -b\n  conda activate a\nresources: {accelerators: v5e-8}",
-    ),
-    (
-        "setup: 'eval \"$(conda shell.bash hook)\"'\nresources: {accelerators: v5e-8}",
-        "1: `setup` calls conda",
-        "setup: 'pip install conda-pack  # no conda activate'\nresources: {accelerators: v5e-8}",
-    ),
-    (
-        "setup: pip list && conda env list\nresources: {accelerators: 'H100:8'}",
-        "1: `setup` calls conda",
-        "setup: pip list && conda env list\nresources: {accelerators: 'H100:8', image_id: ami-1}",
     ),
     (
         "envs: {SKYPILOT_CLUSTER_INFO: a}",

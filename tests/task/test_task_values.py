@@ -219,12 +219,30 @@ MOUNTS = [
     ("/d: ./data", FileMount("/d", "./data", MountMode.COPY)),
     ("/d: s3://b/x/", FileMount("/d", "s3://b/x", MountMode.COPY)),
     ("/d/${A}: gs://b/$A-${A}b", FileMount("/d/v", "gs://b/v-vb", MountMode.COPY)),
-    ("/d: {source: s3://b, read_only: true}", FileMount("/d", "s3://b", MountMode.MOUNT)),
+    ("/d: {source: s3://b, read_only: true}", FileMount("/d", "s3://b", MountMode.MOUNT, read_only=True)),
+    ("/d: {source: s3://b}", FileMount("/d", "s3://b", MountMode.MOUNT)),
     ("/d: {source: s3://b, mode: copy}", FileMount("/d", "s3://b", MountMode.COPY)),
-    ("/d: {source: gs://b, mode: MOUNT_CACHED, persistent: true}", FileMount("/d", "gs://b", MountMode.MOUNT_CACHED)),
+    ("/d: {source: gs://b, mode: MOUNT, persistent: true}", FileMount("/d", "gs://b", MountMode.MOUNT)),
     ("/d: {name: 'b-${A}', store: gcs}", FileMount("/d", "gs://b-v", MountMode.MOUNT)),
     ("/d: {source: ./x, mode: COPY}", FileMount("/d", "./x", MountMode.COPY)),
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("file_mounts: {/d: {source: gs://b, persistent: false}}", "`persistent: false` of /d has no effect"),
+        ("file_mounts: {/d: {source: s3://b}}", "s3://b at /d: files are written from beginning to end"),
+        ("inputs: {s3://b: 3}", "`inputs` has no effect"),
+        ("resources: {accelerators: v5e-8, priority_class: high}", "`priority_class` has no effect"),
+    ],
+)
+def test_what_means_less_than_in_the_dialect_is_a_note_of_the_plan(text: str, note: str) -> None:
+    assert any(note in one for one in parse_task(f"run: x\n{text}\n", file="t.yaml", env=SHELL).notes)
+
+
+def test_the_older_name_of_job_recovery_is_taken() -> None:
+    assert task("resources: {spot_recovery: FAILOVER}\n").recovery.strategy == "FAILOVER"
 
 
 @pytest.mark.parametrize(("written", "mount"), MOUNTS)
@@ -282,7 +300,6 @@ BAD_MOUNTS = [
     ("/d: {source: ./x}", "`./x` cannot be mounted with mode MOUNT"),
     ("/d: {source: '$A'}", "`v` cannot be mounted with mode MOUNT"),
     ("/d: {mode: COPY}", "a mount needs a source"),
-    ("/d: {source: s3://b, persistent: false}", "a mount with `persistent: false` is not served"),
     ("/d: {name: b, source: ./x}", "a mount with `name` and `source` would make a bucket"),
     ("/d: {source: [a, b], mode: COPY}", "`file_mounts./d.source` as a list is not served"),
     ("/: ./x", "`/` cannot be the target of a mount"),

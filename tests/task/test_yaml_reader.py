@@ -37,9 +37,8 @@ def test_lines_of_a_second_document_count_from_the_start_of_the_file() -> None:
 
 
 def test_a_key_written_twice_is_refused_with_both_lines() -> None:
-    with pytest.raises(TaskError) as caught:
-        read_documents("envs:\n  A: 1\n  B: 2\n  A: 3\n", "t.yaml")
-    (problem,) = caught.value.problems
+    (document,) = read_documents("envs:\n  A: 1\n  B: 2\n  A: 3\n", "t.yaml")
+    (problem,) = document.problems
     assert (problem.line, problem.what, problem.why) == (4, "`A` is written twice", "first in line 2")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +29,8 @@ _OPTIONS = (
     click.option(
         "--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, but never shown, stored or logged."
     ),
+    click.option("--env-file", multiple=True, metavar="FILE", help="A line NAME=VALUE for each --env; --env wins."),
+    click.option("--secret-file", multiple=True, metavar="FILE", help="Like --env-file, for --secret."),
     click.option("--workdir", metavar="DIR", help="Folder sent to every host, without files that git ignores."),
     click.option("--bucket", metavar="URI", help="Where checkpoints and logs go: gs://, s3:// or file://."),
     click.option("--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Steps between checkpoints."),
@@ -59,6 +62,7 @@ def make_overrides(
         backend: The trainer's backend, where the command has that option.
         train_args: Settings of the bundled trainer.
     """
+    from orchestrator.cli.parameters.variable_files import read_variable_files
     from orchestrator.task.layers import Overrides
 
     return Overrides(
@@ -79,7 +83,7 @@ def make_overrides(
         max_hours=given["max_hours"],
         idle_minutes=given["idle_minutes"],
         max_hourly_cost=given["max_hourly_cost"],
-        env=split_pairs(given["env"]),
-        secrets=split_pairs(given["secret"]),
+        env=(*read_variable_files(given["env_file"], os.environ), *split_pairs(given["env"])),
+        secrets=(*read_variable_files(given["secret_file"], os.environ), *split_pairs(given["secret"])),
         train_args=train_args,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
+from orchestrator.catalog.installs import host_tool
 from orchestrator.catalog.machines import LocalHosts
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.bucket_locations import region_variable
@@ -36,9 +37,10 @@ from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mo
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
+from orchestrator.task.conda import expects_conda
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.likely_secrets import hide_likely_secret
-from orchestrator.task.model import FileMount, GitSource, MountMode, Task
+from orchestrator.task.model import GitSource, MountMode, Task
 from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_stand_in_stack
 from orchestrator.values import Text, to_text
 
@@ -180,8 +182,8 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
         )
     for mount in task.file_mounts:
         if mount.from_bucket:
-            _refuse_mount(mount)
-            inputs = MountInputs(mount.source, _in_workdir(mount.target) or mount.target)
+            place = _in_workdir(mount.target) or mount.target
+            inputs = MountInputs(mount.source, place, writable=mount.in_s3 and not mount.read_only)
             copied = mount.mode is MountMode.COPY
             mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
             script = render_copy_mount(inputs) if copied else mounted(inputs)
@@ -212,6 +214,7 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         engine=driven.engine,
         device=driven.device,
         fixed=_fixed_names(task, facts),
+        conda=host_tool("miniforge") if _needs_conda(task) else None,
     )
     script = render_setup(inputs)
     if script is None:
@@ -224,6 +227,11 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
     ]
     decides = json.dumps([script, sorted(manifests), sorted(task.envs), sorted(task.secret_names), force])
     return SetupSpec(_digest(decides), to_text(script))
+
+
+def _needs_conda(task: Task) -> bool:
+    """Return whether rented machines get conda: the task calls it, and does not install it itself."""
+    return not task.choices[0].infra.owned and expects_conda(f"{task.setup}\n{task.run}")
 
 
 def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
@@ -412,29 +420,6 @@ def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
         return None
     words = (word.partition("=") for word in task.train.format_args(task.checkpoint))
     return tuple((key, value) for key, _, value in words if key not in ("device", "engine"))
-
-
-def _refuse_mount(mount: FileMount) -> None:
-    """Refuse modes that are not served, and mounts of buckets other than gs:// and s3://."""
-    if mount.mode is MountMode.MOUNT_CACHED:
-        raise UserError(
-            f"file_mounts {mount.target}: mode MOUNT_CACHED is not served",
-            "it uploads after the program considers its files saved, so a lost host loses them",
-            "write mode: MOUNT, which caches on disk what was read" if _mountable(mount) else _COPY,
-        )
-    if mount.mode is MountMode.MOUNT and not _mountable(mount):
-        raise UserError(
-            f"file_mounts {mount.target}: {mount.source} cannot be mounted",
-            "hosts mount gs:// buckets with gcsfuse and s3:// buckets with Mountpoint, no others",
-            _COPY,
-        )
-
-
-def _mountable(mount: FileMount) -> bool:
-    return mount.source.startswith(("gs://", "s3://"))
-
-
-_COPY = "write mode: COPY"
 
 
 def _workdir(task: Task) -> str | None:

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Mounts a bucket of S3 with Mountpoint, to be read: it knows neither renames nor writes into the middle of a file, so
-# nothing is written through it. Safe to run again: a mount that works is left alone, and none is ever taken down but one
-# whose mount-s3 has died. Options: awslabs/mountpoint-s3, doc/CONFIGURATION.md (2026). AWS_REGION is kept from it: it
+# Mounts a bucket of S3 with Mountpoint, to be read. Safe to run again: a mount that works is left alone, and none is ever taken
+# down but one whose mount-s3 has died. Options: awslabs/mountpoint-s3, doc/CONFIGURATION.md (2026). AWS_REGION is kept from it: it
 # would take it for the bucket's region ("Region detection", there), and for programs it is the region they run in.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail

@@ -20,6 +20,7 @@ from orchestrator.cli.drawing.formatting import format_duration, format_price
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.task import make_overrides, task_options
+from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
         ("orch rehearse task.yaml --stockout us-west4-a --scenario flaky.toml", "with your own simulated cloud"),
     ],
 )
-@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@task_argument
 @click.option(
     "--preempt",
     multiple=True,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 def rehearse(
     ctx: click.Context,
     /,
-    task: str,
+    task: tuple[str, ...],
     preempt: tuple[str, ...],
     stockout: tuple[str, ...],
     crash_launcher: int,
@@ -92,17 +93,17 @@ def rehearse(
     ctx.exit(_rehearse(task, cluster, faults, given, keep, output))
 
 
-def _rehearse(path: str, cluster: str | None, faults: Faults, given: dict[str, Any], keep: bool, output: str) -> int:
+def _rehearse(
+    words: tuple[str, ...], cluster: str | None, faults: Faults, given: dict[str, Any], keep: bool, output: str
+) -> int:
     from orchestrator.engine.preparation.host_inputs import choose_cluster_name
     from orchestrator.engine.rehearsal.rehearse import prepare_rehearsal, remove_rehearsal, run_rehearsal
     from orchestrator.engine.rehearsal.report import read_report
-    from orchestrator.task.config import load_config
-    from orchestrator.task.parse import load_task_file
 
-    file = load_task_file(path, env=os.environ, flags=make_overrides(given), config=load_config(os.environ))
+    file = load_task_argument(words, make_overrides(given))
     if len(file.tasks) != 1:
         raise UserError(
-            f"{path} holds {len(file.tasks)} tasks; a rehearsal runs one",
+            f"{join_command(words)} holds {len(file.tasks)} tasks; a rehearsal runs one",
             next_step="put the task into a separate file, then: orch rehearse FILE",
         )
     write_stderr(*(f"note: {note}" for note in file.notes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from orchestrator.cli.parameters.shared import (
     local_check_options,
 )
 from orchestrator.cli.parameters.task import make_overrides, task_options
+from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
 
 if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand
@@ -42,9 +42,11 @@ _WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as T
             "everything that would be done",
         ),
         ("orch launch task.yaml -c mine --env LR=0.1 --secret HF_TOKEN --detach", "leave it to an unattended engine"),
+        ("orch launch --infra local:2 'hostname; nproc'", "one command instead of a task file"),
+        ("sed s/LR/0.1/ task.yaml | orch launch - --yes", "a task from standard input"),
     ],
 )
-@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@task_argument
 @click.option("-c", "--cluster", type=CLUSTER, help=_CLUSTER_HELP)
 @task_options
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
@@ -57,7 +59,7 @@ _WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as T
 def launch(
     ctx: click.Context,
     /,
-    task: str,
+    task: tuple[str, ...],
     cluster: str | None,
     down: bool,
     force_setup: bool,
@@ -68,6 +70,8 @@ def launch(
     **given: Any,
 ) -> None:
     """Provision hosts for a task file, set them up, and run its program on all of them.
+
+    Words that are no file are a command for the shell of the hosts; `-` reads a task from standard input.
 
     On an existing cluster only changes are sent, and setup runs again only when it changed. The same command again
     resumes an interrupted launch. Several tasks in one file run one after the other.
@@ -86,7 +90,7 @@ def launch(
         ("orch plan task.yaml --compile", "whether the training step fits the TPU slice, by its own compiler"),
     ],
 )
-@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@task_argument
 @click.option("-c", "--cluster", type=CLUSTER, help=_CLUSTER_HELP)
 @task_options
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
@@ -99,7 +103,7 @@ def launch(
 def plan(
     ctx: click.Context,
     /,
-    task: str,
+    task: tuple[str, ...],
     cluster: str | None,
     down: bool,
     force_setup: bool,
@@ -115,7 +119,7 @@ def plan(
 
 
 def _carry_out(
-    path: str,
+    words: tuple[str, ...],
     cluster: str | None,
     down: bool,
     force_setup: bool,
@@ -128,12 +132,10 @@ def _carry_out(
 ) -> int:
     from dataclasses import replace
 
-    from orchestrator.task.config import load_config
     from orchestrator.task.errors import OutdatedTaskError
-    from orchestrator.task.parse import load_task_file
 
     try:
-        file = load_task_file(path, env=os.environ, flags=make_overrides(given), config=load_config(os.environ))
+        file = load_task_argument(words, make_overrides(given))
     except OutdatedTaskError as error:
         from orchestrator.cli.commands.run.outdated_task import offer_rewrite
 
@@ -141,7 +143,7 @@ def _carry_out(
     if write:
         from orchestrator.cli.commands.run.outdated_task import no_rewrite_error
 
-        raise no_rewrite_error(path)
+        raise no_rewrite_error(join_command(words))
     if isinstance(mode, PerformMode) and not mode.consent and file.local_by_default:
         ask_before_running_here(file.local_by_default)
     if local_checks.requested:

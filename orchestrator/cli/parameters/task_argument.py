@@ -1,0 +1,100 @@
+"""What a command is given as its task: a file, `-` for standard input, or the words of a command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.parameters.shared import Command
+from orchestrator.errors import NotFoundError, UserError
+
+if TYPE_CHECKING:
+    from orchestrator.task.layers import Overrides
+    from orchestrator.task.parse import TaskFile
+
+METAVAR = "TASK.yaml|-|'COMMAND'"
+_SUFFIXES = (".yaml", ".yml", ".json")
+_COMMAND = "run: null\n"  # the command comes as an override of `run`
+
+
+def task_argument(command: Command) -> Command:
+    """Add the argument that names a task."""
+    return click.argument("task", metavar=METAVAR, nargs=-1, required=True, type=click.Path(allow_dash=True))(command)
+
+
+def load_task_argument(words: tuple[str, ...], flags: Overrides) -> TaskFile:
+    """Return the task that the words name.
+
+    Raises:
+        NotFoundError: A file is meant, and there is none.
+        OrchError: The task is wrong.
+    """
+    from orchestrator.task.config import load_config
+    from orchestrator.task.parse import find_source_problem, load_task_file, parse_task
+
+    config, first = load_config(os.environ), words[0]
+    if names_task_file(words):
+        return load_task_file(first, env=os.environ, flags=flags, config=config)
+    text, name = _COMMAND, "command"
+    if words == ("-",):
+        text, name = _read_standard_input(), "standard input"
+    else:
+        flags = replace(flags, run=join_command(words))
+    return parse_task(
+        text, file=name, env=os.environ, flags=flags, config=config, find_source_problem=find_source_problem
+    )
+
+
+def names_task_file(words: tuple[str, ...]) -> bool:
+    """Return whether the words are the path of a task file.
+
+    Raises:
+        UserError: They are several files, or a script.
+        NotFoundError: They look like a path, and there is nothing.
+    """
+    first = words[0]
+    if len(words) > 1:
+        if all(word.endswith(_SUFFIXES) for word in words):
+            why = "the tasks of a pipeline are documents of one file, with `---` between them"
+            raise UserError(f"{len(words)} task files are given", why, f"orch launch {shlex.quote(first)}")
+        return False
+    if first.endswith(_SUFFIXES) or os.path.isdir(first):  # noqa: PTH112
+        return True
+    if os.path.isfile(first):  # noqa: PTH113
+        if _is_script(first):
+            step = f"send its folder and run it: orch launch --workdir . {shlex.quote(f'bash {first}')}"
+            raise UserError(f"`{first}` is a script, not a task file", "", step)
+        return True
+    if "/" in first and first[:1] != "/" and not any(character.isspace() for character in first):
+        step = f"for a command on the hosts: orch launch 'bash {first}' --workdir ."
+        raise NotFoundError(f"there is no task file `{first}`", "", step)
+    return False
+
+
+def join_command(words: tuple[str, ...]) -> str:
+    """Return the line for the shell: one word is such a line, several are its words."""
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def _is_script(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read(2) == b"#!"
+    except OSError:
+        return False  # the reader of the file reports it
+
+
+def _read_standard_input() -> str:
+    from orchestrator.task.errors import TaskError
+    from orchestrator.task.yaml_reader import LARGEST_TEXT
+
+    stream: Any = sys.stdin.buffer
+    try:
+        return bytes(stream.read(4 * LARGEST_TEXT + 1)).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError("standard input", None, "is not a text in UTF-8", str(error), "send a YAML file") from error
