@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import AccessError
 from orchestrator.providers import protocol
-from orchestrator.providers.aws import body, choices, groups, images, market
+from orchestrator.providers.aws import body, choices, groups, images, market, prechecks
 from orchestrator.providers.aws.choices import Choices
 from orchestrator.providers.aws.endpoint import ENDPOINT, loopback_endpoint
 from orchestrator.providers.aws.requests import Place, request
@@ -75,7 +75,7 @@ class AwsPlanner:
         """RunInstances, with what must be known and made before it, and what gives the head its address."""
         asked = choices.read(spec.candidate)
         place = asked.place
-        before = [*images.requests(place, asked.image), _subnet(asked)]
+        before = [*prechecks.requests(asked), *images.requests(place, asked.image), _subnet(asked)]
         if not asked.security_group:
             before += groups.security_requests(place, spec, asked.access)
         if asked.makes_placement_group:
