@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.addresses import admit_before_contact
+from orchestrator.engine.loop.diagnosis import add_diagnosis
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.loop.silence import find_unwatched_since, note_look
 from orchestrator.engine.state.accounts import has_unknown_account, make_unknown_account_error, shows_machines
@@ -265,7 +266,8 @@ def _observe_hosts(
         replace(_host_view(session, host, jobs, marks, failures), new_keys=_new_keys(host, new)) for host in view.hosts
     ]
     return tuple(
-        replace(one, role=_login_role(session, intent)) if one.contact is Contact.DENIED else one for one in views
+        replace(one, role=_login_role(session, intent)) if one.contact is Contact.DENIED else one
+        for one in add_diagnosis(session, intent, tuple(views))
     )
 
 

@@ -128,7 +128,7 @@ def missing_credentials_error(task: Task, facts: HostFacts) -> AccessError | Non
     return AccessError(
         f"the machines could not open {buckets[0]}",
         "no instance profile is set, so the machines would have no AWS credentials",
-        "orch config set aws.instance_profile NAME   docs/aws.md explains how to make one",
+        f"orch check aws --bucket {buckets[0]} --fix   makes one   or: orch config set aws.instance_profile NAME",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import OrchError, UserError
-from orchestrator.providers.aws import choices, listing, market, quotas, reservations, states, steps, userdata
+from orchestrator.providers.aws import choices, listing, market, quotas, reservations, states, status, steps, userdata
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.associating import associate_addresses
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
@@ -205,6 +205,14 @@ class Ec2Driver(SliceDriver[Record]):
 
     def observe(self, record: Record) -> SliceView | None:
         return self._observer(record).observe()
+
+    def diagnose(self, record: Record, ranks: Sequence[int]) -> Mapping[int, str]:
+        ids = {record.instances[rank]: rank for rank in ranks if rank < len(record.instances)}
+        if not ids:
+            return {}
+        asked = {"InstanceIds": list(ids), "IncludeAllInstances": True}
+        found = self._calls(record).read("ec2", "DescribeInstanceStatus", asked).get("InstanceStatuses", ())
+        return {ids[one["InstanceId"]]: status.describe(one) for one in found if one.get("InstanceId") in ids}
 
     def list_left(self, record: Record) -> list[str]:
         return self._auxiliary(record).left()

@@ -6,7 +6,7 @@ A slice is acted on by its record where there is one here, else by its labels in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic
 
@@ -75,6 +75,12 @@ class SliceProvider(Generic[R]):
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes."""
         return self._view(self._finish, name, token, finish=True)
+
+    def diagnose_hosts(self, name: str, token: str, ranks: Sequence[int]) -> Mapping[int, str]:
+        """See protocol.DiagnosesHosts."""
+        record = self._find_record(name, token)
+        with self._explained("ask for the status of", name, record=record):
+            return {} if record is None else self._driver.diagnose(record, ranks)
 
     def end(self, name: str, token: str = "") -> None:
         """See protocol.Provider: machines first, then what they leave behind."""
