@@ -125,7 +125,7 @@ class Request:
         after: Requests that are sent once this one took effect.
         why: Why this request and not an equivalent one; "" where there is no choice.
         gives: Unknowns that its answer makes known to later requests, each with its JMESPath in the answer.
-        optional: Whether the sequence goes on without its answer: a question that only saves later ones.
+        optional: Whether the sequence continues without its answer: a question that only saves later requests.
     """
 
     service: str

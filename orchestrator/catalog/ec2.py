@@ -164,4 +164,5 @@ def _instance(row: Row) -> Ec2Instance:
         on_demand=row.flag("on_demand"),
         capacity_block=row.flag("capacity_block"),
         regions=row.texts("regions"),
+        all_reduce_gbs=row.number("all_reduce_gbs") if "all_reduce_gbs" in row.cells else 0,
     )

@@ -100,6 +100,7 @@ class Ec2Instance(Machine):
         efa_max: EFA interfaces that it takes.
         efa_on_card0: Whether network card 0 carries an EFA interface.
         on_demand: Whether an on-demand price exists.
+        all_reduce_gbs: Published bus bandwidth in GB/s of an all-reduce of 64 MiB between two of them; 0 for none.
     """
 
     logical_cores_per_chip: int
@@ -110,6 +111,7 @@ class Ec2Instance(Machine):
     enis_per_card: int
     on_demand: bool
     capacity_block: bool
+    all_reduce_gbs: float = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

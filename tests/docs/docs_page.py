@@ -60,7 +60,7 @@ def read_prose(path: Path) -> tuple[Command, ...]:
 def to_try(command: Command) -> Command:
     """Return the command of a sentence as it can be tried.
 
-    A mere name is asked for its help, a rental for its plan, and a setting goes to a file of its own.
+    A mere name is asked for its help, a rental for its plan, and a setting goes to a separate file.
     """
     words = command.text.split()
     match words[1:]:
