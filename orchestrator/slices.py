@@ -210,6 +210,7 @@ class SliceView:
         due: Whether a step of its create or its end can be taken now, which observing never does
             (providers/protocol.py, Finishes).
         installation: Whose label the machines carry; "" where the provider does not show it.
+        login: The command that logs in, when the provider does not accept the credentials; else "".
     """
 
     state: SliceState
@@ -219,6 +220,7 @@ class SliceView:
     ends: float | None = None
     due: bool = False
     installation: str = ""
+    login: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

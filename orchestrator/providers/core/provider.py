@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic
 
-from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError
+from orchestrator.errors import CloudError, ConflictError, CredentialsError, NotFoundError, OrchError
 from orchestrator.providers.core.creation import Creation, list_steps
 from orchestrator.providers.core.driver import SETTLE_SECONDS, SliceDriver
 from orchestrator.providers.core.faults import Kind, Refused
@@ -207,7 +207,12 @@ class SliceProvider(Generic[R]):
             record = self._find_record(name, token)
             return self._observe_listed(name, token, finish=finish) if record is None else observe(record)
         except Refused as refused:
-            return SliceView(state=SliceState.UNCLEAR, reason=refused.answer.reason)
+            login = ""
+            if refused.answer.kind is Kind.CREDENTIALS:
+                login = self._driver.explain("look at", name, refused.answer, None, self._records.read(name)).next_step
+            return SliceView(state=SliceState.UNCLEAR, reason=refused.answer.reason, login=login)
+        except CredentialsError as error:
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error), login=error.next_step)
         except (OrchError, OSError, LookupError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
