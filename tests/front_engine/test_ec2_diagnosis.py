@@ -52,8 +52,8 @@ def test_a_host_that_does_not_answer_is_explained_by_its_status_checks(service: 
     assert len(said) == 1 and said[0].startswith("host 1 of 'c' does not answer; EC2: instance status is impaired"), (
         said
     )
-    asked = [call for call in service.server.requests if call.operation == "DescribeInstanceStatus"]
-    assert 1 <= len(asked) <= 4, "at most once a minute"
+    sent = [call for call in service.server.requests if call.operation == "DescribeInstanceStatus"]
+    assert 1 <= len(sent) <= 4, "at most once a minute"
 
 
 def test_the_error_of_hosts_that_never_answer_has_the_words_of_ec2(service: Ec2Service) -> None:
@@ -63,7 +63,7 @@ def test_the_error_of_hosts_that_never_answer_has_the_words_of_ec2(service: Ec2S
     assert any("instance status is impaired since" in note for note in listener.notes)
 
 
-def test_a_host_that_answers_is_not_asked_about(service: Ec2Service) -> None:
+def test_a_host_that_answers_needs_no_status_check(service: Ec2Service) -> None:
     _, status, _ = launch(service)
     assert status == Exit.OK
     assert not [call for call in service.server.requests if call.operation == "DescribeInstanceStatus"]

@@ -121,7 +121,7 @@ def test_nothing_is_counted_where_nothing_is_expected(tmp_path: Path, more: dict
     assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
 
 
-def test_an_image_without_the_efa_tools_is_told_and_its_plugin_is_needed(tmp_path: Path) -> None:
+def test_an_image_without_the_efa_tools_is_reported_and_its_plugin_is_needed(tmp_path: Path) -> None:
     done = run(tmp_path, "cuda", P4D, fabric=False, ORCH_EFA_COUNT="4")
     assert done.returncode == 1
     assert "there is no fi_info on this host" in done.stderr
