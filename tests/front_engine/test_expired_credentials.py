@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.recorded import open_reader
+from orchestrator.engine.unattended.engine import UnattendedEngine, _Work
 from orchestrator.errors import CredentialsError
 from orchestrator.exits import Exit
+from orchestrator.paths import load_paths
 from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.google.compute.provider import open_compute
@@ -122,6 +125,24 @@ def test_a_create_continues_after_a_login(service: Ec2Service, first: str) -> No
     assert len({call.params["ClientToken"] for call in made}) <= 2
     with home.access.open() as cloud:
         assert len(cloud.live()) == 1, "nothing was made twice"
+
+
+def test_an_unattended_engine_reports_the_login_once_and_reads_the_credentials_again(service: Ec2Service) -> None:
+    home, listener, reopened = home_of(service), Listener(), list[str]()
+    services = replace(home.services(), reopen_providers=lambda: reopened.append("again"))
+    engine = UnattendedEngine(where=load_paths(), services=services, narrators=lambda *_: listener)
+    work = _Work(tries=3)
+
+    def refused() -> bool:
+        raise CredentialsError("aws does not accept them", "ExpiredToken", "aws sso login --profile work")
+
+    for _ in range(2):
+        engine._guarded("job c/1", work, refused)
+    assert len(listener.notes) == 1 and "once you have run: aws sso login --profile work" in listener.notes[0]
+    assert reopened == ["again"] * 2 and work.tries == 0, "the pauses do not grow"
+    engine._guarded("job c/1", work, lambda: True)
+    engine._guarded("job c/1", work, refused)
+    assert len(listener.notes) == 2, "the next expiry is reported again"
 
 
 def test_the_credentials_file_of_aws_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

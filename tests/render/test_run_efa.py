@@ -117,7 +117,7 @@ def test_an_interface_may_come_late(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_is_counted_where_nothing_is_expected(tmp_path: Path, more: dict[str, str]) -> None:
-    done = run(tmp_path, "cuda", [], **more)
+    done = run(tmp_path, "cuda", [], fabric=True, **more)
     assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
 
 
