@@ -80,6 +80,7 @@ class TpuSlice(Machine):
         size: The number in the name; it counts cores or chips, by generation.
         runtime_version: Of the Cloud TPU API; "" where there is none.
         machine_type: Of Compute Engine; "" where there is none.
+        zones: Where Google listed it on the day `zones_as_of`.
         in_tpu_api: False for TPU7x, which only Compute Engine and GKE know (Cloud TPU documentation, 2026).
     """
 
@@ -89,6 +90,7 @@ class TpuSlice(Machine):
     machine_type: str
     zones: tuple[str, ...]
     in_tpu_api: bool
+    zones_as_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

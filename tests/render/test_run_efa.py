@@ -48,7 +48,7 @@ def _library(name: str) -> str:
 
 
 def run(
-    tmp_path: Path, backend: Backend, devices: list[str], *, fabric: bool = True, **env: str
+    tmp_path: Path, backend: Backend, devices: list[str], *, fabric: bool | str = True, **env: str
 ) -> subprocess.CompletedProcess[str]:
     for at, device in enumerate(devices):
         place = tmp_path / "sys/bus/pci/devices" / f"0000:00:{at:02x}.0"
