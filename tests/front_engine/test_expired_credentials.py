@@ -169,7 +169,9 @@ def test_the_credentials_file_of_aws_is_read_again(tmp_path: Path, monkeypatch: 
         assert provider().account(candidate) == "aws:123456789012"
 
 
-def test_google_tells_a_revoked_login_from_a_busy_token_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_login_and_a_busy_token_server_of_google_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import google.auth
 
     answers: list[tuple[int, dict[str, Any]]] = []

@@ -49,6 +49,8 @@ def measure_all_reduce(config: Config, world: World, team: Team) -> AllReduceRat
     """
     found = discover_devices() if config.device == "auto" else ()
     _, word = choose_engine(config, found)
+    if word == "xla":
+        raise DeviceError("network: torch_xla is not measured; use device=cuda, neuron or cpu")
     accelerator = open_native_device(word, world)
     torch.set_num_threads(world.threads(config.threads))
     join_process_group(accelerator.device, accelerator.backend, team, config.dist)
