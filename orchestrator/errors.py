@@ -75,6 +75,13 @@ class AccessError(OrchError):
     exit_status = Exit.PERMISSION
 
 
+class CredentialsError(AccessError):
+    """A cloud does not accept the credentials of this computer, such as expired ones: a new login helps.
+
+    It proves nothing about machines. No run ends for it, and it counts as no loss.
+    """
+
+
 class CapacityError(OrchError):
     """The provider has no machine of this kind now; another zone or time may have one.
 

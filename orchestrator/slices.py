@@ -125,6 +125,7 @@ class Request:
         after: Requests that are sent once this one took effect.
         why: Why this request and not an equivalent one; "" where there is no choice.
         gives: Unknowns that its answer makes known to later requests, each with its JMESPath in the answer.
+        optional: Whether the sequence continues without its answer: a question that only saves later requests.
     """
 
     service: str
@@ -136,6 +137,7 @@ class Request:
     after: tuple[Request, ...] = ()
     why: str = ""
     gives: tuple[tuple[Unknown, str], ...] = ()
+    optional: bool = False
 
     @property
     def in_order(self) -> tuple[Request, ...]:
@@ -208,6 +210,7 @@ class SliceView:
         due: Whether a step of its create or its end can be taken now, which observing never does
             (providers/protocol.py, Finishes).
         installation: Whose label the machines carry; "" where the provider does not show it.
+        login: The command that logs in, when the provider does not accept the credentials; else "".
     """
 
     state: SliceState
@@ -217,6 +220,7 @@ class SliceView:
     ends: float | None = None
     due: bool = False
     installation: str = ""
+    login: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,11 @@ def find_instance(name: str) -> Ec2Instance | None:
     """Return the instance type called `name`, or the cheapest that NAME:COUNT means; None for another name.
 
     Raises:
-        UserError: The chip is known, and no instance type has it.
+        UserError: The chip is known, and no instance type has it; or orch does not serve the type.
     """
     requested = name.strip()
+    if (unserved := _explain_unserved(requested.lower())) is not None:
+        raise unserved
     instance = load_instances().get(requested.lower())
     if instance is not None:
         return instance if requested == instance.name else replace(instance, normalised_from=requested)
@@ -40,6 +42,31 @@ def find_instance(name: str) -> Ec2Instance | None:
     if not fitting:
         return None
     return replace(min(fitting, key=rank_by_price), normalised_from=requested)
+
+
+def _explain_unserved(name: str) -> UserError | None:
+    """Return why orch does not serve a machine of EC2 that exists, or None.
+
+    Sources: "UltraServers" and "Capacity Blocks for ML", EC2 User Guide, and DescribeCapacityBlockOfferings, EC2 API
+    reference (UltraserverType; read November 2026); "Amazon EC2 G5g instances" (Graviton2).
+    """
+    if _ULTRASERVER.fullmatch(name):
+        return UserError(
+            f"orch does not serve `{name}`",
+            "AWS sells it as UltraServers in Capacity Blocks, by UltraserverType, and its processors are ARM",
+            "B200:8   has the nearest GPUs   or trn2u.48xlarge, single",
+        )
+    if _ARM_GPU.fullmatch(name):
+        return UserError(
+            f"orch does not serve `{name}`",
+            "its processors are ARM, and orch's images and packages are for x86_64",
+            "T4:1   has the nearest GPU",
+        )
+    return None
+
+
+_ULTRASERVER = re.compile(r"u-p6e-gb\d+x\d+|u-trn2x?\d+|p6e-gb\d+\.\d+xlarge|gb[23]00(?::\d+)?")
+_ARM_GPU = re.compile(r"g5g\.[a-z0-9]+|t4g(?::\d+)?")
 
 
 def make_unlisted_type(name: str) -> Ec2Instance | None:
@@ -106,7 +133,7 @@ def find_price(machine: Machine, market: str, region: str) -> Price | None:
     """Return the price of a type in a market, by the words of the table; None when it is not known."""
     for row in _list_prices(machine.name, market):
         if region and region not in row.texts("regions"):
-            return None
+            continue
         where = region or " or ".join(row.texts("regions"))
         return Price(
             low=row.number("usd"),
@@ -124,7 +151,7 @@ def priced_regions(instance: Ec2Instance, market: Market) -> frozenset[str]:
 
 
 def _list_prices(name: str, market: str) -> Iterator[Row]:
-    """Yield the price of a type in a market, with the keys `usd` and `usd_high`, once for each source."""
+    """Yield the prices of a type in a market, with the keys `regions`, `usd` and `usd_high`; us-east-1 first."""
     for row in read_rows("ec2_prices", "price"):
         if row.text("market") != market:
             continue
@@ -132,7 +159,16 @@ def _list_prices(name: str, market: str) -> Iterator[Row]:
         if name in amounts:
             yield replace(row, cells={**row.cells, "usd": amounts[name], "usd_high": amounts[name]})
         elif not amounts and row.text("instance") == name:
-            yield row
+            yield from _split_regions(row)
+
+
+def _split_regions(row: Row) -> Iterator[Row]:
+    """Yield a row for each region of `usd_in`; a row without it as it is."""
+    if "usd_in" not in row.cells:
+        yield row
+        return
+    for region, usd in row.amounts("usd_in").items():
+        yield replace(row, cells={**row.cells, "regions": [region], "usd": usd, "usd_high": usd})
 
 
 def _instance(row: Row) -> Ec2Instance:
@@ -164,4 +200,5 @@ def _instance(row: Row) -> Ec2Instance:
         on_demand=row.flag("on_demand"),
         capacity_block=row.flag("capacity_block"),
         regions=row.texts("regions"),
+        all_reduce_gbs=row.number("all_reduce_gbs") if "all_reduce_gbs" in row.cells else 0,
     )

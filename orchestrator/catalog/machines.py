@@ -80,6 +80,7 @@ class TpuSlice(Machine):
         size: The number in the name; it counts cores or chips, by generation.
         runtime_version: Of the Cloud TPU API; "" where there is none.
         machine_type: Of Compute Engine; "" where there is none.
+        zones: Where Google listed it on the day `zones_as_of`.
         in_tpu_api: False for TPU7x, which only Compute Engine and GKE know (Cloud TPU documentation, 2026).
     """
 
@@ -89,6 +90,7 @@ class TpuSlice(Machine):
     machine_type: str
     zones: tuple[str, ...]
     in_tpu_api: bool
+    zones_as_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ class Ec2Instance(Machine):
         efa_max: EFA interfaces that it takes.
         efa_on_card0: Whether network card 0 carries an EFA interface.
         on_demand: Whether an on-demand price exists.
+        all_reduce_gbs: Published bus bandwidth in GB/s of an all-reduce of 64 MiB between two of them; 0 for none.
     """
 
     logical_cores_per_chip: int
@@ -110,6 +113,7 @@ class Ec2Instance(Machine):
     enis_per_card: int
     on_demand: bool
     capacity_block: bool
+    all_reduce_gbs: float = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,6 +169,7 @@ class Generation:
     compute_image: str
     compute_disk: str
     zones: tuple[str, ...]
+    as_of: str
 
     @property
     def quota_metrics(self) -> dict[str, str]:
@@ -303,6 +304,7 @@ def _generation(row: Row) -> Generation:
         compute_image=row.text("compute_image"),
         compute_disk=row.text("compute_disk"),
         zones=row.texts("zones"),
+        as_of=row.text("as_of"),
     )
 
 
@@ -331,6 +333,7 @@ def _slice(generation: Generation, size: int, requested: str) -> TpuSlice:
         machine_type=generation.machine_type.format(chips=per_host),
         zones=generation.zones,
         in_tpu_api=bool(generation.api_type),
+        zones_as_of=generation.as_of,
     )
 
 

@@ -39,6 +39,7 @@ class Services:
         clock: Gives the time and sleeps.
         follows_logs: Whether a thread beside the loop follows logs. With simulated time only the loop advances time.
         access: How the services of the clouds are reached, read once.
+        reopen_providers: Makes `provider` read the credentials of this computer again, after a login.
     """
 
     provider: Callable[[str], Provider]
@@ -46,6 +47,7 @@ class Services:
     clock: Clock
     follows_logs: bool = True
     access: CloudAccess = field(default_factory=lambda: read_cloud_access(os.environ))
+    reopen_providers: Callable[[], None] = lambda: None
 
 
 def real_services(where: Paths, identity: str = "") -> Services:
@@ -68,4 +70,5 @@ def real_services(where: Paths, identity: str = "") -> Services:
         provider=provider,
         host_operations=SshAccess(Path(given).expanduser().absolute() if given else None),
         clock=clock,
+        reopen_providers=provider.cache_clear,
     )

@@ -219,7 +219,7 @@ class _Script:
             assign = f"{name}=$({command} --query {quote_literal(path)} --output text)"
             yield f'until {assign} && [ "${{{name}:-None}}" != None ]; do sleep 5; done' if waits else assign
         if not request.gives:
-            yield command
+            yield f"{command} || true" if request.optional else command
 
     def _program(self, number: int, action: RunSetup | StartJob, remote: str) -> Iterator[str]:
         """Yield functions that print the environment and the script, and the loop that pipes both to the hosts."""

@@ -20,6 +20,7 @@ from orchestrator.drivers import has_part, list_driver_names, load_part
 from orchestrator.errors import CloudError, DeadlineError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.hosts.machines import OwnHost
+from orchestrator.slices import Request
 from orchestrator.task.infra import HOSTS
 
 if TYPE_CHECKING:  # loads the SSH library
@@ -39,6 +40,21 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What fixes a finding, for `orch check --fix`.
+
+    Attributes:
+        plan: Reads what exists and returns the requests that are missing, in their order. Raises OrchError.
+        send: Sends one of them. Raises OrchError.
+        settings: Configuration keys and their values, stored when all were sent.
+    """
+
+    plan: Callable[[], tuple[Request, ...]]
+    send: Callable[[Request], None]
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """The result of one check.
 
@@ -47,6 +63,7 @@ class Finding:
         words: The result as a sentence.
         fix: One command or sentence that fixes it; "" when nothing needs fixing.
         status: The exit status that the program ends with because of it.
+        repair: How orch fixes it itself, when the user asks for it; None where it cannot.
     """
 
     check: str
@@ -54,6 +71,7 @@ class Finding:
     words: str
     fix: str = ""
     status: int = Exit.OK
+    repair: Repair | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +162,8 @@ def ok(check: str, words: str) -> Outcome:
     return Outcome((Finding(check=check, verdict=Verdict.OK, words=words),))
 
 
-def fix(check: str, words: str, fix: str, status: int) -> Outcome:
-    return Outcome((Finding(check=check, verdict=Verdict.FIX, words=words, fix=fix, status=status),))
+def fix(check: str, words: str, fix: str, status: int, repair: Repair | None = None) -> Outcome:
+    return Outcome((Finding(check=check, verdict=Verdict.FIX, words=words, fix=fix, status=status, repair=repair),))
 
 
 def unknown(check: str, words: str, fix: str, status: int = Exit.FAILURE) -> Outcome:

@@ -198,6 +198,19 @@ class Finishes(Provider, Protocol):
 
 
 @runtime_checkable
+class DiagnosesHosts(Provider, Protocol):
+    """A provider that reports more of a host than the state of its slice."""
+
+    def diagnose_hosts(self, name: str, token: str, ranks: Sequence[int]) -> Mapping[int, str]:
+        """Return what is known of hosts that do not answer SSH, by rank. Sends only reads.
+
+        Raises:
+            OrchError: The provider failed, or refused.
+        """
+        ...
+
+
+@runtime_checkable
 class Recovers(Provider, Protocol):
     """A provider whose machines can be taken over by an installation that has no record of them.
 

@@ -169,6 +169,7 @@ def render_run(inputs: RunInputs) -> str:
         gpu=_device(inputs) == "cuda",
         tpu=_device(inputs) in ("tpu", "jax", "xla"),
         smoke_words=_smoke_words(inputs) if inputs.smoke else None,
+        network_words=_words(inputs) if inputs.backend == "cuda" and words is not None else None,
         topology=inputs.topology,
     )
 

@@ -127,4 +127,6 @@ def _read(authorization: str, target: str, raw: str) -> Sent:
 
 
 def _empty(sent: Sent) -> str:
-    return "{}" if sent.service == "ssm" else f"<{sent.operation}Response></{sent.operation}Response>"
+    return (
+        "{}" if sent.service in ("ssm", "servicequotas") else f"<{sent.operation}Response></{sent.operation}Response>"
+    )

@@ -23,7 +23,7 @@ def words(operation: str, parameters: dict[str, Any], **where: str) -> list[str]
     return [word.preview() for word in command("ec2", operation, parameters, region="eu-west-1", **where)]
 
 
-@pytest.mark.parametrize("service", ["ec2", "ssm"])
+@pytest.mark.parametrize("service", ["ec2", "ssm", "service-quotas"])
 def test_names_are_those_of_the_aws_command(service: str) -> None:
     model = get_session().get_service_model(service)
     names = set(model.operation_names)

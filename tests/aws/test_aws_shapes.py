@@ -26,7 +26,7 @@ UNKNOWN_TYPE = "p9.48xlarge"
 @pytest.fixture(scope="module")
 def models() -> dict[str, ServiceModel]:
     session = get_session()
-    return {name: session.get_service_model(name) for name in ("ec2", "ssm")}
+    return {name: session.get_service_model(name) for name in ("ec2", "ssm", "service-quotas")}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def parameters(request: Request) -> dict[str, Any]:
 
 def test_grid_is_wide(planned: list[Request]) -> None:
     assert len(planned) > 200
-    assert len({request.method for request in planned}) == 21
+    assert len({request.method for request in planned}) == 23
 
 
 def test_botocore_finds_nothing_wrong(planned: list[Request], models: dict[str, ServiceModel]) -> None:
@@ -75,7 +75,7 @@ def test_nothing_is_dropped_on_the_way(planned: list[Request], models: dict[str,
     for request in planned:
         operation, given = model(models, request), parameters(request)
         sent = create_serializer(models[request.service].metadata["protocol"]).serialize_to_request(given, operation)
-        if request.service == "ssm":
+        if request.service != "ec2":
             assert json.loads(sent["body"]) == given
             continue
         fields = parse_qsl(urlencode(sent["body"]), keep_blank_values=True, strict_parsing=True)

@@ -73,6 +73,7 @@ def slices(account: Account, folder: Path) -> None:
         provider.create(spec(name, one), keys(one.hosts, folder))
         until(account, provider, name, SliceState.READY)
         if index == 0:
+            assert provider.diagnose_hosts(name, "", [0]) == {0: "EC2: its status checks pass"}
             provider.stop(name)
             until(account, provider, name, SliceState.STOPPED)
             provider.start(name)

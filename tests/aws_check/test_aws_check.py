@@ -145,14 +145,6 @@ def _subnet(zone: str, free: int = 4091) -> dict[str, Any]:
 CLOSED = {"RegionName": REGION, "OptInStatus": "not-opted-in"}
 SUBNETS, OFFERINGS = ("ec2", "DescribeSubnets"), ("ec2", "DescribeInstanceTypeOfferings")
 LAUNCH = ("ec2", "RunInstances")
-ROLE_COMMANDS = (
-    "orch check aws --print-policy trust > trust.json"
-    " && aws iam create-role --role-name {0} --assume-role-policy-document file://trust.json"
-    " && orch check aws --print-policy hosts --bucket s3://runs/exp > hosts.json"
-    " && aws iam put-role-policy --role-name {0} --policy-name one-bucket --policy-document file://hosts.json"
-    " && aws iam create-instance-profile --instance-profile-name {0}"
-    " && aws iam add-role-to-instance-profile --instance-profile-name {0} --role-name {0}"
-)
 
 WRONG = {
     "the region is not open": Case(
@@ -227,15 +219,16 @@ WRONG = {
     ),
     "no bucket": Case("bucket", 2, "", ask={"bucket": "runs"}),
     "no such instance profile": Case(
-        "hosts", 3, ROLE_COMMANDS.format("orch-host-2"), ask={**ALL, "instance_profile": "orch-host-2"},
+        "hosts", 3, "orch check aws --bucket s3://runs/exp --instance-profile orch-host-2 --fix",
+        ask={**ALL, "instance_profile": "orch-host-2"},
         answers={LAUNCH: refusing("InvalidParameterValue", "Value (orch-host-2) … Invalid IAM Instance Profile name")},
     ),
     "no instance profile is named": Case(
-        "hosts", 4, f"{ROLE_COMMANDS.format('orch-host')} && orch config set aws.instance_profile orch-host",
+        "hosts", 4, "orch check aws --bucket s3://runs/exp --fix",
         ask={"bucket": "s3://runs/exp"},
     ),
     "an instance profile without a role": Case(
-        "hosts", 4, "aws iam add-role-to-instance-profile --instance-profile-name orch-host --role-name orch-host",
+        "hosts", 4, "orch check aws --bucket s3://runs/exp --instance-profile orch-host --fix",
         replace(GOOD, profiles={"orch-host": ""}), ask=ALL,
     ),
     "no key can be made": Case("ssh", 2, "ORCH_HOME", ask={"state": Path("/proc/1/state")}),
@@ -327,12 +320,11 @@ def test_what_the_role_of_the_hosts_may_do(account: Account) -> None:
     other = account.ask(**{**ALL, "bucket": "s3://runs/other"})["hosts"]
     assert (other.verdict, other.status) == (Verdict.FIX, 10)
     assert "missing s3:AbortMultipartUpload, s3:DeleteObject, s3:GetObject, s3:ListBucket, s3:PutObject" in other.words
-    assert other.fix == (
-        "orch check aws --print-policy hosts --bucket s3://runs/other > hosts.json && aws iam put-role-policy"
-        " --role-name orch-host --policy-name one-bucket --policy-document file://hosts.json"
-    )
+    assert other.fix == "orch check aws --bucket s3://runs/other --instance-profile orch-host --fix"
     sessions = account.ask(**ALL, access="ssm")["hosts"]
-    assert sessions.fix.endswith("--policy-arn arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore")
+    assert sessions.fix.endswith("--fix") and sessions.repair is not None
+    (attach,) = [one for one in sessions.repair.plan() if one.method == "AttachRolePolicy"]
+    assert attach.body["PolicyArn"] == "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
     nobody = account.ask(access="ssm")["hosts"]
     assert "could not be reached by Session Manager" in nobody.words and "hosts.json" not in nobody.fix
     whole = json.loads(policy_text("hosts", "runs", ""))
@@ -485,5 +477,6 @@ def test_commands_name_the_profile_that_is_used(account: Account) -> None:
     found = account.ask(bucket="s3://none", access="ssm", profile="work")
     found |= account.ask(bucket="s3://none", profile="work", access="eip")
     commands = [one for fix in found.values() for one in pasteable(fix) if one[0] == "aws"]
-    assert len(commands) == 2 + 1 + 1 + 1 + 1 + 4, commands  # permissions, zones, quota, addresses, bucket, hosts
+    assert len(commands) == 2 + 1 + 1 + 1 + 1, commands  # permissions, zones, quota, addresses, bucket
     assert {tuple(one[-2:]) for one in commands} == {("--profile", "work")}
+    assert found["hosts"].fix == "orch check aws --bucket s3://none --profile work --fix"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from typing import Any
 import pytest
 from aws_check_support import GOOD, REGION, Account, refusing, without
 
+from orch_fronts.aws.grants import owner
 from orch_fronts.aws.guard import Guard
+from orch_fronts.aws.iam import IamFront, Role
 from orchestrator.paths import load_paths
 from orchestrator.providers.aws.check_policy import policy_files, policy_text
 from orchestrator.store.store import Store
@@ -46,6 +50,11 @@ def test_a_profile_that_there_is_not(orch: Any) -> None:
     ("code", "status", "mend"),
     [
         ("ExpiredToken", 4, "aws sso login   then: aws sts get-caller-identity"),
+        (
+            "RequestExpired",
+            4,
+            "set the clock of this computer: timedatectl set-ntp true   then run the same command again",
+        ),
         ("InvalidClientTokenId", 4, "aws configure   then: aws sts get-caller-identity"),
         ("InternalFailure", 0, "run the same command again"),
     ],
@@ -94,6 +103,83 @@ def test_what_the_configuration_says_is_asked_about(
     assert "access ssm" in found["ssh"]["words"]
     found = led("check", "aws", "--instance-profile", "orch-host", "-o", "json").findings()
     assert "orch-host" in found["hosts"]["words"]
+
+
+MADE = ("CreateRole", "PutRolePolicy", "AttachRolePolicy", "CreateInstanceProfile", "AddRoleToInstanceProfile")
+FIX = ("check", "aws", "--bucket", "s3://runs/exp", "--fix")
+
+
+def changes(account: Account) -> list[tuple[str, dict[str, str]]]:
+    """What was sent to IAM, without the two fields of its protocol."""
+    sent = [call for call in account.server.requests if call.operation in MADE]
+    kept = [{k: str(v) for k, v in call.params.items() if k not in ("Action", "Version")} for call in sent]
+    account.server.requests.clear()
+    return [(call.operation, params) for call, params in zip(sent, kept, strict=True)]
+
+
+def shown(text: str) -> list[tuple[str, dict[str, str]]]:
+    """The `aws` commands of a preview as operations and parameters."""
+    lines = [shlex.split(line) for line in text.splitlines() if line.startswith("  aws iam ")]
+    return [
+        (
+            pascal(words[2]),
+            {pascal(key.removeprefix("--")): value for key, value in pairs(words[3:]) if key != "--region"},
+        )
+        for words in lines
+    ]
+
+
+def pascal(word: str) -> str:
+    return "".join(part.capitalize() for part in word.split("-"))
+
+
+def pairs(words: list[str]) -> list[tuple[str, str]]:
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+@pytest.fixture
+def roles(account: Account, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Role]:
+    """The roles of an account that begins without any, for its owner."""
+    account.grant(replace(owner(), profiles={}))
+    front = IamFront(account.guard)
+    monkeypatch.setitem(account.server._fronts, "iam", front)
+    return front._roles
+
+
+@pytest.mark.usefixtures("roles")
+def test_fix_shows_every_request_and_sends_nothing_without_consent(account: Account, led: Any) -> None:
+    said = led(*FIX)
+    assert said.status == 2 and "nothing is created without consent" in said.err and "add --yes" in said.err
+    assert [name for name, _ in shown(said.out)] == [
+        "CreateRole", "PutRolePolicy", "CreateInstanceProfile", "AddRoleToInstanceProfile",
+    ]  # fmt: skip
+    assert "  orch config set aws.instance_profile orch-host" in said.out
+    assert changes(account) == []
+
+
+def test_fix_sends_what_it_shows_and_only_what_is_missing(
+    account: Account, led: Any, roles: Mapping[str, Role]
+) -> None:
+    said = led(*FIX, "--yes")
+    assert said.status == 0, said
+    sent = changes(account)
+    assert sent == shown(said.out) and len(sent) == 4
+    policy = json.loads(sent[1][1]["PolicyDocument"])
+    assert policy == json.loads(policy_text("hosts", "runs", "exp"))
+    again = led(*FIX, "--yes")
+    assert (again.status, changes(account)) == (0, []) and "nothing that orch can fix itself" in again.err
+    assert led("config", "unset", "aws.instance_profile").status == 0
+    other = led("check", "aws", "--bucket", "s3://runs/other", "--fix", "--yes")
+    assert (other.status, [name for name, _ in changes(account)]) == (0, ["PutRolePolicy"])
+    assert sorted(roles["orch-host"].policies) == ["orch-runs+exp", "orch-runs+other"], "the first one stays"
+
+
+@pytest.mark.usefixtures("roles")
+def test_fix_without_permission_says_which(account: Account, led: Any) -> None:
+    account.grant(replace(GOOD, profiles={}))
+    said = led(*FIX, "--yes")
+    assert said.status == 4 and "iam:GetRole" in said.err, said
+    assert changes(account) == []
 
 
 def test_what_this_installation_has_left_is_found(account: Account, led: Any) -> None:

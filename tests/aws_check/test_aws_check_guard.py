@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from aws_check_run import RUNS, STEPS, keys, provider_of, spec
-from aws_check_support import REGION, Account, without
+from aws_check_support import P4_SPOT, P5_SPOT, REGION, TRN_SPOT, Account, without
 
 from orchestrator.errors import AccessError
 from orchestrator.providers.aws.check_policy import ORCH, PURPOSES
@@ -28,10 +28,14 @@ NEEDED = {
 }
 
 
+PLENTY = {P4_SPOT: 768, P5_SPOT: 768, TRN_SPOT: 768}  # a launch asks for them first
+
+
 def test_what_orch_asks_for_is_its_policy(account: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     buckets = {"AWS_ENDPOINT_URL_S3": account.buckets.url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
     for name, value in {**buckets, "AWS_REGION": REGION}.items():
         monkeypatch.setenv(name, value)
+    account.quotas |= PLENTY
     for step in STEPS:
         step(account, tmp_path)
     found = account.ask(bucket="s3://runs/exp", instance_profile="orch-host")
@@ -44,6 +48,7 @@ def test_a_create_without_one_of_them_names_it_and_leaves_nothing(
     action: str, account: Account, tmp_path: Path
 ) -> None:
     account.grant(without(action))
+    account.quotas |= PLENTY
     one, provider = NEEDED[action], provider_of(account, tmp_path)
     with pytest.raises(AccessError) as failed:
         provider.create(spec("refused", one), keys(one.hosts, tmp_path))

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
-from aws_defects_bench import ZONES, Bench
+from aws_defects_bench import FAR, ZONES, Bench
 from support.aws_cloud import EFA, ONE_CARD, aws_candidate, aws_session
 from support.driving import Listener
 
@@ -76,12 +76,21 @@ def test_subnets_that_are_named_are_all_tried(bench: Bench) -> None:
 
 
 def test_a_zone_that_has_not_the_type_is_passed_over(bench: Bench) -> None:
-    """EC2 says Unsupported, which is no mistake of the request."""
+    """Nothing is made for a zone that lists no such type."""
     bench.ec2.rule(pools=(Pool(zone=ZONES[0], accelerator="m7i.large", amount=1),))
     ending = bench.launch(*everywhere(32))
     assert ending.status == Exit.OK, ending
-    assert bench.launched_in() == list(ZONES[:2])
+    assert bench.launched_in() == [ZONES[1]]
+    assert len(bench.calls("CreateSecurityGroup")) == 1
     assert {key: len(names) for key, names in bench.ec2.left().items()}["instances"] == 2
+
+
+def test_a_zone_that_lists_the_type_and_refuses_it_is_passed_over(bench: Bench) -> None:
+    """EC2 says Unsupported, which is no mistake of the request."""
+    with refusing(bench, "RunInstances", AwsRefusal("Unsupported", "not supported in your requested zone"), times=1):
+        ending = bench.launch(*everywhere(32))
+    assert ending.status == Exit.OK, ending
+    assert bench.launched_in() == list(ZONES[:2])
 
 
 @pytest.mark.parametrize("mode", ["legacy", "standard", "adaptive"])
@@ -135,8 +144,47 @@ def test_a_spent_quota_is_told_with_the_command_that_asks_for_more(bench: Bench)
     ending = bench.launch(*everywhere(32), listener=listener)
     assert ending.status == Exit.CAPACITY
     said = "\n".join([*listener.notes, str(ending.step)])
-    assert "VcpuLimitExceeded" in said
+    assert "us-east-1 allows 0 of the 384 vCPUs" in said
     assert "--quota-code L-417A185B --desired-value 384 --region us-east-1" in said
+    assert len(bench.calls("GetServiceQuota")) == 1, "the other zones of the region are not tried"
+    assert not [call for call in bench.ec2.server.requests if call.operation.startswith(("Create", "Allocate", "Run"))]
+
+
+def test_a_quota_that_is_full_is_told_with_the_command_that_asks_for_more(bench: Bench) -> None:
+    """The value allows the machines, and others use it: only RunInstances says so."""
+    with refusing(bench, "RunInstances", AwsRefusal("VcpuLimitExceeded", "You have requested more vCPU capacity")):
+        ending = bench.launch(*everywhere(32))
+    assert ending.status == Exit.CAPACITY
+    assert "VcpuLimitExceeded" in str(ending.step)
+    assert "--quota-code L-417A185B --desired-value 384 --region us-east-1" in str(ending.step)
+    assert len(bench.calls("RunInstances")) == 1
+    assert bench.ec2.left() == {}
+
+
+def test_a_region_without_quota_is_skipped_for_another_one(bench: Bench) -> None:
+    bench.ec2.rule(quotas=(Quota(region="us-east-1", accelerator="p5.48xlarge", amount=0),))
+    assert bench.launch(*everywhere(32), aws_candidate("p5.48xlarge", hosts=2, zone=FAR)).status == Exit.OK
+    assert {call.region for call in bench.calls("CreateSecurityGroup")} == {FAR[:-1]}
+
+
+def test_a_quota_of_addresses_that_is_too_small_is_told_before_anything_is_made(bench: Bench) -> None:
+    ending = bench.launch(aws_candidate("p5.48xlarge", hosts=6, zone=ZONES[0]))
+    assert ending.status == Exit.CAPACITY
+    assert "us-east-1 allows 5 of the 6 Elastic IPs" in str(ending.step) and "L-0263D0A3" in str(ending.step)
+    assert not bench.calls("CreateSecurityGroup") and not bench.calls("AllocateAddress")
+
+
+@pytest.mark.parametrize("operation", ["GetServiceQuota", "DescribeInstanceTypeOfferings"])
+def test_what_may_not_be_asked_beforehand_does_not_stop_a_launch(bench: Bench, operation: str) -> None:
+    with refusing(bench, operation, AwsRefusal("AccessDeniedException", "not authorized to perform", 403)):
+        assert bench.launch(*everywhere(4)).status == Exit.OK
+
+
+def test_a_region_that_does_not_offer_the_type_is_asked_once(bench: Bench) -> None:
+    bench.ec2.rule(pools=tuple(Pool(zone=zone, accelerator="m7i.large", amount=1) for zone in ZONES))
+    ending = bench.launch(*everywhere(4))
+    assert ending.status == Exit.CAPACITY and f"us-east-1 does not offer {EFA}" in str(ending.step)
+    assert len(bench.calls("DescribeInstanceTypeOfferings")) == 1
 
 
 def test_what_a_reservation_has_not_is_never_bought_on_demand(bench: Bench) -> None:

@@ -73,7 +73,7 @@ def test_trainium_and_new_gpus_are_launched_by_their_names(asked: str, kind: str
 def test_no_request_makes_a_role_a_key_pair_or_a_way_in_for_everybody() -> None:
     for of in every().values():
         for request in (*PLANNER.create_request(of).in_order, *PLANNER.end_request(of.name, of.candidate).in_order):
-            assert request.service in ("ec2", "ssm")
+            assert request.service in ("ec2", "ssm", "service-quotas")
             assert "Key" not in request.method
             said = json.dumps(request.body, default=str)
             assert "0.0.0.0/0" not in said and "::/0" not in said

@@ -127,7 +127,7 @@ def test_the_token_of_machines_that_have_ended_makes_no_new_ones(account: MotoAc
         (aws_candidate(CPU, image="ami-0123456789abcdef0"), "InvalidAMIID.NotFound", RefusedError),
         (aws_candidate(CPU, subnet="subnet-0123456789abcdef0"), "InvalidSubnetID.NotFound", UserError),
         (replace(PAIR, details=(("instance_profile", "nobody"),)), "nobody", UserError),
-        (aws_candidate("p9.48xlarge", hosts=2), "p9.48xlarge", UserError),
+        (aws_candidate("p9.48xlarge", hosts=2), "does not offer p9.48xlarge", CapacityError),
     ],
     ids=["image", "subnet", "instance profile", "instance type"],
 )

@@ -12,8 +12,10 @@ from orchestrator.catalog import ec2
 from orchestrator.catalog.accelerators import resolve
 from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
+from orchestrator.catalog.prices import price_per_hour
 from orchestrator.catalog.tables import read_rows
 from orchestrator.errors import UserError
+from orchestrator.slices import OnDemand
 
 DUMP = Path(moto.__file__).parent / "ec2" / "resources"  # DescribeInstanceTypes and -Offerings of real accounts
 
@@ -129,3 +131,27 @@ def test_a_type_that_is_newer_than_the_table_is_known_by_its_name() -> None:
         assert ec2.make_unlisted_type(other) is None, other
     with pytest.raises(UserError):
         resolve("p9.48xlarge")  # as an accelerator it is more likely a slip
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("p6e-gb200.36xlarge", "UltraServers in Capacity Blocks"),
+        ("u-p6e-gb200x72", "UltraServers in Capacity Blocks"),
+        ("GB200:4", "ARM"),
+        ("g5g.xlarge", "images and packages are for x86_64"),
+    ],
+)
+def test_machines_that_orch_does_not_serve_are_refused_by_name_with_the_reason(name: str, why: str) -> None:
+    with pytest.raises(UserError, match=why) as caught:
+        resolve(name)
+    assert name.lower() in str(caught.value) and caught.value.next_step
+
+
+def test_prices_of_other_regions_are_found_by_region() -> None:
+    p5, trn1 = resolve("p5.48xlarge"), resolve("trn1.32xlarge")
+    prices = {region: price_per_hour(p5, OnDemand(), region) for region in ("us-east-1", "eu-north-1", "us-west-1")}
+    assert [one.low for one in prices.values() if one] == [55.04, 58.8928, 68.8]
+    assert price_per_hour(p5, OnDemand(), "sa-east-1") is None
+    usual = price_per_hour(trn1, OnDemand())
+    assert usual is not None and usual.low == 21.5 and "us-east-1" in usual.note

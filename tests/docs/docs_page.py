@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 _BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"(?<!`)`(orch [^`]+)`(?!`)")
 _STATUS = re.compile(r"\s+# exit status (\d+)$")
 _NAME = re.compile(r"# (\S+\.yaml)")
 KINDS = frozenset({"bash", "yaml", "text"})
@@ -43,6 +44,35 @@ Item: TypeAlias = File | Command
 def read_page(path: Path) -> tuple[Item, ...]:
     """Raises ValueError for a block that says neither what it is nor how to read it."""
     return tuple(_items(path.read_text(encoding="utf-8")))
+
+
+def read_prose(path: Path) -> tuple[Command, ...]:
+    """Return the commands of orch in the text around the blocks, once each, in their order."""
+    page = path.read_text(encoding="utf-8")
+    text = _BLOCK.sub(lambda block: "\n" * block[0].count("\n"), page)
+    found: dict[str, Command] = {}
+    for span in _SPAN.finditer(text):
+        words = " ".join(span[1].split())
+        found.setdefault(words, Command(words, text.count("\n", 0, span.start()) + 1))
+    return tuple(found.values())
+
+
+def to_try(command: Command) -> Command:
+    """Return the command of a sentence as it can be tried.
+
+    A mere name is asked for its help, a rental for its plan, and a setting goes to a separate file.
+    """
+    words = command.text.split()
+    match words[1:]:
+        case [_]:
+            text = f"{command.text} --help"
+        case ["launch" | "train" | "resume" | "acceptance", *_]:
+            text = f"{command.text} --dry-run"
+        case ["config", "set", *_]:
+            text = f"HOME=$(mktemp -d) ORCH_HOME= {command.text}"
+        case _:
+            text = command.text
+    return replace(command, text=text)
 
 
 def _items(page: str) -> Iterator[Item]:

@@ -26,20 +26,20 @@ class Visit:
     env: Mapping[str, str]
     filled: Callable[[str], str]
     is_run: Callable[[Command], bool]
-    done: dict[int, Done] = field(default_factory=dict[int, Done])
+    done: dict[Command, Done] = field(default_factory=dict[Command, Done])
     at: int = 0
 
     def run_to(self, command: Command) -> Done:
-        while command.line not in self.done:
+        while command not in self.done:
             self._do(self.items[self.at])
             self.at += 1
-        return self.done[command.line]
+        return self.done[command]
 
     def _do(self, item: Item) -> None:
         if isinstance(item, File):
             (self.folder / item.name).write_text(self.filled(item.content))
         elif self.is_run(item):
-            self.done[item.line] = self.type(self.filled(item.text))
+            self.done[item] = self.type(self.filled(item.text))
 
     def type(self, text: str) -> Done:
         return subprocess.run(

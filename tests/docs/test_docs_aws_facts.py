@@ -13,9 +13,9 @@ from orchestrator.engine.preparation.preflight import unsupported_hosts_error
 from orchestrator.plan.desired import Budgets
 from orchestrator.providers.aws import access, blocks, choices, images, interfaces, market, reservations, userdata
 from orchestrator.providers.aws.access import Way
-from orchestrator.providers.aws.check_hosts import SSM_POLICY
 from orchestrator.providers.aws.faults import by_code, explain
 from orchestrator.providers.aws.planner import SCRATCH
+from orchestrator.providers.aws.profile_repair import SSM_POLICY
 from orchestrator.providers.aws.quotas import ADDRESSES, advice, quota_of
 from orchestrator.providers.aws.session import READ_TRIES
 from orchestrator.providers.core.driver import SETTLE_SECONDS

@@ -15,7 +15,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from docs_page import Command, read_page
+from docs_page import Command, read_page, read_prose, to_try
 
 from orchestrator.__main__ import main
 from trainer.commands import split_command
@@ -102,6 +102,37 @@ def test_words_for_a_living_cluster_are_understood(words: str, tmp_path: Path) -
     status, _, err = typed([word for word in shlex.split(here)[1:] if word != "-f"])
     assert status in (0, 3), err
     assert "Traceback" not in err
+
+
+# Of the commands in README's sentences, those that end with another status than 0, and those that are not tried.
+PROSE_STATUS = {
+    "orch check gcp": 4,  # there are no credentials
+    "orch check aws": 4,
+    "orch check aws --bucket s3://BUCKET/runs --fix": 4,
+    "orch profile CLUSTER": 3,  # it does not exist
+    "orch pull RUN": 3,
+    "orch resume RUN_ID --bucket URI --expect sha256:...": 2,  # placeholders
+    "orch launch --dry-run": 2,  # of a measurement: no task is named
+}
+PROSE_NOT_TRIED = {
+    "orch simulate gcp -- bash": "a shell that waits for input; test_simulate.py runs others",
+    "orch serve --engine-only": "an engine that does not end; tests/engine runs it",
+}
+
+
+@pytest.mark.usefixtures("nothing_here")
+@pytest.mark.parametrize("command", [one for one in read_prose(ROOT / "README.md") if one.text not in PROSE_NOT_TRIED])
+def test_commands_in_sentences_of_the_readme_are_understood(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # google-auth and boto3 would look for a machine of a cloud
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    words = [str(ROOT / word) if word.startswith("examples/") else word for word in shlex.split(to_try(command).text)]
+    status, _, err = typed(words[1:])
+    assert status == PROSE_STATUS.get(command.text, 0), err
+    assert "Traceback" not in err and "no such option" not in err.lower()
+
+
+def test_the_exceptions_are_in_the_readme() -> None:
+    assert {*PROSE_STATUS, *PROSE_NOT_TRIED} <= {one.text for one in read_prose(ROOT / "README.md")}
 
 
 def trainers() -> Iterator[str]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.catalog.accelerators import resolve
+from orchestrator.catalog.ec2_regions import list_opt_in_regions
+from orchestrator.catalog.prices import price_per_hour
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.providers.google import choices
 from orchestrator.providers.google.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY
@@ -115,7 +118,12 @@ def test_a_queued_request_waits_long_only_where_nothing_else_can_be_tried() -> N
 
 def test_instances_are_tried_in_every_zone_of_the_regions_whose_price_is_known() -> None:
     found = list_candidates(task("{accelerators: 'H100:8'}", "num_nodes: 2"))
-    assert [one.zone for one in found] == [f"us-east-1{letter}" for letter in "abcdef"]
+    assert [one.zone for one in found[:6]] == [f"us-east-1{letter}" for letter in "abcdef"]
+    regions = list(dict.fromkeys(one.region for one in found))
+    assert {"us-east-2", "us-west-2", "eu-north-1", "ap-northeast-2"} <= set(regions)
+    assert not set(regions) & set(list_opt_in_regions()), "an account may not have opened them"
+    dollars = [price_per_hour(resolve("p5.48xlarge"), OnDemand(), region) for region in regions]
+    assert all(dollars) and [one.low for one in dollars if one] == sorted(one.low for one in dollars if one)
     spot = list_candidates(task("{accelerators: 'H100:8', use_spot: true}"))
     assert {one.region for one in spot} == {"us-east-1", "us-west-2"}
     assert {one.region for one in list_candidates(task("{accelerators: 'Trainium2:16', use_spot: true}"))} == {

@@ -23,7 +23,7 @@ def test_a_bucket_without_an_instance_profile_is_refused(more: str) -> None:
     refused = missing_credentials_error(task(more), HostFacts())
     assert isinstance(refused, AccessError)
     assert "s3://mine" in refused.what
-    assert refused.next_step.startswith("orch config set aws.instance_profile NAME")
+    assert refused.next_step.startswith("orch check aws --bucket s3://")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,8 @@ def check_conclusion(entry: Entry, answer: Answer | None, error: OrchError) -> N
             assert answer.kind in RETRIED
             assert final is (answer.kind is Kind.NOT_YET)  # the driver itself waits for that, see aws/steps.py
         case _:
-            assert final or answer.kind in (Kind.NOT_FOUND, Kind.IN_USE)
+            # After a login the create continues.
+            assert final or answer.kind in (Kind.NOT_FOUND, Kind.IN_USE, Kind.CREDENTIALS)
             assert scope in (None, RefusalScope.ACCOUNT)
     shown = "\n".join(error.lines())
     assert entry.step in shown

@@ -9,7 +9,16 @@ from google_bench import CREATE_NODE, NODE, SPOT, Bench
 from google_cases import filled, keys, spec
 from google_fake import Answer, Fault
 
-from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, QuotaError, UserError
+from orchestrator.errors import (
+    AccessError,
+    CapacityError,
+    CloudError,
+    ConflictError,
+    CredentialsError,
+    OrchError,
+    QuotaError,
+    UserError,
+)
 from orchestrator.providers.core.driver import SETTLE_SECONDS
 from orchestrator.providers.google import client, session
 from orchestrator.providers.google.record import Records
@@ -140,7 +149,7 @@ def test_capacity_that_is_missing_only_in_the_operation_is_a_failure_with_its_wo
             AccessError,
             "gcloud services enable tpu.googleapis.com",
         ),
-        (Answer(401, "credentials"), AccessError, "ORCH_GCP_TOKEN"),
+        (Answer(401, "credentials"), CredentialsError, "ORCH_GCP_TOKEN"),
         (Answer(400, "Invalid value for node.network_config"), UserError, "orch accelerators"),
         (Answer(429, "Quota exceeded for 'Requests' and limit 'Requests per minute'"), CloudError, "again"),
         (Answer(404, "Network net-9 was not found"), UserError, "the network"),

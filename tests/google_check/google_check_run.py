@@ -119,6 +119,7 @@ def instances(project: Project, folder: Path) -> None:
         provider.create(make_spec(name, candidate), make_keys(candidate.hosts, folder))
         until(project, provider, name, SliceState.READY)
         if candidate.hosts == 1:
+            assert provider.diagnose_hosts(name, "", [0]) == {0: ""}, "its serial console is empty"
             provider.stop(name)
             until(project, provider, name, SliceState.STOPPED)
             provider.start(name)

@@ -23,6 +23,7 @@ import orchestrator.cli
 from orch_fronts.google.grants import Bucket, Grants, Limit
 from orch_fronts.google.server import Front
 from orch_fronts.google.status import PERMISSION_DENIED, Refusal
+from orchestrator.catalog import tpu
 from orchestrator.catalog.tpu import list_generations
 from orchestrator.providers.google.check_role import ACT_AS, BUCKET_OBJECTS, role_permissions
 
@@ -231,6 +232,25 @@ class Closed:
         if f"/{OTHER}/acceleratorTypes" in target:
             raise Refusal(PERMISSION_DENIED, f"Location {OTHER} is not found or access is unauthorized.")
         return self._tpu.handle(method, target, body)
+
+
+class Newer(Closed):
+    """A cloud with v6e in a zone that the catalogue does not list for it."""
+
+    def handle(self, method: str, target: str, body: bytes = b"") -> dict[str, Any]:
+        if f"/{ZONE}/acceleratorTypes" in target:
+            return {"acceleratorTypes": [{"type": "v6e-8"}]}
+        return self._tpu.handle(method, target, body)
+
+
+def test_google_is_asked_for_zones_that_the_table_lacks(orch: Orch, monkeypatch: pytest.MonkeyPatch) -> None:
+    with simulated(monkeypatch, over=Newer):
+        found = orch("check", "gcp", "--accelerators", "v6e-8", "-o", "json").findings()["zones"]
+    assert found["verdict"] == "ok"
+    assert found["words"] == (
+        f"v6e-8 is offered in {ZONE}; orch's table of {tpu.get_generation('v6e').as_of} lacks {ZONE}: "
+        f"name such a zone, --infra gcp/us-west4/{ZONE}"
+    )
 
 
 def test_a_zone_that_is_listed_and_closed_offers_nothing(orch: Orch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -622,3 +622,37 @@ def test_machines_without_tpus_are_described_from_their_labels_alone(rig: Bench)
     seen = provider.describe_owned(found).candidate
     assert (seen.accelerator, seen.hosts, seen.chips_per_host, seen.market) == ("e2-standard-4", 2, 0, Spot())
     assert (seen.region, seen.zone, seen.price_per_hour) == ("us-east5", ZONE, None), "no such price is known there"
+
+
+CONSOLE = """\
+[    0.000000] Linux version 6.8.0-1021-gcp errors=remount-ro
+Nov 26 06:11:58 demo google_metadata_script_runner[812]: startup-script: E: Could not get lock /var/lib/apt/lists/lock
+Nov 26 06:12:00 demo systemd[1]: Reached target multi-user.target
+"""
+
+
+def test_the_serial_console_explains_a_host_that_does_not_answer(rig: Bench) -> None:
+    rig.ready(spec(SHAPES["instance"]))
+    kept(rig.cloud, "serial")[f"{ZONE}/demo-1"] = "x" * 20_000 + "\n" + CONSOLE
+    assert rig.provider().diagnose_hosts("demo-1", TOKEN, [0]) == {
+        0: "serial console: google_metadata_script_runner[812]: startup-script: "
+        "E: Could not get lock /var/lib/apt/lists/lock"
+    }
+    (asked,) = [path for _, path, _ in rig.server.requests if "/serialPort?" in path]
+    assert "start=-16384" in asked, "the end of it"
+    rig.gone()
+
+
+def test_the_serial_console_explains_a_host_that_never_reports_its_key(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orch_fronts.google.compute.instances._told", lambda *_: [])
+    provider = rig.create(spec(SHAPES["instance"]))
+    kept(rig.cloud, "serial")[f"{ZONE}/demo-1"] = CONSOLE
+    rig.clock.advance(41)
+    assert provider.observe("demo-1").reason == "0 of 1 hosts have their SSH key"
+    rig.clock.advance(61)
+    view = provider.observe("demo-1")
+    assert view.state is SliceState.CREATING
+    assert view.reason.endswith("E: Could not get lock /var/lib/apt/lists/lock"), view
+    rig.gone()

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from orch_fronts.aws.quotas import QuotasFront
 from orch_fronts.aws.server import AwsServer
 from orch_fronts.aws.ssm import SsmFront
 from orchestrator.clock import Clock
@@ -15,7 +16,7 @@ from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.scenario import Zone
+from orchestrator.simulator.scenario import Scenario, Zone
 from orchestrator.slices import Candidate, Market, OnDemand
 
 REGION, ZONE, OTHER = "us-east-1", "us-east-1a", "us-east-1b"
@@ -37,8 +38,9 @@ class Account:
 
 
 def aws_server(access: Access, **options: Any) -> AwsServer:
-    """EC2, and the parameters that say which image is the newest."""
-    return AwsServer(access, fronts={"ssm": SsmFront(access)}, **options)
+    """EC2, the parameters that say which image is the newest, and the quotas."""
+    fronts = {"ssm": SsmFront(access), "servicequotas": QuotasFront(Scenario(), {}, access)}
+    return AwsServer(access, fronts=fronts, **options)
 
 
 def aws_provider(

@@ -123,8 +123,14 @@ class Launcher:
         return self(size, *words, environment=environment, toy=True)
 
     def __call__(
-        self, size: int, *words: str, environment: Mapping[str, str] | None = None, toy: bool = False
+        self,
+        size: int,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        toy: bool = False,
+        before: str = "train",
     ) -> Ranks:
+        """before: the trainer's command."""
         place = self.folder / f"start{len(self.started)}"
         place.mkdir()
         port = free_port()
@@ -138,7 +144,7 @@ class Launcher:
                 "ORCH_LOCAL_RANKS_PER_MACHINE": str(os.cpu_count()),
                 **(environment or {}),
             }
-            every = [*SMALL, f"data={self.corpus}", *words]
+            every = [*([] if toy else [before]), *SMALL, f"data={self.corpus}", *words]
             process = server().Process(target=run_rank, args=(every, names, str(place), str(ranks.logs[rank]), toy))
             process.start()
             ranks.processes.append(process)

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "devices": "devices",
         "check": "check",
         "smoke": "smoke",
+        "network": "network",
         "prepare": "prepare",
         "export": "export",
         "import": "import_",

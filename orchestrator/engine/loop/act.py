@@ -11,6 +11,7 @@ from orchestrator.errors import (
     AccessError,
     CloudError,
     ConflictError,
+    CredentialsError,
     HostError,
     IdentityMismatch,
     OrchError,
@@ -43,12 +44,16 @@ _AWAKE = 1.0  # seconds: the two clocks are not read in the same instant
 
 
 def act(session: Session, action: Action) -> None:
-    """Perform the action. Raises only what must stop the loop: a lost lease, a defect of orch, Ctrl-C."""
+    """Perform the action.
+
+    Raises only what must stop the loop: a lost lease, credentials that a provider does not accept, a defect of orch,
+    Ctrl-C.
+    """
     session.narrator.starting(action)
     began, asleep = time.monotonic(), seconds_asleep()
     try:
         carried_out = _dispatch(session, action)
-    except ConflictError:
+    except (ConflictError, CredentialsError):
         raise
     except OrchError as error:
         _record_failure(session, action, error)

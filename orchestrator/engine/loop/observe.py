@@ -13,11 +13,12 @@ from typing import Any
 
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.addresses import admit_before_contact
+from orchestrator.engine.loop.diagnosis import add_diagnosis
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.loop.silence import find_unwatched_since, note_look
 from orchestrator.engine.state.accounts import has_unknown_account, make_unknown_account_error, shows_machines
 from orchestrator.engine.state.names import host_job_name, slice_token
-from orchestrator.errors import OrchError, OtherAccountError, UserError
+from orchestrator.errors import CredentialsError, OrchError, OtherAccountError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.messages import escape_controls, to_one_line
 from orchestrator.plan.decide_hosts import TIMER_LABEL
@@ -38,7 +39,11 @@ STEPPING = (None, "training")  # phases in which a program's steps should follow
 
 
 def observe(session: Session) -> Observed:
-    """Return the present state as far as it is known. Never raises for errors of a host or a provider."""
+    """Return the present state as far as it is known. Errors of a host or a provider are part of it.
+
+    Raises:
+        CredentialsError: A provider does not accept the credentials, so nothing is known of the machines.
+    """
     store, memory = session.store, session.memory
     cluster = store.cluster(session.cluster.name) or session.cluster
     job = store.job(session.cluster, session.job.id) if session.job is not None else None
@@ -96,7 +101,7 @@ def _observe_machines(session: Session) -> tuple[Observed, SliceView]:
 
 
 def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
-    """Return the provider's view of the slice. Raises OtherAccountError, UserError."""
+    """Return the provider's view of the slice. Raises CredentialsError, OtherAccountError, UserError."""
     memory = session.memory
     if intent is None:
         return SliceView(state=SliceState.UNCLEAR)
@@ -105,8 +110,11 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         if intent.state is IntentState.PLANNED:
             return SliceView(state=SliceState.UNCLEAR)
         view = _observe_and_finish(session, intent, provider)
+        if view.login:
+            what = f"{intent.candidate.provider} does not accept the credentials of this computer"
+            raise CredentialsError(what, view.reason, view.login)
         _refuse_unproven_absence(session, provider, intent, view)
-    except (OtherAccountError, UserError):  # waiting does not help
+    except (CredentialsError, OtherAccountError, UserError):  # waiting does not help
         raise
     except OrchError as error:
         view = SliceView(state=SliceState.UNCLEAR, reason=to_one_line(str(error)))
@@ -265,7 +273,8 @@ def _observe_hosts(
         replace(_host_view(session, host, jobs, marks, failures), new_keys=_new_keys(host, new)) for host in view.hosts
     ]
     return tuple(
-        replace(one, role=_login_role(session, intent)) if one.contact is Contact.DENIED else one for one in views
+        replace(one, role=_login_role(session, intent)) if one.contact is Contact.DENIED else one
+        for one in add_diagnosis(session, intent, tuple(views))
     )
 
 

@@ -53,6 +53,8 @@ class Memory:
         address_tried: When that was tried last.
         address_error: Why it failed.
         admitted: The lines that let the team's other computers in, by the slice whose hosts have them.
+        diagnosis: What the provider reports of hosts that do not answer, by rank.
+        diagnosed_at: When it was asked last; 0 before.
     """
 
     healthy_at: float
@@ -76,6 +78,8 @@ class Memory:
     address_tried: float | None = None
     address_error: OrchError | None = None
     admitted: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    diagnosis: dict[int, str] = field(default_factory=dict[int, str])
+    diagnosed_at: float = 0.0
 
 
 class Providers:

@@ -17,6 +17,7 @@ from orchestrator.errors import (
     CapacityError,
     CloudError,
     ConflictError,
+    CredentialsError,
     OrchError,
     QuotaError,
     RefusalScope,
@@ -28,7 +29,7 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.refusals import Refusal
 from orchestrator.providers.protocol import HasAccounts, Stops
-from orchestrator.slices import Request, SliceSpec
+from orchestrator.slices import Request, SliceSpec, SliceState
 from orchestrator.values import Text
 
 
@@ -59,6 +60,9 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
         if isinstance(error, QuotaError | RefusedError):  # asking elsewhere or later may not help, this does
             session.narrator.note(f"next: {error.next_step}")
         return False
+    except CredentialsError as error:
+        _close_unsent(session, spec, error, repeated=repeated)
+        raise
     except (AccessError, UserError) as error:
         if not (repeated and spec.candidate.adopted):  # adopted before, perhaps by the first try: it must not be ended
             _record_refusal(session, spec.name, error, repeated=repeated)
@@ -78,6 +82,15 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     note_creator_address(session, _intent_of(session, spec.name), address, confirmed=True)
     session.memory.created = (spec.name, session.now())
     return True
+
+
+def _close_unsent(session: Session, spec: SliceSpec, error: CredentialsError, *, repeated: bool) -> None:
+    """Close the record of a create of which nothing was sent. Another one stays open: it continues after a login."""
+    intent = _intent_of(session, spec.name)
+    provider = session.provider_of(intent)
+    if not repeated and provider.observe(spec.name, spec.token.reveal()).state is SliceState.ABSENT:
+        lease, cluster = session.keeper.lease, session.cluster
+        session.store.update_intent(lease, cluster, spec.name, IntentState.DELETED, EndCause.REQUESTED, str(error))
 
 
 def _account_of(session: Session, spec: SliceSpec) -> str:

@@ -34,7 +34,7 @@ from orchestrator.engine.unattended.pipeline import (
     snapshot_digests,
 )
 from orchestrator.engine.unattended.secrets import has_secrets, missing_secret_error, secrets_fingerprint
-from orchestrator.errors import AccessError, ConflictError, OrchError, UserError
+from orchestrator.errors import AccessError, ConflictError, CredentialsError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
@@ -44,6 +44,7 @@ from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 from orchestrator.store.store import Store
 
 POLL = 1.0  # seconds between two polls of the store
+LOGIN_POLL = 15.0  # seconds between two tries with credentials that a cloud does not accept
 LAST_STEPS = 30.0  # seconds that work may still take after this computer was removed from the team
 REPORT_MISSING_AFTER = 10.0  # seconds; the engine that has the secrets may only be starting
 
@@ -181,6 +182,11 @@ class UnattendedEngine:
         try:
             if work() or self.services.clock.now() - began > UNATTENDED_WORK.longest:
                 state.tries, state.not_before = 0, 0.0
+            self._reported.pop(name, None)
+        except CredentialsError as error:
+            self.services.reopen_providers()
+            state.tries, state.not_before = 0, self.services.clock.now() + LOGIN_POLL
+            self._record(name, f"{error}; it continues once you have run: {error.next_step}")
         except ConflictError:
             state.tries, state.not_before = 0, self.services.clock.now() + POLL  # another orch works on it
         except OrchError as error:

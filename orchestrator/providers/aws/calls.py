@@ -32,9 +32,9 @@ class Calls:
         client = self.session.client(service, self.region)
         return _asked(operation, lambda: getattr(client, _snake(operation))(**params))
 
-    def change(self, operation: str, params: Mapping[str, Any]) -> Thing:
-        """Sent again only when EC2 says that it has not even looked at it."""
-        client = self.session.client("ec2", self.region, once=True)
+    def change(self, operation: str, params: Mapping[str, Any], service: str = "ec2") -> Thing:
+        """Sent again only when AWS says that it has not even looked at it."""
+        client = self.session.client(service, self.region, once=True)
 
         def call() -> Thing:
             return _asked(operation, lambda: getattr(client, _snake(operation))(**params))

@@ -35,7 +35,8 @@ _OWN_CREDENTIALS = frozenset(
 def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
     """Return one place per named subnet, or one per zone.
 
-    Without a named region only regions with a known price are used.
+    Without a named region only regions with a known price are used, the cheapest first, and of them those that every
+    account may use.
     """
     machine, named = choice.machine, Place(choice.infra.region, choice.infra.zone)
     if not isinstance(machine, Ec2Instance):
@@ -46,7 +47,9 @@ def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
         return [named]
     priced = priced_regions(machine, market)
     there = sorted(machine.regions, key=lambda region: region in list_opt_in_regions())
-    known = [region for region in there if region in priced] or there[:FIRST_REGIONS]
+    usable = [region for region in there if region in priced]
+    open_to_all = [region for region in usable if region not in list_opt_in_regions()]
+    known = open_to_all or usable or there[:FIRST_REGIONS]
     found = [named.region] if named.region else (known or ["us-east-1"])
 
     def dollars(region: str) -> float:
@@ -128,7 +131,7 @@ def missing_credentials_error(task: Task, facts: HostFacts) -> AccessError | Non
     return AccessError(
         f"the machines could not open {buckets[0]}",
         "no instance profile is set, so the machines would have no AWS credentials",
-        "orch config set aws.instance_profile NAME   docs/aws.md explains how to make one",
+        f"orch check aws --bucket {buckets[0]} --fix   makes one   or: orch config set aws.instance_profile NAME",
     )
 
 

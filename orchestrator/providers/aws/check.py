@@ -25,7 +25,7 @@ from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict,
 from orchestrator.providers.core.faults import Kind, Refused
 
 _OPEN = ("opt-in-not-required", "opted-in")
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "")
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "")
 
 
 def checks(ask: Ask) -> tuple[Check, ...]:
@@ -57,6 +57,8 @@ def _not_taken(ask: Ask, refused: Refused) -> Outcome:
     answer = refused.answer
     if answer.kind is not Kind.CREDENTIALS:
         return finding_from_error("credentials", explain("ask", "who calls", answer))
+    if answer.next_step:  # such as the clock of this computer
+        return fix("credentials", f"AWS does not accept them: {answer}", answer.next_step, Exit.PERMISSION)
     option = f" --profile {ask.options.profile}" if ask.options.profile else ""
     login = f"aws sso login{option}" if answer.code in _EXPIRED else f"aws configure{option}"
     mend = f"{login}   then: aws sts get-caller-identity{option}"

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 from orchestrator.exits import Exit
 from orchestrator.providers.aws.check_asked import Asked
-from orchestrator.providers.aws.check_policy import HOST_ROLE
 from orchestrator.providers.aws.check_probes import Simulation
 from orchestrator.providers.aws.faults import explain
+from orchestrator.providers.aws.profile_repair import plan_repair
 from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.core.faults import Kind, Refused
 
-SSM_POLICY = "AmazonSSMManagedInstanceCore"  # "Configure instance permissions for Systems Manager", read November 2026
 _OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
 _SESSIONS = ("ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel", "ssmmessages:OpenDataChannel")
 
@@ -23,17 +22,14 @@ def hosts(asked: Asked) -> Outcome:
     if not name:
         needed = f"reach {asked.ask.bucket}" if asked.bucket else "be reached by Session Manager"
         words = f"no instance profile is named: the machines could not {needed}"
-        return fix(
-            "hosts", words, f"{_make(asked, HOST_ROLE)} && orch config set aws.instance_profile {HOST_ROLE}", _EXIT
-        )
+        return _fix(asked, words)
     try:
         profile = asked.calls.read("iam", "GetInstanceProfile", {"InstanceProfileName": name})["InstanceProfile"]
     except Refused as refused:
         return _no_profile(asked, name, refused)
     roles = profile.get("Roles", ())
     if not roles:
-        mend = f"aws iam add-role-to-instance-profile --instance-profile-name {name} --role-name {HOST_ROLE}"
-        return fix("hosts", f"the instance profile {name} has no role", mend + asked.profile_option, _EXIT)
+        return _fix(asked, f"the instance profile {name} has no role")
     role, arn = str(roles[0]["RoleName"]), str(roles[0]["Arn"])
     try:
         return _role(asked, role, Simulation(asked.calls, arn))
@@ -52,7 +48,7 @@ _EXIT = Exit.PERMISSION
 def _no_profile(asked: Asked, name: str, refused: Refused) -> Outcome:
     match refused.answer.kind:
         case Kind.NOT_FOUND:
-            return fix("hosts", f"there is no instance profile {name}", _make(asked, name), Exit.NOT_FOUND)
+            return _fix(asked, f"there is no instance profile {name}", Exit.NOT_FOUND)
         case Kind.PERMISSION:
             words = f"these credentials may not read whether there is an instance profile {name}"
             return unknown(
@@ -64,7 +60,7 @@ def _no_profile(asked: Asked, name: str, refused: Refused) -> Outcome:
 
 def _role(asked: Asked, role: str, simulation: Simulation) -> Outcome:
     """Raises Refused, UserError."""
-    bucket, option = asked.bucket, asked.profile_option
+    bucket = asked.bucket
     reach: list[str] = []
     if bucket is not None:
         arn = f"arn:{asked.caller.partition}:s3:::{bucket.container}"
@@ -74,34 +70,18 @@ def _role(asked: Asked, role: str, simulation: Simulation) -> Outcome:
         lacking |= simulation.denied(_OBJECTS, f"{arn}/{below}any", {})
         if lacking:
             words = f"the role {role} may not use {bucket.uri}: missing {', '.join(sorted(lacking))}"
-            return fix("hosts", words, f"{_printed(asked)} && {_put(role)}{option}", Exit.STORAGE)
+            return _fix(asked, words, Exit.STORAGE)
         reach.append(f"use {bucket.uri}")
     if asked.options.access == "ssm":
         if simulation.denied(_SESSIONS, "*", {}):
-            arn = f"arn:{asked.caller.partition}:iam::aws:policy/{SSM_POLICY}"
-            mend = f"aws iam attach-role-policy --role-name {role} --policy-arn {arn}{option}"
-            return fix("hosts", f"the role {role} cannot be reached by Session Manager", mend, _EXIT)
+            return _fix(asked, f"the role {role} cannot be reached by Session Manager")
         reach.append("be reached by Session Manager")
     may = f", which may {' and '.join(reach)}" if reach else ""
     return ok("hosts", f"the machines get the role {role}{may}")
 
 
-def _make(asked: Asked, name: str) -> str:
-    """The commands that make role and profile, with what docs/iam has for them."""
-    option = asked.profile_option
-    lines = [
-        "orch check aws --print-policy trust > trust.json",
-        f"aws iam create-role --role-name {name} --assume-role-policy-document file://trust.json{option}",
-        *([_printed(asked), f"{_put(name)}{option}"] if asked.bucket else ()),
-        f"aws iam create-instance-profile --instance-profile-name {name}{option}",
-        f"aws iam add-role-to-instance-profile --instance-profile-name {name} --role-name {name}{option}",
-    ]
-    return " && ".join(lines)
-
-
-def _printed(asked: Asked) -> str:
-    return f"orch check aws --print-policy hosts --bucket {asked.ask.bucket} > hosts.json"
-
-
-def _put(role: str) -> str:
-    return f"aws iam put-role-policy --role-name {role} --policy-name one-bucket --policy-document file://hosts.json"
+def _fix(asked: Asked, words: str, status: int = _EXIT) -> Outcome:
+    """Return the finding with the command that shows the missing requests, and sends them after a question."""
+    bucket = f" --bucket {asked.ask.bucket}" if asked.ask.bucket else ""
+    name = f" --instance-profile {asked.options.instance_profile}" if asked.options.instance_profile else ""
+    return fix("hosts", words, f"orch check aws{bucket}{name}{asked.profile_option} --fix", status, plan_repair(asked))

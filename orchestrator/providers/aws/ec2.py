@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import OrchError, UserError
-from orchestrator.providers.aws import choices, listing, market, quotas, reservations, states, steps, userdata
+from orchestrator.providers.aws import choices, listing, market, quotas, reservations, states, status, steps, userdata
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.associating import associate_addresses
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
@@ -19,7 +19,7 @@ from orchestrator.providers.aws.parameters import fill_request
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.reach import Login, ranked
 from orchestrator.providers.aws.record import Record, Records
-from orchestrator.providers.aws.session import AwsSession
+from orchestrator.providers.aws.session import AwsSession, option_of
 from orchestrator.providers.aws.tags import INSTALLATION, INTENT, SLICE
 from orchestrator.providers.aws.unknowns import CALLER, USER_DATA
 from orchestrator.providers.caller import CallerAddress
@@ -206,6 +206,14 @@ class Ec2Driver(SliceDriver[Record]):
     def observe(self, record: Record) -> SliceView | None:
         return self._observer(record).observe()
 
+    def diagnose(self, record: Record, ranks: Sequence[int]) -> Mapping[int, str]:
+        ids = {record.instances[rank]: rank for rank in ranks if rank < len(record.instances)}
+        if not ids:
+            return {}
+        asked = {"InstanceIds": list(ids), "IncludeAllInstances": True}
+        found = self._calls(record).read("ec2", "DescribeInstanceStatus", asked).get("InstanceStatuses", ())
+        return {ids[one["InstanceId"]]: status.describe(one) for one in found if one.get("InstanceId") in ids}
+
     def list_left(self, record: Record) -> list[str]:
         return self._auxiliary(record).left()
 
@@ -290,6 +298,9 @@ class Ec2Driver(SliceDriver[Record]):
         self, verb: str, name: str, answer: Answer, candidate: Candidate | None, record: Record | None
     ) -> OrchError:
         more = ""
+        profile = record.profile if record is not None else candidate.detail("profile") if candidate is not None else ""
+        if answer.kind is Kind.CREDENTIALS and not answer.next_step:
+            answer = replace(answer, next_step=_how_to_log_in(profile))
         if candidate is not None:
             place = (candidate.region, candidate.detail("profile"))
             more = quotas.advice(answer.code, candidate.accelerator, candidate.hosts, candidate.market, *place)
@@ -320,6 +331,11 @@ class Ec2Driver(SliceDriver[Record]):
         calls = self._calls(record)
         login = Login(account().name) if calls.session.loopback else Login()
         return Observer(calls, record, login, self._now)
+
+
+def _how_to_log_in(profile: str) -> str:
+    option = option_of(profile)
+    return f"aws sso login{option}   or: aws configure{option}   then: aws sts get-caller-identity{option}"
 
 
 def _place(one: ListedResource) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import AccessError
 from orchestrator.providers import protocol
-from orchestrator.providers.aws import body, choices, groups, images, market
+from orchestrator.providers.aws import body, choices, groups, images, market, prechecks
 from orchestrator.providers.aws.choices import Choices
 from orchestrator.providers.aws.endpoint import ENDPOINT, loopback_endpoint
 from orchestrator.providers.aws.requests import Place, request
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SCRATCH = "/opt/dlami/nvme"  # where AWS's images mount the local NVMe (Deep Learning AMI guide, 2026)
 EFA_COUNT = "ORCH_EFA_COUNT"  # EFA interfaces of each host, for what checks them there
+NETWORK_GBPS, NETWORK_EXPECTED = "ORCH_NETWORK_GBPS", "ORCH_NETWORK_EXPECTED"  # of trainer/commands/network.py
 LIVING = ("pending", "running", "stopping", "stopped")  # states of an instance that TerminateInstances is needed for
 _FIRST_INTERFACE = (
     "Reservations[].Instances[] | [?AmiLaunchIndex==`{}`].NetworkInterfaces[]"
@@ -75,7 +76,7 @@ class AwsPlanner:
         """RunInstances, with what must be known and made before it, and what gives the head its address."""
         asked = choices.read(spec.candidate)
         place = asked.place
-        before = [*images.requests(place, asked.image), _subnet(asked)]
+        before = [*prechecks.requests(asked), *images.requests(place, asked.image), _subnet(asked)]
         if not asked.security_group:
             before += groups.security_requests(place, spec, asked.access)
         if asked.makes_placement_group:
@@ -118,12 +119,22 @@ class AwsPlanner:
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
             return loopback_facts(candidate, _pretended())
         return HostFacts(
-            env=((EFA_COUNT, str(len(asked.efa))),) if asked.efa else (),
+            env=_network_facts(asked),
             scratch=SCRATCH if asked.local_nvme else "",
             end_command=render_template("aws/end.sh.j2"),
             stop_command=render_template("aws/end.sh.j2") if asked.keeps_disk else "",
             backend=asked.image.backend,
         )
+
+
+def _network_facts(asked: Choices) -> tuple[tuple[str, str], ...]:
+    """Return what the checks on hosts with EFA expect of the network."""
+    if not asked.efa or asked.instance is None:
+        return ()
+    found = {EFA_COUNT: f"{len(asked.efa)}", NETWORK_GBPS: f"{asked.instance.network_gbps:g}"}
+    if asked.instance.all_reduce_gbs:
+        found[NETWORK_EXPECTED] = f"{asked.instance.all_reduce_gbs:g}"
+    return tuple(found.items())
 
 
 def _subnet(asked: Choices) -> Request:

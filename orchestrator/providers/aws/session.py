@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.clock import read_date
 from orchestrator.cloud_access import SIMULATED
-from orchestrator.errors import AccessError, UserError
+from orchestrator.errors import CredentialsError, UserError
 from orchestrator.providers.aws.endpoint import loopback_endpoint
 
 HOME_REGION = "us-east-1"  # asked what is the same in every region, when no region is configured
@@ -58,18 +58,18 @@ class AwsSession:
         return str(self._boto.region_name or HOME_REGION)
 
     def check(self) -> None:
-        """Raises AccessError without credentials. Whether AWS takes them is another question."""
+        """Raises CredentialsError without credentials. Whether AWS takes them is another question."""
         if self.loopback:
             return
         unusable: Any = import_module("botocore.exceptions").BotoCoreError
-        how = "aws configure   or: aws sso login"
+        how = f"aws configure{option_of(self.profile)}   or: aws sso login{option_of(self.profile)}"
         try:
             found = self._boto.get_credentials()
         except unusable as error:  # a key without its secret, a program that fails
-            raise AccessError("the AWS credentials on this computer cannot be used", str(error), how) from error
+            raise CredentialsError("the AWS credentials on this computer cannot be used", str(error), how) from error
         if found is None:
             words = f"profile '{self.profile}' has none" if self.profile else ""
-            raise AccessError("there are no AWS credentials on this computer", words, how)
+            raise CredentialsError("there are no AWS credentials on this computer", words, how)
 
     def client(self, service: str, region: str, *, once: bool = False) -> Any:
         """once: a call is sent one time, and who calls says whether it is sent again.
@@ -108,6 +108,11 @@ def open_session(profile: str = "", *, learn: Callable[[float], None] | None = N
     session = AwsSession(profile, loopback_endpoint(), hook=hook)
     session.check()
     return session
+
+
+def option_of(profile: str) -> str:
+    """Return what names a profile on an `aws` command line."""
+    return f" --profile {profile}" if profile else ""
 
 
 def _hear_dates(learn: Callable[[float], None], client: Any) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from orchestrator.errors import CapacityError, CloudError, ConflictError, OrchError, UserError
-from orchestrator.providers.aws import held_keys
+from orchestrator.providers.aws import held_keys, prechecks
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
 from orchestrator.providers.aws.record import Record
@@ -81,6 +81,8 @@ class Steps:
         """
         import jmespath
 
+        if step.optional:
+            prechecks.judge(step, answer, self.record)
         if step.method == "DescribeSubnets":
             self._check_subnet(answer)
         found: list[tuple[str, str]] = []

@@ -65,12 +65,26 @@ class Creation(Generic[R]):
         entry = self.cursor.journal.find(name)
         if entry is not None and entry.state is StepState.DONE and not self.driver.looks_first(step):
             self._learn(step, entry.gives)
+        elif step.optional:
+            self._check(step)
         elif self.driver.is_read(step):
             if any(unknown not in self.known for unknown, _ in step.gives) or not step.gives:
                 answer = self.driver.send(self.record, self.driver.fill(self.record, step, self.known), fresh=False)
                 self._finish(name, step, answer)
         else:
             self._make(name, self.driver.fill(self.record, step, self.known), sent_before=entry is not None)
+
+    def _check(self, step: Request) -> None:
+        """Ask whether the create would be refused. Of a repeated one an earlier request may have acted already."""
+        if self.repeated:
+            return
+        try:
+            answer = self.driver.send(self.record, self.driver.fill(self.record, step, self.known), fresh=False)
+        except Refused as refused:
+            if refused.answer.kind is Kind.CREDENTIALS:
+                raise
+            return
+        self.driver.read_gives(self.record, step, answer)
 
     def _make(self, name: str, step: Request, *, sent_before: bool) -> None:
         machines = self.driver.makes_machines(step)

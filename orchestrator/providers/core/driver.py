@@ -138,6 +138,10 @@ class SliceDriver(ABC, Generic[R]):
         """Return the changes of the record's fields that an observation brings."""
         return {}
 
+    def diagnose(self, record: R, ranks: Sequence[int]) -> Mapping[int, str]:
+        """Return what the cloud reports of hosts that do not answer SSH, by rank; {} where it reports nothing."""
+        return {}
+
     # Steps that are due later, and the end.
 
     def finish_ready(self, record: R) -> SliceView | None:

@@ -20,6 +20,7 @@ from orchestrator.errors import (
     CapacityError,
     CloudError,
     ConflictError,
+    CredentialsError,
     NotFoundError,
     OrchError,
     QuotaError,
@@ -64,7 +65,7 @@ _ERRORS: Mapping[Kind, type[OrchError]] = {
     Kind.NOT_OFFERED: CapacityError,
     Kind.QUOTA: QuotaError,
     Kind.PERMISSION: AccessError,
-    Kind.CREDENTIALS: AccessError,
+    Kind.CREDENTIALS: CredentialsError,
     Kind.API_DISABLED: AccessError,
     Kind.INVALID: UserError,
     Kind.NOT_YET: UserError,  # after the driver has waited: it does not exist
@@ -223,10 +224,9 @@ class ErrorTable:
 
 
 def is_final(error: Refused | OrchError) -> bool:
-    """Return whether a create that ends so is never sent again."""
-    if isinstance(error, Refused):
-        return issubclass(_class_of("create", error.answer), _FINAL)
-    return isinstance(error, _FINAL)
+    """Return whether a create that ends so is never sent again. After a new login it continues."""
+    kind = _class_of("create", error.answer) if isinstance(error, Refused) else type(error)
+    return issubclass(kind, _FINAL) and not issubclass(kind, CredentialsError)
 
 
 def load_error_table(package: str) -> ErrorTable:

@@ -6,11 +6,11 @@ A slice is acted on by its record where there is one here, else by its labels in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic
 
-from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError
+from orchestrator.errors import CloudError, ConflictError, CredentialsError, NotFoundError, OrchError
 from orchestrator.providers.core.creation import Creation, list_steps
 from orchestrator.providers.core.driver import SETTLE_SECONDS, SliceDriver
 from orchestrator.providers.core.faults import Kind, Refused
@@ -75,6 +75,12 @@ class SliceProvider(Generic[R]):
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes."""
         return self._view(self._finish, name, token, finish=True)
+
+    def diagnose_hosts(self, name: str, token: str, ranks: Sequence[int]) -> Mapping[int, str]:
+        """See protocol.DiagnosesHosts."""
+        record = self._find_record(name, token)
+        with self._explained("ask for the status of", name, record=record):
+            return {} if record is None else self._driver.diagnose(record, ranks)
 
     def end(self, name: str, token: str = "") -> None:
         """See protocol.Provider: machines first, then what they leave behind."""
@@ -201,7 +207,12 @@ class SliceProvider(Generic[R]):
             record = self._find_record(name, token)
             return self._observe_listed(name, token, finish=finish) if record is None else observe(record)
         except Refused as refused:
-            return SliceView(state=SliceState.UNCLEAR, reason=refused.answer.reason)
+            login = ""
+            if refused.answer.kind is Kind.CREDENTIALS:
+                login = self._driver.explain("look at", name, refused.answer, None, self._records.read(name)).next_step
+            return SliceView(state=SliceState.UNCLEAR, reason=refused.answer.reason, login=login)
+        except CredentialsError as error:
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error), login=error.next_step)
         except (OrchError, OSError, LookupError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 

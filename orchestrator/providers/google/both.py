@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
-from orchestrator.providers.protocol import Adopts, Finishes, Recovers, Stops
+from orchestrator.providers.protocol import Adopts, DiagnosesHosts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records
 from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
@@ -16,7 +16,7 @@ TPU = "google"  # folders of the records, below the state folder
 COMPUTE = "google-compute"
 
 
-class Named(Recovers, Finishes, Protocol):
+class Named(Recovers, Finishes, DiagnosesHosts, Protocol):
     """Knows what Compute Engine calls its hosts."""
 
     def projects(self) -> set[str]: ...
@@ -54,6 +54,11 @@ class Both:
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes."""
         return self._view(lambda half: half.finish(name, token), name)
+
+    def diagnose_hosts(self, name: str, token: str, ranks: Sequence[int]) -> Mapping[int, str]:
+        """See protocol.DiagnosesHosts. Only Compute Engine shows a console."""
+        half = self._half(name)
+        return {} if half is None else half.diagnose_hosts(name, token, ranks)
 
     def end(self, name: str, token: str = "") -> None:
         half = self._half(name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from orchestrator.catalog.machines import ComputeType, TpuSlice
@@ -14,7 +16,7 @@ from orchestrator.providers.google.check_asked import machine_of
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.retries import explain
 
-MOST_ZONES = 8  # are asked when no zone was named: those that the catalogue lists
+AT_ONCE = 8  # zones are asked, of some forty that serve a project
 
 
 def zones(calls: Calls, ask: Ask) -> Outcome:
@@ -32,7 +34,7 @@ def zones(calls: Calls, ask: Ask) -> Outcome:
             return _not_served(ask.zone, served)
         if tpu is None:
             return ok("zones", f"{ask.zone} is served" if ask.zone else f"{len(served)} zones are served")
-        return _offers(calls, tpu, _candidates(ask, tpu, served))
+        return _offers(calls, ask, tpu, _candidates(ask, tpu, served))
     except Refused as refused:
         return finding_from_error("zones", explain("list", "the TPU zones", refused.answer, calls.project))
 
@@ -40,14 +42,23 @@ def zones(calls: Calls, ask: Ask) -> Outcome:
 def _candidates(ask: Ask, tpu: TpuSlice, served: Sequence[str]) -> list[str]:
     if ask.zone:
         return [ask.zone]
-    return [one for one in tpu.zones if one in served and ask.region in ("", one.rpartition("-")[0])][:MOST_ZONES]
+    listed = [one for one in tpu.zones if one in served]
+    return [one for one in dict.fromkeys((*listed, *sorted(served))) if ask.region in ("", one.rpartition("-")[0])]
 
 
-def _offers(calls: Calls, tpu: TpuSlice, asked: Sequence[str]) -> Outcome:
-    offering = [zone for zone in asked if _has(calls, zone, tpu.name)]
+def _offers(calls: Calls, ask: Ask, tpu: TpuSlice, asked: Sequence[str]) -> Outcome:
+    """Google's own answer counts; the catalogue's is for plans, which ask no one."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        has = list(pool.map(partial(_has, calls, name=tpu.name), asked))
+    offering = [zone for zone, found in zip(asked, has, strict=True) if found]
     if offering:
-        return ok("zones", f"{tpu.name} is offered in {', '.join(offering)}")
-    where = ", ".join(asked) or "any zone that serves this project"
+        words = f"{tpu.name} is offered in {', '.join(offering)}"
+        new = [zone for zone in offering if zone not in tpu.zones]
+        if new and not ask.zone:
+            first = f"gcp/{new[0].rpartition('-')[0]}/{new[0]}"
+            words += f"; orch's table of {tpu.zones_as_of} lacks {', '.join(new)}: name such a zone, --infra {first}"
+        return ok("zones", words)
+    where = ", ".join(asked) if ask.zone or ask.region else "any zone that serves this project"
     listed = ", ".join(zone for zone in tpu.zones if zone not in asked) or "none"
     mend = f"take another zone (listed: {listed}) or another accelerator: orch accelerators"
     return fix("zones", f"{tpu.name} is not offered in {where}", mend, Exit.CAPACITY)

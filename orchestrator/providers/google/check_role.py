@@ -67,6 +67,7 @@ INSTANCES = Need(
         "compute.instances.delete",
         "compute.instances.get",
         "compute.instances.getGuestAttributes",
+        "compute.instances.getSerialPortOutput",
         "compute.instances.list",
         "compute.instances.setLabels",
         "compute.instances.setMetadata",

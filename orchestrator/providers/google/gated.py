@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -34,7 +34,7 @@ from orchestrator.providers.google.oslogin import ADMIN_ROLE, OsLogin, Profile
 from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import named_project, with_project
 from orchestrator.providers.google.session import Session
-from orchestrator.providers.protocol import Adopts, Finishes, Recovers, Stops
+from orchestrator.providers.protocol import Adopts, DiagnosesHosts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import (
     Candidate,
@@ -52,7 +52,7 @@ GATES = "google-gates"  # folder of the records, below the state folder
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
 
 
-class Machines(Adopts, Finishes, Stops, Recovers, Protocol):
+class Machines(Adopts, Finishes, Stops, Recovers, DiagnosesHosts, Protocol):
     """What makes and ends the machines."""
 
     def instance_names(self, name: str) -> tuple[str, ...]:
@@ -154,6 +154,10 @@ class Gated:
             return self._led(gate, view) if view.state is SliceState.READY else view
         except (OrchError, OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
+
+    def diagnose_hosts(self, name: str, token: str, ranks: Sequence[int]) -> Mapping[int, str]:
+        """See protocol.DiagnosesHosts."""
+        return self._inner.diagnose_hosts(name, token, ranks)
 
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes: remove what the machines leave behind, then their SSH access."""

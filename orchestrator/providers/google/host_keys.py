@@ -45,6 +45,10 @@ class HostKeys:
         self._since.pop(name, None)
         return None
 
+    def waited(self, name: str) -> float:
+        """Return the seconds for which a slice has been held back; 0 for one that is not."""
+        return self.now() - self._since.get(name, self.now())
+
     def learn(self, name: str, hosts: int, read: Callable[[], Sequence[str]]) -> tuple[str, ...] | None:
         """Return the keys that the hosts of an adopted slice report, one public key each; None: wait for them.
 

@@ -74,6 +74,8 @@ def understood(error: Exception) -> Answer | None:
     broken = TransportError | RequestException | HTTPException | ParseError | TimeoutError | ConnectionError
     if isinstance(error, broken):
         return Answer(kind=Kind.NO_ANSWER, words=to_one_line(str(error) or type(error).__name__))
+    if isinstance(error, GoogleAuthError) and getattr(error, "retryable", False):  # the token server is busy
+        return Answer(kind=Kind.NO_ANSWER, words=to_one_line(str(error)))
     if isinstance(error, GoogleAuthError):
         return Answer(kind=Kind.CREDENTIALS, words=to_one_line(str(error)))
     return None

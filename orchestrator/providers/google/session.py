@@ -21,7 +21,7 @@ from orchestrator.cloud_access import (
     SIMULATED,
     read_cloud_access,
 )
-from orchestrator.errors import AccessError, UserError
+from orchestrator.errors import CredentialsError, UserError
 
 ENDPOINT = GOOGLE_API
 LOCAL_PROJECT = "local-project"  # taken on the loopback when no other is configured
@@ -90,7 +90,7 @@ class Session:
 
 
 def open_session(learn: Callable[[float], None] | None = None) -> Session:
-    """Raises AccessError without credentials, UserError without the library."""
+    """Raises CredentialsError without credentials, UserError without the library."""
     endpoint = loopback_endpoint()
     try:
         from google import auth
@@ -107,7 +107,7 @@ def open_session(learn: Callable[[float], None] | None = None) -> Session:
     try:
         credentials, project = library.default(scopes=[SCOPE])
     except DefaultCredentialsError as error:
-        raise AccessError(
+        raise CredentialsError(
             "there are no Google credentials on this computer", "", "gcloud auth application-default login"
         ) from error
     return Session(credentials, _own_project() or project or "", learn=learn)

@@ -69,8 +69,14 @@ class GoogleRules(TaskRules):
             return []
         if any(zone.startswith(place) for zone in machine.zones):
             return []
-        name = machine.generation if isinstance(machine, TpuSlice) else machine.name
-        return [f"{place} is not among the places known for {name}: {join_some(machine.zones)}"]
+        if not isinstance(machine, TpuSlice):
+            return [f"{place} is not among the places known for {machine.name}: {join_some(machine.zones)}"]
+        known = f"the places known for {machine.generation} on {machine.zones_as_of}: {join_some(machine.zones)}"
+        if not machine.in_tpu_api:
+            return [f"{place} is not among {known}"]
+        flag = "--zone" if infra.zone else "--region"
+        command = f"orch check gcp {flag} {place} --accelerators {machine.name}"
+        return [f"{place} is not among {known}   to ask Google: {command}"]
 
     def find_machine_conflicts(self, choice: Resources) -> Iterator[Issue]:
         """Yield fields that have no meaning for the machine."""

@@ -38,6 +38,29 @@ case $orch_head in
   *) export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-^docker,lo,veth}" ;;
 esac
 
+# GPUs behind NVSwitches compute only when the fabric manager has registered them; CUDA says "system not yet initialized"
+# before that. Each goes from "Not Started" over "In Progress" to "Completed" (NVML API reference, "Fabric definitions";
+# NVIDIA/NVSentinel issue 883, February 2026). A100 machines do not show it: there the service counts.
+orch_fabric() { # the state of the first GPU; "N/A" without a fabric
+  nvidia-smi -q -i 0 2>/dev/null | sed -n '/^ *Fabric *$/,$p' | sed -n 's/^ *State *: *//p' | head -n 1
+}
+if [ "${ORCH_FABRIC_CHECK:-1}" != 0 ] && command -v nvidia-smi >/dev/null; then
+  orch_until=$((SECONDS + ${ORCH_FABRIC_SECONDS:-120}))
+  while orch_state=$(orch_fabric) && case $orch_state in 'Not Started' | 'In Progress') true ;; *) false ;; esac; do
+    [ "$SECONDS" -lt "$orch_until" ] || orch_fail "the fabric manager is not ready: $orch_state" \
+      'on the host: systemctl status nvidia-fabricmanager; launch again, or set ORCH_FABRIC_CHECK=0 in envs to continue'
+    sleep 5
+  done
+  if [ "${orch_state:-N/A}" = N/A ] && grep -qs '^0x068000' "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/class \
+    && systemctl cat nvidia-fabricmanager >/dev/null 2>&1; then
+    while ! systemctl is-active --quiet nvidia-fabricmanager; do
+      [ "$SECONDS" -lt "$orch_until" ] || orch_fail 'the fabric manager does not run' \
+        'on the host: systemctl status nvidia-fabricmanager; launch again, or set ORCH_FABRIC_CHECK=0 in envs to continue'
+      sleep 5
+    done
+  fi
+fi
+
 orch_devices() { # how many of them the kernel shows
   case $1 in
     efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
@@ -57,9 +80,49 @@ orch_expect() { # true when at least so many exist at one of three checks: devic
 if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_EFA_COUNT:-0}" -gt 0 ] && [ "${ORCH_EFA_CHECK:-1}" != 0 ]; then
   orch_expect efa "$ORCH_EFA_COUNT" \
     || orch_fail "this host shows $orch_found EFA interfaces of $ORCH_EFA_COUNT" \
-      'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to go on'
-  [ "$ORCH_RANK" != 0 ] || printf 'run: %s EFA interfaces on each host; with NCCL_DEBUG=INFO in envs, this line proves that NCCL uses them: %s\n' \
-    "$orch_found" 'NET/OFI Selected provider is efa'
+      'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to continue'
+  # Then whether libfabric sees them: one "FI_EP_RDM" for each (EC2 User Guide, "Get started with EFA and NCCL", 2026).
+  orch_fi_info=$(command -v fi_info || command -v "${ORCH_AMAZON_DIR:-/opt/amazon}/efa/bin/fi_info" || true)
+  if [ -z "$orch_fi_info" ]; then
+    printf 'run: there is no fi_info on this host, so it is not known whether libfabric finds the EFA interfaces\n' >&2
+  else
+    orch_domains=$("$orch_fi_info" -p efa -t FI_EP_RDM 2>/dev/null | sed -n 's/^ *domain: *//p' | sort -u | wc -l) || orch_domains=0
+    [ "$orch_domains" -ge "$ORCH_EFA_COUNT" ] || orch_fail "libfabric finds $orch_domains EFA interfaces of $ORCH_EFA_COUNT" \
+      "on the host: $orch_fi_info -p efa; take AWS's image or install EFA, or set ORCH_EFA_CHECK=0 in envs to continue"
+  fi
+  # NCCL falls back to TCP in silence when it cannot load aws-ofi-nccl (dstack#3069, nccl#959). So it is loaded here as NCCL
+  # loads it, and the folders of the EFA installer are added to the path where it is found nowhere else.
+  orch_plugin_loads() {
+    "${ORCH_PYTHON:-python3}" -c '
+import ctypes, os, sys
+named = os.environ.get("NCCL_NET_PLUGIN", "")
+for name in ([named, f"libnccl-net-{named}.so"] if named else ["libnccl-net.so", "libnccl-net-ofi.so", "libnccl-net-aws-ofi.so"]):
+    try:
+        ctypes.CDLL(name)
+    except OSError as error:
+        last = str(error)
+    else:
+        sys.exit(print(name))
+sys.exit(last)
+' 2>&1
+  }
+  if ! orch_plugin=$(orch_plugin_loads); then
+    for orch_folder in "${ORCH_AMAZON_DIR:-/opt/amazon}"/{ofi-nccl/lib,ofi-nccl/lib/x86_64-linux-gnu,ofi-nccl/lib/aarch64-linux-gnu,aws-ofi-nccl/lib} \
+      /opt/aws-ofi-nccl/lib /opt/aws-ofi-nccl/install/lib; do
+      compgen -G "$orch_folder/libnccl-net*.so" >/dev/null || continue
+      orch_before=${LD_LIBRARY_PATH-}
+      export LD_LIBRARY_PATH="$orch_folder${orch_before:+:$orch_before}"
+      if orch_plugin=$(orch_plugin_loads); then
+        orch_plugin="$orch_folder/$orch_plugin"
+        break
+      fi
+      export LD_LIBRARY_PATH="$orch_before"
+    done
+  fi
+  orch_plugin_loads >/dev/null || orch_fail "NCCL would use TCP: its plugin for EFA does not load ($orch_plugin)" \
+    "take AWS's image or install aws-ofi-nccl, and set LD_LIBRARY_PATH in envs; or set ORCH_EFA_CHECK=0 to continue"
+  [ "$ORCH_RANK" != 0 ] || printf 'run: %s EFA interfaces on each host, plugin %s; with NCCL_DEBUG=INFO in envs, this line proves that NCCL uses them: %s\n' \
+    "$orch_found" "$orch_plugin" 'NET/OFI Selected provider is efa'
 fi
 
 if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
@@ -118,6 +181,14 @@ done
 [ "$orch_failed" -eq 0 ] || exit "$orch_failed"
 exit "$orch_stopped"
 }
+# How fast the hosts add up gradients. A plugin that is not found, or one slow link, shows here and not after a day.
+if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_NETWORK_CHECK:-1}" != 0 ]; then
+  (
+    orch_start "$ORCH_PYTHON" -m trainer network \
+      engine=torch \
+      device=cuda
+  ) || exit
+fi
 # The smoke test, on all hosts together as the run will be: devices, data, loop, gradients, checkpoint, resume.
 orch_smoke=0
 (

@@ -84,7 +84,16 @@ fi
 if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_EFA_COUNT:-0}" -gt 0 ] && [ "${ORCH_EFA_CHECK:-1}" != 0 ]; then
   orch_expect efa "$ORCH_EFA_COUNT" \
     || orch_fail "this host shows $orch_found EFA interfaces of $ORCH_EFA_COUNT" \
-      'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to go on'
+      'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to continue'
+  # Then whether libfabric sees them: one "FI_EP_RDM" for each (EC2 User Guide, "Get started with EFA and NCCL", 2026).
+  orch_fi_info=$(command -v fi_info || command -v "${ORCH_AMAZON_DIR:-/opt/amazon}/efa/bin/fi_info" || true)
+  if [ -z "$orch_fi_info" ]; then
+    printf 'run: there is no fi_info on this host, so it is not known whether libfabric finds the EFA interfaces\n' >&2
+  else
+    orch_domains=$("$orch_fi_info" -p efa -t FI_EP_RDM 2>/dev/null | sed -n 's/^ *domain: *//p' | sort -u | wc -l) || orch_domains=0
+    [ "$orch_domains" -ge "$ORCH_EFA_COUNT" ] || orch_fail "libfabric finds $orch_domains EFA interfaces of $ORCH_EFA_COUNT" \
+      "on the host: $orch_fi_info -p efa; take AWS's image or install EFA, or set ORCH_EFA_CHECK=0 in envs to continue"
+  fi
 fi
 
 # The runtime meets on its own port, beside that of the program; the kernel must not give it to another process.

@@ -1,4 +1,7 @@
-"""`orch check`: find what a launch would lack, and print one fix for each. Sends only reads and dry-run requests."""
+"""`orch check`: find what a launch would lack, and print one fix for each.
+
+Sends only reads and dry-run requests, unless `--fix` is given and agreed to.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +78,10 @@ _COUNTING = ", ".join(driver.name for driver in list_clouds() if driver.check is
             "quota, zones, addresses and permissions for two of them",
         ),
         ("orch check aws --print-policy user > policy.json", "the smallest policy that suffices for orch"),
+        (
+            "orch check aws --bucket s3://my-bucket --fix",
+            "make the machines' role and instance profile, after a question",
+        ),
         ("orch check hosts task.yaml", "SSH access to each of your machines that the file names"),
         ("orch check hosts task.yaml --accept-host-key SHA256:…", "the same, and pin the machine with this key to it"),
     ],
@@ -92,6 +99,8 @@ _COUNTING = ", ".join(driver.name for driver in list_clouds() if driver.check is
 @_with_driver_options
 @click.option("--accept-host-key", "named", metavar="SHA256:…", multiple=True,
               help="Pin the machine of yours that presents the key with this fingerprint to it (hosts).")  # fmt: skip
+@click.option("--fix", is_flag=True, help="Show the requests that fix what orch can fix, ask, and send them.")
+@click.option("-y", "--yes", is_flag=True, help="Answer the question of --fix with yes.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def check(
@@ -103,13 +112,15 @@ def check(
     region: str | None,
     zone: str | None,
     named: tuple[str, ...],
+    fix: bool,
+    yes: bool,
     output: str,
     **given: Any,
 ) -> None:
     """Check that credentials, permissions, quota, buckets and SSH access suffice for a launch.
 
-    Sends only read requests and dry-run requests. The exit status is 0 when nothing needs fixing, else that of the
-    first problem.
+    Sends only read requests and dry-run requests, unless --fix is given. The exit status is 0 when nothing needs
+    fixing, else that of the first problem.
     """
     for provider_of_file, files in _list_files():
         if purpose := given[_parameter(files.flag)]:
@@ -121,20 +132,27 @@ def check(
     names, ask = _providers_and_place(provider, infra, region, zone, _ask_from_options(given, provider, file))
     if named and not ask.hosts:
         raise UserError("--accept-host-key is about machines of yours", "", "orch check hosts FILE --accept-host-key …")
+    if fix and output == "json":
+        raise UserError("--fix asks a question, and answers in text", "", "leave out -o json")
     found = _run_checks(names, ask, {name: _read_options(name, given) for name in names}, named)
     _refuse_unseen(named, found)
+    _print_findings(found, ask, output)
+    if fix:
+        from orchestrator.cli.commands.before.check_fix import repair
+
+        if repair([one for findings in found.values() for one in findings], agreed=yes):
+            found = _run_checks(names, ask, {name: _read_options(name, given) for name in names}, named)
+            _print_findings(found, ask, output)
+    ctx.exit(choose_exit_status([finding for findings in found.values() for finding in findings]))
+
+
+def _print_findings(found: Mapping[str, tuple[Finding, ...]], ask: Ask, output: str) -> None:
     if output == "json":
         write_stdout(json.dumps(_as_json(found), indent=2))
-    else:
-        write_stdout(
-            *(
-                line
-                for name, findings in found.items()
-                for line in _finding_lines(name, findings, inspect_terminal(sys.stdout))
-            )
-        )
-        _print_summary(found, ask)
-    ctx.exit(choose_exit_status([finding for findings in found.values() for finding in findings]))
+        return
+    terminal = inspect_terminal(sys.stdout)
+    write_stdout(*(line for name, findings in found.items() for line in _finding_lines(name, findings, terminal)))
+    _print_summary(found, ask)
 
 
 def _ask_from_options(given: Mapping[str, Any], provider: str | None, file: Path | None) -> Ask:

@@ -127,11 +127,18 @@ def set_(key: str, value: str) -> None:
     Comments and all other keys stay.
     """
     from orchestrator.task.config import parse_setting
-    from orchestrator.task.config_edit import set_config_value
 
     name = _key_name(key)
-    file, _ = _rewrite(lambda text, path: set_config_value(text, path, name, value))
+    file = store_setting(name, value)
     write_stdout(f"{name} = {_format_value(parse_setting(name, value))} is set in {file}")
+
+
+def store_setting(name: str, value: str) -> Path:
+    """Write a key into the configuration file, and return the file. Raises UserError."""
+    from orchestrator.task.config_edit import set_config_value
+
+    file, _ = _rewrite(lambda text, path: set_config_value(text, path, name, value))
+    return file
 
 
 @click.command(

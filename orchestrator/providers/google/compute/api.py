@@ -155,6 +155,12 @@ class ComputeApi:
         items = (found or {}).get("queryValue", {}).get("items", ())
         return {f"{item.get('namespace', '')}/{item['key']}": str(item.get("value", "")) for item in items}
 
+    def read_serial_output(self, path: str, last_bytes: int) -> str:
+        """The end of what an instance wrote to its serial console; "" where it does not exist."""
+        one = place_of(path).one
+        found = self._compute.find(lambda api: api.instances().getSerialPortOutput(**one, start=str(-last_bytes)))
+        return str((found or {}).get("contents", ""))
+
     def templates(self, project: str) -> list[dict[str, Any]]:
         """All of the project's, all pages."""
 

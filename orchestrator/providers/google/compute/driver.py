@@ -18,7 +18,7 @@ from orchestrator.providers.core.listed import ListedResource
 from orchestrator.providers.google.addresses import Login
 from orchestrator.providers.google.compute import listing, states
 from orchestrator.providers.google.compute.api import DONE, ComputeApi, name_of, path_of
-from orchestrator.providers.google.compute.hosts import Reported
+from orchestrator.providers.google.compute.hosts import Reported, names_by_rank
 from orchestrator.providers.google.compute.observing import Observer, is_ours
 from orchestrator.providers.google.compute.parameters import known_values
 from orchestrator.providers.google.compute.parts import read
@@ -138,6 +138,10 @@ class ComputeDriver(SliceDriver[Record]):
 
     def may_arrive(self, record: Record) -> bool:
         return self._observer(record).may_arrive()
+
+    def diagnose(self, record: Record, ranks: Sequence[int]) -> Mapping[int, str]:
+        names, observer = names_by_rank(record), self._observer(record)
+        return {rank: observer.read_console(names[rank]) for rank in ranks if rank < len(names)}
 
     def list_left(self, record: Record) -> list[str]:
         return [_short(path) for path in self._observer(record).list_left()]

@@ -11,7 +11,7 @@ from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.core.record import Phase
 from orchestrator.providers.google.access import SLICE, owner_of
 from orchestrator.providers.google.addresses import Login
-from orchestrator.providers.google.compute import hosts, states
+from orchestrator.providers.google.compute import hosts, serial, states
 from orchestrator.providers.google.compute.api import ComputeApi, failure_of
 from orchestrator.providers.google.compute.parts import Part
 from orchestrator.providers.google.compute.record import Record
@@ -19,6 +19,8 @@ from orchestrator.providers.google.host_keys import HostKeys
 from orchestrator.providers.google.labels import INSTALLATION, INTENT, from_google
 from orchestrator.providers.google.states import together
 from orchestrator.slices import SliceState, SliceView
+
+CONSOLE_AFTER = 60.0  # seconds after which a host without its key is not merely booting
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,15 @@ class Observer:
     def find_machines(self) -> dict[str, Mapping[str, Any]]:
         """Return the instances and groups of the slice that exist, by path."""
         return {path: one for path in self.record.machines if (one := self.find_own(path)) is not None}
+
+    def read_console(self, name: str) -> str:
+        """Return what the serial console of an instance says of a failure, in words; also why it cannot be read."""
+        try:
+            return serial.describe(self.api.read_serial_output(self.record.instance(name), serial.LAST_BYTES))
+        except Refused as refused:
+            if refused.answer.kind is not Kind.PERMISSION:
+                raise
+            return "its serial console needs the permission compute.instances.getSerialPortOutput"
 
     def find_own(self, path: str) -> Mapping[str, Any] | None:
         """Return a resource of the slice; None where there is none, or one of another owner."""
@@ -123,11 +134,18 @@ class Observer:
         attributes: list[Mapping[str, str]] = []
         waiting = self.keys.check(record.name, record.host_public, partial(self._read_keys, attributes))
         if waiting is not None:
-            return waiting
+            return self._explain_wait(waiting, len(attributes))
         attributes += [self._read_attributes(name) for name in record.instances[len(attributes) :]]
         reported = hosts.read_reports(record, attributes)
         self.reported[record.name] = reported
         return hosts.ready_view(replace(record, order=reported.order, ports=reported.ports), instances, self.login)
+
+    def _explain_wait(self, waiting: SliceView, reported: int) -> SliceView:
+        """Add the console of the first host that reports nothing, once it had the time to boot."""
+        if self.keys.waited(self.record.name) < CONSOLE_AFTER:
+            return waiting
+        console = self.read_console(self.record.instances[max(reported - 1, 0)])
+        return replace(waiting, reason=f"{waiting.reason}; {console}"[:300]) if console else waiting
 
     def _read_keys(self, attributes: list[Mapping[str, str]]) -> list[str]:
         """Read the guest attributes of the hosts up to the first that reports nothing; return their keys."""

@@ -6,7 +6,7 @@ The values of a new account are made up; Elastic IPs are 5 per region (EC2 User 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +91,15 @@ class QuotasFront:
             case _:
                 raise AwsRefusal("UnknownOperationException", f"{call.operation} is not served")
 
+    def _limits(self) -> Sequence[Quota]:
+        """Return the limits of the scenario as it is now."""
+        if self._access is None:
+            return self._scenario.quotas
+        with self._access.open() as cloud:
+            return cloud.scenario.quotas
+
     def _shown(self, quota: Known, region: str) -> dict[str, Any]:
-        limits = [_vcpus(one) for one in self._scenario.quotas if _counts(quota, one, region)]
+        limits = [_vcpus(one) for one in self._limits() if _counts(quota, one, region)]
         value = self._values.get(quota.code, min(limits, default=quota.default))
         return _plain(quota, region) | {"Value": float(value)}
 

@@ -76,6 +76,7 @@ _COMPUTE: Mapping[str, tuple[str, ...]] = {
     "instances.stop": ("compute.instances.stop",),
     "instances.start": ("compute.instances.start",),
     "instances.getGuestAttributes": ("compute.instances.getGuestAttributes",),
+    "instances.getSerialPortOutput": ("compute.instances.getSerialPortOutput",),
     "instances.setMetadata": ("compute.instances.setMetadata",),
     "instances.setLabels": ("compute.instances.setLabels",),
     "instanceTemplates.insert": ("compute.instanceTemplates.create",),

@@ -47,6 +47,7 @@ _OPERATIONS: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
     "DescribeCapacityReservations": blocks.describe,
     "DescribeImages": amis.describe,
     "DescribeInstanceAttribute": instances.describe_attribute,
+    "DescribeInstanceStatus": instances.describe_status,
     "DescribeInstanceTypeOfferings": kinds.describe_offerings,
     "DescribeInstanceTypes": kinds.describe_types,
     "DescribeInstances": instances.describe,

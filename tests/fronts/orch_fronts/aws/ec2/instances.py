@@ -79,6 +79,32 @@ def describe_attribute(visit: Visit) -> dict[str, Any]:
     return {"InstanceId": name, "UserData": {"Value": data}}
 
 
+def describe_status(visit: Visit) -> dict[str, Any]:
+    """Status checks: a host that is down or silent fails those of the instance. Events are those that a test keeps."""
+    visit.ask()
+    asked = [str(one) for one in visit.params.get("InstanceIds", ())]
+    machines = _of_ids(visit, every(visit), asked) if asked else every(visit)
+    everything = bool(visit.params.get("IncludeAllInstances", False))
+    shown = [one for one in machines if everything or one.life.state == "running"]
+    found, more = page_of(visit, shown)
+    return {"InstanceStatuses": [_status(visit, one) for one in found], **more}
+
+
+def _status(visit: Visit, machine: Machine) -> dict[str, Any]:
+    host = visit.cloud.state.resources[machine.look.uid].hosts[machine.rank]
+    answers = host.up and visit.now >= host.silent_until
+    checks = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
+    since = visit.kept("impaired").setdefault(machine.id, visit.now) if not answers else 0.0
+    failed = {"Name": "reachability", "Status": "failed", "ImpairedSince": since}
+    return {
+        "InstanceId": machine.id,
+        "InstanceState": {"Code": CODES[machine.life.state], "Name": machine.life.state},
+        "SystemStatus": checks,
+        "InstanceStatus": checks if answers else {"Status": "impaired", "Details": [failed]},
+        "Events": visit.kept("events").get(machine.id, []),
+    }
+
+
 def describe_interfaces(visit: Visit) -> dict[str, Any]:
     visit.ask()
     asked = [str(one) for one in visit.params.get("NetworkInterfaceIds", ())]

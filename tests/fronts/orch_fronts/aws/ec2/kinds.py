@@ -11,7 +11,7 @@ from orch_fronts.aws.calls import AwsRefusal
 from orch_fronts.aws.codec import codec_of
 from orch_fronts.aws.ec2.filters import chosen, page
 from orch_fronts.aws.ec2.network import zone_id
-from orch_fronts.aws.ec2.visit import Visit, zones_of
+from orch_fronts.aws.ec2.visit import Visit
 from orchestrator.catalog.ec2 import load_instances
 from orchestrator.catalog.machines import Ec2Instance
 
@@ -69,17 +69,17 @@ def describe_types(visit: Visit) -> dict[str, Any]:
 
 
 def describe_offerings(visit: Visit) -> dict[str, Any]:
-    """Rule type_is_offered_in_some_regions."""
+    """Rule type_is_offered_in_some_regions; a zone with pools offers only types that it has a pool of."""
     visit.ask()
     kind = str(visit.params.get("LocationType", "region"))
-    zones = zones_of(visit.cloud, visit.region)
-    places = {"region": [visit.region], "availability-zone": zones}.get(kind, [zone_id(visit, one) for one in zones])
-    offered = [
-        {"InstanceType": name, "LocationType": kind, "Location": place}
-        for name in load_instances()
-        if is_offered(name, visit.region)
-        for place in places
-    ]
+    offered: list[dict[str, str]] = []
+    for name in load_instances():
+        zones = list(zones_offering(visit, name))
+        places = {"region": [visit.region] if zones else [], "availability-zone": zones}
+        offered += [
+            {"InstanceType": name, "LocationType": kind, "Location": place}
+            for place in places.get(kind, [zone_id(visit, one) for one in zones])
+        ]
     facts = chosen(visit, offered, _offering_facts, frozenset({"instance-type", "location"}))
     found, more = page(visit, facts)
     return {"InstanceTypeOfferings": found, **more}

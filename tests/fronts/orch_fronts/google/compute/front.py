@@ -54,6 +54,7 @@ _OF_NAME: Mapping[tuple[str, str, str], tuple[_OfOne, frozenset[str]]] = {
         instances.guest_attributes,
         frozenset({"queryPath", "variableKey"}),
     ),
+    ("GET", "instances", "serialPort"): (instances.serial_output, frozenset({"port", "start"})),
     ("GET", "instanceGroupManagers", ""): (groups.get, _NONE),
     ("DELETE", "instanceGroupManagers", ""): (groups.delete, _ID),
     ("POST", "instanceGroupManagers", "resize"): (groups.resize, _ID | {"size"}),

@@ -163,6 +163,18 @@ def guest_attributes(visit: Visit, zone: str, name: str) -> dict[str, Any]:
     return {"kind": "compute#guestAttributes", "queryPath": path, "queryValue": {"items": found}}
 
 
+def serial_output(visit: Visit, zone: str, name: str) -> dict[str, Any]:
+    """The console that a test has written for this instance. A negative start counts from the end."""
+    visit.check_zone(zone)
+    visit.cloud.ask("get", name)
+    _found(visit, zone, name)
+    whole = str(kept(visit.cloud, "serial").get(f"{zone}/{name}", "")).encode()
+    start = int(visit.query.get("start", "0"))
+    begin = max(0, len(whole) + start) if start < 0 else start
+    contents = whole[begin:].decode("utf-8", "replace")
+    return {"kind": "compute#serialPortOutput", "contents": contents, "start": str(begin), "next": str(len(whole))}
+
+
 def every(visit: Visit, zone: str) -> list[dict[str, Any]]:
     """All instances of a zone as they are, without a call in the audit log."""
     visit.cloud.advance()
