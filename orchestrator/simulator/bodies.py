@@ -134,7 +134,7 @@ class LocalBodies:
         found: dict[int, int] = {}
         for rank in range(look.size):
             files = paths.host(rank).home.glob(".orch/jobs/*/heartbeat*")
-            furthest = max(map(_step, files), default=0)
+            furthest = max(map(read_heartbeat_step, files), default=0)
             if furthest:
                 found[rank] = furthest
         return found
@@ -183,7 +183,7 @@ def body_name(look: Look) -> str:
     return f"{look.name[: 62 - len(unique)]}-{unique}"
 
 
-def _step(file: Path) -> int:
+def read_heartbeat_step(file: Path) -> int:
     """Return the step in a heartbeat file, or 0 for another or a deleted file."""
     try:
         heartbeat: Any = json.loads(file.read_text(encoding="utf-8"))
