@@ -75,7 +75,7 @@ def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
         *_exit_codes(task),
         *_idle(task),
     ]
-    issues += [*_nodes(task, section), *_mounts(task), *_read_only(task, section), *_conda(task)]
+    issues += [*_nodes(task, section), *_mounts(task), *_read_only(task, section), *_conda(task), *_container(task)]
     for choice in task.choices:
         issues += [
             *_labels(choice),
@@ -188,6 +188,21 @@ def _read_only(task: Task, section: TaskSection) -> Iterator[Issue]:
         if reads and not needed:
             why = "it is for s3:// buckets with mode MOUNT"
             yield _issue(path, "`read_only` has no meaning for this mount", why, "remove it")
+
+
+def _container(task: Task) -> Iterator[Issue]:
+    """Refuse containers for what runs beside the task's own commands, and candidates that differ in theirs."""
+    images = {choice.container for choice in task.choices}
+    if images == {""}:
+        return
+    path = ("resources", "image_id")
+    if len(images) > 1:
+        yield _issue(
+            path, "the candidates name different containers", "the script of all hosts is the same", "name one"
+        )
+    if task.train is not None:
+        why = "it is copied to the host and installs its own packages"
+        yield _issue(path, "the bundled trainer does not run in a container", why, "remove it, or write `run:`")
 
 
 def _conda(task: Task) -> Iterator[Issue]:

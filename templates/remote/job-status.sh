@@ -38,8 +38,13 @@ read_beat() { # the first line of a heartbeat file, into beat_step (- if it hold
     esac
 }
 error_lines() { # the last three lines of a log that look like errors, on one line; nothing where none does
-    tail -c 20000 "$1" | tr '\r\000-\011' '\n' | grep -aiE "$looks_like_error" | grep -av '^Traceback (most' |
-        tail -n 3 | cut -c 1-200 | awk '{ sub(/^[[:space:]]+/, ""); printf "%s%s", (NR > 1 ? " | " : ""), $0 }'
+    tail -c 20000 "$1" | tr '\r\000-\011' '\n' | LC_ALL=C awk -v looks="$looks_like_error" '
+        function keep(text) { if (text != kept[n]) kept[++n] = substr(text, 1, 200) }
+        { sub(/^ +/, "") }
+        /^next: / { keep(before) } # a message of orch: what failed, and the next command
+        /^next: / || (tolower($0) ~ looks && !/^Traceback/) { keep($0) }
+        /./ { before = $0 }
+        END { for (i = (n > 3 ? n - 2 : 1); i <= n; i++) printf "%s%s", kept[i], (i < n ? " | " : "") }'
 }
 slowest() { # of the heartbeat files in a folder: the smallest step; of the oldest beat its age and its phase
     step=-
@@ -69,7 +74,7 @@ slowest() { # of the heartbeat files in a folder: the smallest step; of the olde
 $found
 EOF
 }
-looks_like_error='error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^E:'
+looks_like_error='error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: '
 for job; do
     dir=$HOME/.orch/jobs/$job
     rc=-

@@ -56,6 +56,14 @@ def test_the_setup_of_an_earlier_job_and_on_another_computer(orch: Orch) -> None
     orch.ok("down", "mine", "--yes")
 
 
+def test_a_message_of_the_setup_itself_is_the_reason_with_its_next_step(orch: Orch) -> None:
+    said = launch(
+        orch, "echo 'setup: python misses: torch'; echo '  next: pip install torch'; exit 1", "true", status=7
+    )
+    assert "setup: python misses: torch | next: pip install torch" in said.split("why:")[1]
+    orch.ok("down", "mine", "--yes")
+
+
 def test_a_failed_program_names_the_lines_that_look_like_errors(orch: Orch) -> None:
     run = "if [ $ORCH_RANK = 1 ]; then echo 'RuntimeError: shapes differ'; echo bye; exit 4; fi; sleep 100"
     said = launch(orch, "true", run, status=4)

@@ -212,6 +212,8 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         engine=driven.engine,
         device=driven.device,
         fixed=_fixed_names(task, facts),
+        container=task.choices[0].container,
+        folders=tuple(mount.target for mount in task.file_mounts if mount.target.startswith("/")),
     )
     script = render_setup(inputs)
     if script is None:
@@ -244,6 +246,7 @@ def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
         smoke=task.train is not None and task.train.smoke,
         topology=machine.topology,
         fixed=_fixed_names(task, facts),
+        container=task.choices[0].container,
     )
     return JobSpec(id=job_id, script=to_text(render_run(inputs)))
 
@@ -315,7 +318,9 @@ def build_timer(task: Task, options: Sequence[Candidate], facts: HostFacts, pric
         stop_command=facts.end_command,
         idle_command=facts.stop_command if stops else "",
         wait_for="jobs" if only_jobs else "jobs_and_ssh",
-        watch="machine" if facts.end_command else "jobs",
+        # Simulated hosts share this computer: only their own jobs are theirs.
+        watch="machine" if facts.end_command and not facts.shares_files else "jobs",
+        tick_seconds=5 if facts.shares_files else 30,
     )
     if not specs.any:
         return None
