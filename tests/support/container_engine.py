@@ -1,4 +1,4 @@
-"""A container engine in a folder of its own, with one image made of this computer's bash and busybox: real podman.
+"""A container engine in a separate folder, with one image made of this computer's bash and busybox: real podman.
 
 It needs root, `podman`, `crun` and a static busybox (Debian: podman crun busybox-static); no registry and no daemon.
 """

@@ -13,7 +13,7 @@ from orchestrator.simulator.bodies import read_heartbeat_step
 _PERIOD = 0.05  # seconds between two readings: a quick program is past its first steps soon
 _HEARTBEATS = "local/*/hosts/*/home/.orch/jobs/*/heartbeat*"
 _JOB = re.compile(r"-\d+-a(\d+)$")  # see engine/state/names.host_job_name; setups end in a digest
-_FEWEST = 8  # steps of an attempt, from which on "begins again" and "resumes near its end" can be told apart
+_FEWEST = 8  # steps of an attempt, from which on "begins again" and "resumes near its end" can be distinguished
 
 
 @dataclass(slots=True)
