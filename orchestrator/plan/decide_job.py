@@ -13,7 +13,7 @@ from orchestrator.plan.desired import JobSpec, Run
 from orchestrator.plan.evidence import detect_hang, find_furthest_step
 from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import EndedAttempt, HostView, Observed
-from orchestrator.plan.ranks import count_hosts
+from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.plan.steps import Step, Wait, WaitFor
 
 STOPPED_BY_US = frozenset({143, 137})  # 128 + TERM, 128 + KILL: what the others show after StopJob
@@ -159,9 +159,12 @@ def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
 
 
 def _describe_failure(job: JobSpec, host: HostView) -> str:
-    name = "head" if host.rank == 0 else f"worker{host.rank}"
+    name = label_rank(host.rank)
     if host.job is JobPhase.LOST:
         return f"job {job.id} vanished on {name} (rank {host.rank}): killed with KILL, or the host restarted"
-    code = host.exit_code or 0
-    how = f"signal {code - 128}" if 128 < code <= 128 + HIGHEST_SIGNAL else f"exit {code}"
-    return f"job {job.id} failed on {name} (rank {host.rank}): {how}"
+    return f"job {job.id} failed on {name} (rank {host.rank}): {describe_exit(host.exit_code or 0)}"
+
+
+def describe_exit(code: int) -> str:
+    """Return `exit 3`, or `signal 11` for the status with which a shell reports a signal."""
+    return f"signal {code - 128}" if 128 < code <= 128 + HIGHEST_SIGNAL else f"exit {code}"

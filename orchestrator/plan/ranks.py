@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from orchestrator.hosts import HostOutcome
 from orchestrator.messages import count_noun
 
 MOST_SPANS = 12  # a scattered set is cut here and counted
+MOST_NAMED = 3  # failed hosts of which each is named
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
@@ -26,6 +28,22 @@ def format_hosts(ranks: Iterable[int]) -> str:
 def count_hosts(count: int) -> str:
     """Return `1 host` or `4 hosts`."""
     return count_noun(count, "host")
+
+
+def describe_failed_hosts(outcomes: Sequence[HostOutcome]) -> str:
+    """Return `head (exit 3)` for one host, or `1 of 4 hosts (worker3: exit 3)`; hosts that succeeded are not named."""
+    failed = [outcome for outcome in outcomes if not outcome.ok]
+    if len(outcomes) == 1 and failed:
+        return f"{label_rank(failed[0].rank)} ({failed[0].verdict})"
+    named = [f"{label_rank(outcome.rank)}: {outcome.verdict}" for outcome in failed[:MOST_NAMED]]
+    if len(failed) > MOST_NAMED:
+        named.append(f"{len(failed) - MOST_NAMED:,} more")
+    return f"{len(failed):,} of {count_hosts(len(outcomes))} ({', '.join(named)})"
+
+
+def label_rank(rank: int) -> str:
+    """Return the name of a host in messages: `head` or `worker3`."""
+    return "head" if rank == 0 else f"worker{rank}"
 
 
 def find_rank_spans(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:

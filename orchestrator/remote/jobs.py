@@ -273,7 +273,7 @@ def _parse(result: HostResult) -> list[tuple[str, HostJob]]:
             phase=JobPhase(phase),
             exit_code=None if code == "-" else int(code),
             log_bytes=int(size),
-            last_line="".join(c for c in last if c.isprintable())[:300],
+            last_line="".join(c for c in last if c.isprintable())[:600],
             step=None if step == "-" else int(step),
             beat_age=None if age == "-" else int(age) / 1000,
             doing=None if doing == "-" else doing,

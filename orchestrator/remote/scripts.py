@@ -6,6 +6,7 @@ import functools
 import shlex
 from pathlib import Path
 
+from orchestrator.distribution import install_command
 from orchestrator.errors import OrchError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -25,5 +26,5 @@ def shell_source(name: str) -> str:
             lines = path.read_text("utf-8").splitlines()
             return "\n".join(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
     raise OrchError(
-        f"the script {name} is missing from this installation", next_step="pip install --force-reinstall orch"
+        f"the script {name} is missing from this installation", next_step=install_command("", "--force-reinstall")
     )

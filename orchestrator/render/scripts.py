@@ -51,6 +51,8 @@ class SetupInputs:
     device: str = ""
     fixed: tuple[str, ...] = ()
     conda: HostTool | None = None
+    container: str = ""
+    folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -85,6 +87,7 @@ class RunInputs:
     smoke: bool = False
     topology: str = ""
     fixed: tuple[str, ...] = ()
+    container: str = ""
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -112,7 +115,7 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         packages = (*trainer_packages(inputs.backend, _device(inputs)), *packages)
         locked = python_stack(stack_name(inputs.backend, _device(inputs))).locked
     ours = inputs.bundled_trainer or (bool(packages) and not inputs.python)
-    if user_setup is None and not ours and inputs.conda is None:
+    if user_setup is None and not ours and inputs.conda is None and not inputs.container:
         return None
     download = (interpreter or host_tool("python")) if inputs.may_install else None
     neuron = _on_neuron(inputs)
@@ -122,6 +125,9 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         neuron=neuron,
         ours=ours,
         user_setup=user_setup,
+        container=inputs.container,
+        folders=inputs.folders,
+        program=_render_program(user_setup, inputs) if user_setup is not None and inputs.container else None,
         workdir=inputs.workdir,
         fixed=inputs.fixed,
         python=inputs.python,
@@ -158,6 +164,8 @@ def render_run(inputs: RunInputs) -> str:
         backend=inputs.backend,
         neuron=_on_neuron(inputs),
         user_run=inputs.user_run,
+        container=inputs.container,
+        program=_render_program(inputs.user_run or "", inputs) if inputs.container else None,
         trainer_args=words,
         workdir=inputs.workdir,
         fixed=inputs.fixed,
@@ -171,6 +179,18 @@ def render_run(inputs: RunInputs) -> str:
         smoke_words=_smoke_words(inputs) if inputs.smoke else None,
         network_words=_words(inputs) if inputs.backend == "cuda" and words is not None else None,
         topology=inputs.topology,
+    )
+
+
+def _render_program(text: str, inputs: SetupInputs | RunInputs) -> str:
+    """Return the script that runs in the container: the task's own, after what every program finds on a host."""
+    return render_template(
+        "container/program.sh.j2",
+        text=text,
+        workdir=inputs.workdir,
+        fixed=inputs.fixed,
+        own_venv=False,
+        neuron=False,
     )
 
 

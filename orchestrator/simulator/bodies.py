@@ -55,6 +55,10 @@ class Bodies(Protocol):
         """Return the steps that the programs of a READY resource have reached, by rank, where they report them."""
         ...
 
+    def take_power_requests(self, look: Look) -> Mapping[int, str]:
+        """Return what hosts of a READY resource request of the cloud, by rank, and forget it: see power.py."""
+        ...
+
 
 class NoBodies:
     """Addresses without hosts, for SimulatedHands."""
@@ -85,6 +89,11 @@ class NoBodies:
 
     def steps(self, look: Look) -> Mapping[int, int]:
         """Return nothing: simulated programs reach their steps in the cloud itself."""
+        del look
+        return {}
+
+    def take_power_requests(self, look: Look) -> Mapping[int, str]:
+        """Return nothing: no timer runs on these hosts."""
         del look
         return {}
 
@@ -134,9 +143,20 @@ class LocalBodies:
         found: dict[int, int] = {}
         for rank in range(look.size):
             files = paths.host(rank).home.glob(".orch/jobs/*/heartbeat*")
-            furthest = max(map(_step, files), default=0)
+            furthest = max(map(read_heartbeat_step, files), default=0)
             if furthest:
                 found[rank] = furthest
+        return found
+
+    def take_power_requests(self, look: Look) -> Mapping[int, str]:
+        """Read the files that the timers' commands write (templates/limits/simulated.sh.j2)."""
+        paths = SlicePaths(self._folder / "local" / body_name(look))
+        found: dict[int, str] = {}
+        for rank in range(look.size):
+            file = paths.host(rank).home / ".orch" / "power-request"
+            if file.is_file():
+                found[rank] = file.read_text(encoding="utf-8").strip()
+                file.unlink()
         return found
 
     def _up(self, look: Look, name: str) -> None:
@@ -183,7 +203,7 @@ def body_name(look: Look) -> str:
     return f"{look.name[: 62 - len(unique)]}-{unique}"
 
 
-def _step(file: Path) -> int:
+def read_heartbeat_step(file: Path) -> int:
     """Return the step in a heartbeat file, or 0 for another or a deleted file."""
     try:
         heartbeat: Any = json.loads(file.read_text(encoding="utf-8"))

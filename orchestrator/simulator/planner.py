@@ -51,7 +51,7 @@ class SimulatedPlanner:
         return Request(service=SERVICE, method="start", target=name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
-        return loopback_facts(candidate)
+        return loopback_facts(candidate, end_verb="delete", stop_verb="" if candidate.hosts > 1 else "stop")
 
 
 PLANNER = SimulatedPlanner()

@@ -24,6 +24,7 @@ from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Label, Look
 from orchestrator.simulator.capacity import RESERVED
 from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.power import apply_power_requests
 from orchestrator.simulator.scenario import ANY
 from orchestrator.simulator.state import Phase
 from orchestrator.slices import (
@@ -188,6 +189,7 @@ class SimulatedProvider:
             if look.phase is Phase.READY:
                 for rank, step in self._bodies.steps(look).items():
                     cloud.report_step(look.name, rank, step)
+        apply_power_requests(cloud, self._bodies)
         self._bodies.sync_hosts(cloud.made())
 
     def _check_ours(self, cloud: SimulatedCloud, name: str) -> None:

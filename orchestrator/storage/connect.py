@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from obstore.store import GCSStore, S3Store
 
 from orchestrator.cloud_access import BucketAccess, CloudAccess
+from orchestrator.distribution import install_command
 from orchestrator.errors import AccessError
 from orchestrator.retries import BUCKET_READ
 from orchestrator.storage.address import Address
@@ -91,7 +92,7 @@ def _profile() -> S3CredentialProvider | None:
     except ImportError as error:
         why = "AWS credentials in a profile are read with boto3, which is not installed"
         raise AccessError(
-            "cannot log in to AWS", why, "pip install 'orch[aws]', or export AWS_ACCESS_KEY_ID"
+            "cannot log in to AWS", why, f"{install_command('aws')}, or export AWS_ACCESS_KEY_ID"
         ) from error
     try:
         return Boto3CredentialProvider()

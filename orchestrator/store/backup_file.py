@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
+from orchestrator.distribution import install_command
 from orchestrator.errors import StorageError
 from orchestrator.private_files import open_private
 from orchestrator.store.apply_change import CHAIN
@@ -150,7 +151,7 @@ def verify_backup(file: Path, expected: BackupHead | None) -> BackupHead:
     found = read_head(file, expected.time if expected is not None else file.stat().st_mtime)
     if found.schema > SCHEMA_VERSION:
         why = f"its tables have version {found.schema}, this orch writes version {SCHEMA_VERSION}"
-        raise StorageError("the backup is of a newer orch", why, "upgrade orch: pip install --upgrade orch")
+        raise StorageError("the backup is of a newer orch", why, f"upgrade orch: {install_command('', '--upgrade')}")
     if not found.installation:
         raise StorageError("that is not a backup of a store", f"{file} has no installation", step)
     if expected is not None and (found.installation, found.order, found.hash) != (

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Executable, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
+from orchestrator.distribution import install_command
 from orchestrator.errors import UserError
 from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.retries import STORE_CONNECT, STORE_JOURNAL, RetryPolicy
@@ -170,7 +171,7 @@ def _server_engine(location: str) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise UserError(
-            "a store on PostgreSQL needs the driver psycopg", str(error), "pip install 'orch[server]'"
+            "a store on PostgreSQL needs the driver psycopg", str(error), install_command("server")
         ) from error
     event.listen(engine, "connect", _server_settings)
     event.listen(engine, "checkout", _refuse_closed)

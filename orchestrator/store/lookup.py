@@ -109,8 +109,15 @@ def describe_deletion(record: ClusterRecord) -> str:
 
 
 def find_current_job(jobs: Iterable[JobRecord]) -> JobRecord | None:
-    """Return the job that matters now: a running one, else the newest; a launch or resume before a command (exec)."""
-    return max(jobs, key=lambda job: (job.state in RUNNING, job.kind != "exec", job.id), default=None)
+    """Return the job that matters now: a running launch or resume, else the newest one, else a command (exec).
+
+    A launch without a program, which only set the hosts up, is no more than a command.
+    """
+    return max(jobs, key=lambda job: (_has_program(job), job.state in RUNNING, job.id), default=None)
+
+
+def _has_program(job: JobRecord) -> bool:
+    return job.kind != "exec" and (job.started or job.state != "ended" or job.status != 0)
 
 
 def suggest_run(store: HasJobs, name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from orchestrator.distribution import install_command
 from orchestrator.errors import UserError
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.failures import refused_login_error, translate_server_error
@@ -27,7 +28,7 @@ class ServerReader(Reader):
             from psycopg.rows import dict_row
         except ModuleNotFoundError as error:
             raise UserError(
-                "a store on PostgreSQL needs the driver psycopg", str(error), "pip install 'orch[server]'"
+                "a store on PostgreSQL needs the driver psycopg", str(error), install_command("server")
             ) from error
         self._location = location
         self._failures = psycopg.Error

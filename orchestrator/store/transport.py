@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, unquote_plus
 
+from orchestrator.distribution import install_command
 from orchestrator.errors import UserError
 from orchestrator.store.location import describe_location
 
@@ -58,7 +59,7 @@ def connect_options(location: str) -> dict[str, str]:
         from psycopg import pq
     except ImportError as error:
         raise UserError(
-            "a store on PostgreSQL needs the driver psycopg", str(error), "pip install 'orch[server]'"
+            "a store on PostgreSQL needs the driver psycopg", str(error), install_command("server")
         ) from error
     return secure_options(location, os.environ, pq.version())
 

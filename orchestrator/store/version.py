@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from orchestrator.distribution import install_command
 from orchestrator.store.failures import StoreError
 
 SCHEMA_VERSION = 5
@@ -16,7 +17,7 @@ SCHEMA = "schema"  # what orchs up to version 4 compare with their version: abov
 VERSION = "version"
 MIN_READER = "min_reader"
 MIN_WRITER = "min_writer"
-_UPGRADE = "upgrade orch: pip install --upgrade orch"
+_UPGRADE = f"upgrade orch: {install_command('', '--upgrade')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -283,7 +283,7 @@ class _Config(Section):
     """The section `config`: settings of a provider for this task, a section for each driver that has options."""
 
     refused: ClassVar[Mapping[str, Refused]] = {
-        "docker": Refused("programs run on the host, not in a container", "install what you need in `setup`"),
+        "docker": Refused("orch sets the options of containers itself", "name the image alone: image_id: docker:IMAGE"),
         "nvidia_gpus": Refused("orch does not change the ECC mode of GPUs", "do it in `setup`"),
         "kubernetes": Refused(_NO_KUBERNETES),
         "slurm": Refused("orch does not submit to Slurm"),

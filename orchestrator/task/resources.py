@@ -47,12 +47,16 @@ AUTOSTOP_MINUTES = 5  # of `autostop: true`; SkyPilot documentation, release 0.1
 Strategy = Annotated[Literal["FAILOVER", "EAGER_NEXT_REGION"], AnyCase(_STRATEGIES)]
 
 
-def _refuse_docker(images: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    if any(image.startswith("docker:") for _, image in images):
+CONTAINER = "docker:"  # begins an image_id that names a container's image
+
+
+def _check_container(images: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    found = {image for _, image in images}
+    if len(found) > 1 and any(image.startswith(CONTAINER) for image in found):
         raise InvalidValueError(
-            "`image_id` with a docker image is not served",
-            "programs run on the host, not in a container",
-            "install what you need in `setup`",
+            "`image_id` names a docker image among others",
+            "a container has one image in all regions",
+            "image_id: docker:IMAGE",
         )
     return images
 
@@ -134,8 +138,8 @@ class ResourceFields(Section):
     image_id: Annotated[
         tuple[tuple[str, str], ...],
         Pairs(Annotated[dict[str, Annotated[Text, must_be("an image")]], Field(min_length=1)], single=True),
-        AfterValidator(_refuse_docker),
-    ] = skypilot((), "image, or a map from region to image")
+        AfterValidator(_check_container),
+    ] = skypilot((), "image, or a map from region to image; docker:IMAGE runs setup and program in a container")
     labels: Annotated[tuple[tuple[str, str], ...], Pairs(dict[str, str])] = skypilot(
         (), "labels or tags on what is created"
     )
@@ -267,3 +271,14 @@ class Resources(ResourceFields):
 
     infra: Resolved[Infra]
     machine: Resolved[Machine]
+
+    @property
+    def container(self) -> str:
+        """The image of the container in which setup and program run; "" for none."""
+        images = (image for _, image in self.image_id if image.startswith(CONTAINER))
+        return next(images, "").removeprefix(CONTAINER)
+
+    @property
+    def machine_images(self) -> dict[str, str]:
+        """The images of the machines by region, "" for all; none where `image_id` names a container."""
+        return {} if self.container else dict(self.image_id)

@@ -80,7 +80,7 @@ def find_conflicts(task: Task, section: TaskSection, *, complete: bool = True) -
         *_exit_codes(task),
         *_idle(task),
     ]
-    issues += [*_nodes(task, section), *_mounts(task)]
+    issues += [*_nodes(task, section), *_mounts(task), *_container(task)]
     for choice in task.choices:
         issues += [
             *_labels(choice),
@@ -166,6 +166,21 @@ def _mounts(task: Task) -> Iterator[Issue]:
         if target in seen:
             yield _issue(path, f"`{mount.target}` is the target of two mounts", "", "remove one of them")
         seen.add(target)
+
+
+def _container(task: Task) -> Iterator[Issue]:
+    """Refuse containers for what runs beside the task's own commands, and candidates that differ in theirs."""
+    images = {choice.container for choice in task.choices}
+    if images == {""}:
+        return
+    path = ("resources", "image_id")
+    if len(images) > 1:
+        yield _issue(
+            path, "the candidates name different containers", "the script of all hosts is the same", "name one"
+        )
+    if task.train is not None:
+        why = "it is copied to the host and installs its own packages"
+        yield _issue(path, "the bundled trainer does not run in a container", why, "remove it, or write `run:`")
 
 
 def _recovery(section: TaskSection) -> Iterator[Issue]:

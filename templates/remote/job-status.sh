@@ -1,5 +1,6 @@
 # Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING LAST-LINE".
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none.
+# LAST-LINE is the log's last one; of a job that failed, the last lines that look like errors, joined by " | ".
 # The state is a function of the folder: rc, then the lock, then rc again, for the job may end between two reads.
 read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
     beat=
@@ -36,6 +37,15 @@ read_beat() { # the first line of a heartbeat file, into beat_step (- if it hold
         ;;
     esac
 }
+error_lines() { # the last three lines of a log that look like errors, on one line; nothing where none does
+    tail -c 20000 "$1" | tr '\r\000-\011' '\n' | LC_ALL=C awk -v looks="$looks_like_error" '
+        function keep(text) { if (text != kept[n]) kept[++n] = substr(text, 1, 200) }
+        { sub(/^ +/, "") }
+        /^next: / { keep(before) } # a message of orch: what failed, and the next command
+        /^next: / || (tolower($0) ~ looks && !/^Traceback/) { keep($0) }
+        /./ { before = $0 }
+        END { for (i = (n > 3 ? n - 2 : 1); i <= n; i++) printf "%s%s", kept[i], (i < n ? " | " : "") }'
+}
 slowest() { # of the heartbeat files in a folder: the smallest step; of the oldest beat its age and its phase
     step=-
     age=-
@@ -64,6 +74,7 @@ slowest() { # of the heartbeat files in a folder: the smallest step; of the olde
 $found
 EOF
 }
+looks_like_error='error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: '
 for job; do
     dir=$HOME/.orch/jobs/$job
     rc=-
@@ -87,6 +98,10 @@ for job; do
         bytes=$(wc -c <"$dir/log")
         last=$(tail -c 1000 "$dir/log" | tr '\r\000-\011' '\n' | grep -a '[^[:space:]]' | tail -n 1)
     fi
+    case $rc in
+    - | 0) ;;
+    *) errors=$(error_lines "$dir/log") && last=${errors:-$last} ;;
+    esac
     slowest "$dir"
     printf 'orch-job %s %s %s %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$step" "$age" "$doing" "$last"
 done

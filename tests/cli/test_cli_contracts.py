@@ -13,7 +13,7 @@ import pytest
 from orchestrator.cli.drawing.outcomes import attempt_table, ending_as_json
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.prepared import CommandResult
-from orchestrator.engine.rehearsal.rehearse import Faults, parse_preemption, prepare_rehearsal
+from orchestrator.engine.rehearsal.rehearse import Faults, Played, parse_preemption, prepare_rehearsal
 from orchestrator.engine.rehearsal.report import read_report
 from orchestrator.errors import UserError
 from orchestrator.plan.causes import EndCause
@@ -166,7 +166,9 @@ def test_a_slice_that_is_too_large_for_one_computer_is_refused(tmp_path: Path) -
 
 
 def test_a_rehearsal_in_which_nothing_was_started_has_a_report(home: Path, tmp_path: Path) -> None:
-    report = read_report(tmp_path / "none.db", tmp_path / "none.jsonl", "c", 0, 5.0)
+    report = read_report(
+        tmp_path / "none.db", tmp_path / "none.jsonl", "c", Played(status=1, kills=0, attempts={}), 5.0
+    )
     assert (report.status, report.resumes, report.loss_continued) == (None, (), None)
 
 

@@ -41,7 +41,7 @@ def test_status_lists_existing_clusters_only(orch: Orch, filled: Path) -> None:
     head, *rows = said.out.splitlines()
     assert head.split() == ["NAME", "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE"]
     assert len(rows) == 1 and rows[0].startswith("mine  ready")
-    assert "2      cpu       local" in rows[0] and "2 running" in rows[0] and "free" in rows[0]
+    assert "2      cpu       local" in rows[0] and "1 exit 3" in rows[0] and "free" in rows[0]
 
 
 def test_status_of_one_cluster_shows_hosts_jobs_and_earlier_machines(orch: Orch, filled: Path) -> None:

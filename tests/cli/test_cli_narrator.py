@@ -32,6 +32,7 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.environment import HostEnvironment
+from orchestrator.plan.ranks import describe_failed_hosts
 from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.slices import Candidate, OnDemand, Request, SliceSpec
 from orchestrator.values import to_text
@@ -165,7 +166,12 @@ def test_a_failed_action_is_reported_with_host_and_cause(err: Pipe) -> None:
         narrator.starting(SYNC)
         narrator.failed(SYNC, tuple(HostOutcome(rank=rank, host="x", exit_code=1) for rank in RANKS))
     assert "failed on worker2 (exit 3)" in err.text
-    assert "failed on 4 hosts (exit 1: 4)" in err.text
+    assert "failed on 4 of 4 hosts (head: exit 1, worker1: exit 1, worker2: exit 1, 1 more)" in err.text
+
+
+def test_hosts_that_did_not_fail_are_not_named_in_a_failure() -> None:
+    outcomes = tuple(HostOutcome(rank=rank, host="x", exit_code=3 if rank == 3 else 0) for rank in range(4))
+    assert describe_failed_hosts(outcomes) == "1 of 4 hosts (worker3: exit 3)"
 
 
 def test_the_program_is_on_stdout_and_setup_on_stderr(err: Pipe) -> None:

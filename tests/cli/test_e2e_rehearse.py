@@ -24,6 +24,22 @@ train:
 checkpoint: {bucket: "gs://real/runs", every: 20}
 """
 ECHO = "name: plain\nresources: {infra: 'local:2'}\nrun: |\n  echo from-the-program $ORCH_RANK\n  %s\n"
+OWN = """
+name: own
+resources: {accelerators: v5litepod-8, infra: gcp/us-west4/us-west4-a, use_spot: true}
+checkpoint: {bucket: "gs://real/runs"}
+run: |
+  mkdir -p "${ORCH_CHECKPOINT_URI#file://}"
+  saved=${ORCH_CHECKPOINT_URI#file://}/newest
+  step=0
+  [ -z "${ORCH_RESUME_FROM:-}" ] || step=%s
+  while [ $step -lt 80 ]; do
+    sleep 0.1
+    step=$((step + 1))
+    echo $step >"$ORCH_HEARTBEAT_FILE"
+    %s
+  done
+"""
 TWO_PLACES = """
 name: places
 resources:
@@ -86,6 +102,24 @@ def test_a_preemption_is_reported_with_what_it_cost(orch: Orch) -> None:
     assert resume["lost_steps"] is not None
     assert report["loss_continued"] is not False
     assert report["dollars"] > 0
+
+
+@pytest.mark.parametrize(
+    ("load", "save", "why"),
+    [
+        ("$(cat $saved)", "echo $step >$saved", None),
+        ("0", "echo $step >$saved", "holds files"),
+        ("0", "true", "had saved nothing"),
+    ],
+)
+def test_an_own_program_that_does_not_resume_is_named(orch: Orch, load: str, save: str, why: str | None) -> None:
+    report, said = play(orch, OWN % (load, save), "--preempt", "step=40", status=0 if why is None else 13)
+    assert report["status"] == 0, "the program itself succeeded"
+    (resume,) = report["resumes"]
+    assert (report["resumed"], resume["began_again"]) == (why is None, why is not None)
+    assert ("error[not-resumed]: your program does not resume" in said) is (why is not None)
+    assert why is None or why in said
+    assert (resume["lost_steps"] >= 20) is (why is not None)
 
 
 def test_a_fault_that_did_not_happen_is_reported(orch: Orch) -> None:

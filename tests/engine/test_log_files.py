@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.loop.follow import LogFiles, find_size_at
-from orchestrator.engine.operations.logs import LogStart, read_log_from
+from orchestrator.engine.operations.log_sources import LogStart, read_log_from
 
 
 @pytest.mark.parametrize(

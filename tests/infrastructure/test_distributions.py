@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+from orchestrator.distribution import DISTRIBUTION, install_command
 
 ROOT = Path(__file__).resolve().parents[2]
 FRONTS = ROOT / "tests" / "fronts"
@@ -62,4 +67,55 @@ def test_the_checkout_provides_the_entry_points_that_the_fronts_declare() -> Non
 def test_both_distributions_have_one_version_and_need_each_other_in_it() -> None:
     product, fronts = (tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in (ROOT, FRONTS))
     assert product["version"] == fronts["version"]
-    assert f"orch[aws,google]=={product['version']}" in fronts["dependencies"]
+    assert f"{DISTRIBUTION}[aws,google]=={product['version']}" in fronts["dependencies"]
+
+
+def test_every_message_and_page_names_the_distribution_and_not_the_other_project() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"] == DISTRIBUTION
+    wrong = re.compile(r"pip3? install[^`\n]*?[ '\"]orch(?:\[|['\"`\s]|$)")
+    places = ("orchestrator", "trainer", "templates", "docs", "examples", "scripts", "tests", "README.md")
+    found = [
+        f"{name}: {line.strip()}"
+        for name in sorted(tracked_files(ROOT, *places) - {"tests/infrastructure/test_distributions.py"})
+        for line in (ROOT / name).read_text(errors="replace").splitlines()
+        if wrong.search(line)
+    ]
+    assert not found
+    assert wrong.search("run `pip install 'orch[google]'`") and wrong.search("pip install --upgrade orch")
+    assert not wrong.search(install_command("aws")) and not wrong.search("pip install --no-deps ./tests/fronts")
+
+
+@pytest.mark.slow
+@pytest.mark.rotating
+@pytest.mark.timeout(900)
+def test_the_installed_wheel_trains_without_the_checkout(tmp_path: Path) -> None:
+    wheel_files(ROOT, tmp_path / "wheel")
+    (wheel,) = (tmp_path / "wheel").glob("*.whl")
+    assert wheel.name.startswith(DISTRIBUTION.replace("-", "_"))
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
+    scripts = tmp_path / "venv" / "bin"
+    pip = [str(scripts / "pip"), "install", "--quiet", "--disable-pip-version-check", str(wheel)]
+    subprocess.run(pip, check=True, timeout=600)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ORCH_", "PYTHON", "VIRTUAL_"))}
+    clean |= {"HOME": str(tmp_path), "ORCH_HOME": str(tmp_path / "orch"), "PATH": f"{scripts}:{os.environ['PATH']}"}
+
+    def orch(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(scripts / "orch"), *words]
+        return subprocess.run(
+            command, env=clean, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    small = ("steps=3", "model.dim=64", "model.layers=1", "model.heads=2", "model.kv_heads=1", "batch=4")
+    refused = orch("train", "local:2", "--yes", "--", *small)
+    assert refused.returncode == 2 and install_command("trainer") in refused.stderr, refused.stderr
+    # torch comes from here, as not every index has its small build; this folder's .pth files have no effect there.
+    site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
+    (site / "torch.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    where = subprocess.run(
+        [str(scripts / "python"), "-c", "import orchestrator, trainer; print(orchestrator.__file__, trainer.__file__)"],
+        env=clean, cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert where.stdout.count(str(site)) == 2
+    trained = orch("train", "local:2", "--yes", "--", *small)
+    assert trained.returncode == 0, trained.stderr
+    assert orch("down", "train", "--yes").returncode == 0

@@ -148,7 +148,7 @@ for opened in (Store, open_reader_at):
         print(error.next_step)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.splitlines() == ["pip install 'orch[server]'"] * 2
+    assert done.stdout.splitlines() == ["pip install 'orch-train[server]'"] * 2
 
 
 def test_the_light_reader_loads_no_database_library_but_its_own(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ RULES = [
         "resources:\n  accelerators: H100:8\n  image_id: ami-1",
     ),
     (
-        "resources:\n  accelerators: H100:8\n  image_id: docker:ubuntu",
-        "3: `image_id` with a docker image is not served",
+        "resources:\n  accelerators: H100:8\n  image_id: {us-east-1: docker:ubuntu, us-east-2: ami-1}",
+        "3: `image_id` names a docker image among others",
         "resources:\n  accelerators: H100:8\n  image_id: ami-1",
     ),
     (

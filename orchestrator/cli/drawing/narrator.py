@@ -10,7 +10,6 @@ import contextlib
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
@@ -22,6 +21,7 @@ from orchestrator.cli.drawing.terminal import Style, inspect_terminal
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.messages import escape_controls
 from orchestrator.plan.actions import Action, Conclude, RunSetup
+from orchestrator.plan.ranks import describe_failed_hosts
 from orchestrator.plan.steps import Wait, WaitFor
 
 QUIET_SECONDS = 15.0  # between two lines about the same wait, where lines cannot be rewritten
@@ -223,11 +223,5 @@ def _ignore() -> None:
 
 
 def _where_failed(outcomes: tuple[HostOutcome, ...]) -> str:
-    """Return ` on worker2 (exit 3)`, or how many hosts failed in which way."""
-    if not outcomes:
-        return ""
-    if len(outcomes) == 1:
-        outcome = outcomes[0]
-        return f" on {'head' if outcome.rank == 0 else f'worker{outcome.rank}'} ({outcome.verdict})"
-    kinds = Counter(outcome.verdict for outcome in outcomes)
-    return f" on {len(outcomes)} hosts ({', '.join(f'{kind}: {count}' for kind, count in kinds.most_common())})"
+    """Return ` on worker2 (exit 3)` or ` on 1 of 4 hosts (worker2: exit 3)`; "" without a result of a host."""
+    return f" on {describe_failed_hosts(outcomes)}" if outcomes else ""

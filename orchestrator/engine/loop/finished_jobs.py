@@ -8,8 +8,9 @@ from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import ConflictError, OrchError
 from orchestrator.exits import Exit
 from orchestrator.hosts import HostJob, JobPhase
+from orchestrator.plan.decide_job import STOPPED_BY_US, describe_exit
 from orchestrator.plan.observed import IntentState, Outcome
-from orchestrator.plan.ranks import count_hosts
+from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.slices import SliceState
 from orchestrator.store.records import JobRecord, NewJob
 
@@ -50,10 +51,10 @@ def _conclude(session: Session, job: JobRecord, states: tuple[HostJob, ...]) -> 
     elif bad[0].phase is JobPhase.LOST:
         outcome = Outcome(status=Exit.HOST_LOST, code="host-lost", what=f"job {job.id} vanished on rank {bad[0].rank}")
     else:
-        code = bad[0].exit_code or 1
-        outcome = Outcome(
-            status=code, code="program-failed", what=f"job {job.id} failed on rank {bad[0].rank}: exit {code}"
-        )
+        culprit = next((state for state in bad if state.exit_code not in STOPPED_BY_US), bad[0])
+        code = culprit.exit_code or 1
+        what = f"job {job.id} failed on {label_rank(culprit.rank)} (rank {culprit.rank}): {describe_exit(code)}"
+        outcome = Outcome(status=code, code="program-failed", what=what, why=culprit.last_line)
     session.store.record_outcome(session.cluster, job.id, outcome)
 
 

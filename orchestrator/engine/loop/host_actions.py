@@ -18,7 +18,7 @@ from orchestrator.plan.decide_hosts import TIMER_LABEL
 from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.observed import Observed
-from orchestrator.plan.ranks import count_hosts
+from orchestrator.plan.ranks import count_hosts, describe_failed_hosts, label_rank
 from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.marks import SETUP
@@ -63,7 +63,7 @@ def run_setup(session: Session, action: RunSetup) -> None:
     script = action.script.reveal().encode()
     _require_success(session, hands.start_job(folder, script, _env_file(action.environment), action.ranks), "setup")
     assert session.job is not None  # noqa: S101  # setup belongs to a job
-    logs = LogFiles(session.paths.logs(session.cluster.uid, session.job.id) / "setup")
+    logs = LogFiles(session.paths.logs(session.cluster.uid, session.job.id) / action.job)
     try:
 
         def sink(host: HostAddress, block: bytes) -> None:
@@ -170,12 +170,15 @@ def _require_success(session: Session, outcomes: tuple[HostOutcome, ...], step: 
     own = [outcome for outcome in failed if outcome.failure is None]
     wrong = [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]
     first = (own or wrong or failed)[0]
-    name = "head" if first.rank == 0 else f"worker{first.rank}"
-    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    what = f"{step} failed on {name} (rank {first.rank}): {first.verdict}{others}"
+    what = f"{step} failed on {describe_failed_hosts(outcomes)}"
     kind = _StepFailed if own else _StepMistaken if wrong else _StepLost
     why = first.last_line or first.detail
-    next_step = first.remedy or f"orch ssh {session.cluster.name} {first.rank}   to inspect the host"
+    if len(outcomes) > 1 and why:
+        why = f"{label_rank(first.rank)}: {why}"
+    inspect = f"orch ssh {session.cluster.name} {first.rank}   to inspect the host"
+    if step == "setup":
+        inspect = f"orch logs {session.cluster.name} --setup   shows its output"
+    next_step = first.remedy or inspect
     raise kind(what, why, next_step, outcomes)
 
 

@@ -215,6 +215,8 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         device=driven.device,
         fixed=_fixed_names(task, facts),
         conda=host_tool("miniforge") if _needs_conda(task) else None,
+        container=task.choices[0].container,
+        folders=tuple(mount.target for mount in task.file_mounts if mount.target.startswith("/")),
     )
     script = render_setup(inputs)
     if script is None:
@@ -231,7 +233,8 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
 
 def _needs_conda(task: Task) -> bool:
     """Return whether rented machines get conda: the task calls it, and does not install it itself."""
-    return not task.choices[0].infra.owned and expects_conda(f"{task.setup}\n{task.run}")
+    first = task.choices[0]
+    return not first.infra.owned and not first.container and expects_conda(f"{task.setup}\n{task.run}")
 
 
 def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
@@ -252,6 +255,7 @@ def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
         smoke=task.train is not None and task.train.smoke,
         topology=machine.topology,
         fixed=_fixed_names(task, facts),
+        container=task.choices[0].container,
     )
     return JobSpec(id=job_id, script=to_text(render_run(inputs)))
 
@@ -323,7 +327,9 @@ def build_timer(task: Task, options: Sequence[Candidate], facts: HostFacts, pric
         stop_command=facts.end_command,
         idle_command=facts.stop_command if stops else "",
         wait_for="jobs" if only_jobs else "jobs_and_ssh",
-        watch="machine" if facts.end_command else "jobs",
+        # Simulated hosts share this computer: only their own jobs are theirs.
+        watch="machine" if facts.end_command and not facts.shares_files else "jobs",
+        tick_seconds=5 if facts.shares_files else 30,
     )
     if not specs.any:
         return None

@@ -63,6 +63,6 @@ def _ineffective_fields(task: Task) -> list[str]:
     requested = {
         "disk_size": first.disk_size is not None,
         "network_tier": bool(first.network_tier),
-        "image_id": bool(first.image_id),
+        "image_id": bool(first.machine_images),
     }
     return [name for name, given in requested.items() if given and first.infra.owned]

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+from shutil import which
+
+from orchestrator.distribution import install_command
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.errors import OrchError, UserError
 from orchestrator.providers.protocol import ChecksTasks
 from orchestrator.providers.registry import load_planner
+from orchestrator.render.packages import trainer_modules
 from orchestrator.slices import HostFacts
 from orchestrator.task.model import Task
 
 
 def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     """Return the first preflight error, or None."""
-    return local_bucket_error(task, facts) or _driver_error(task, facts) or unsupported_hosts_error(task, facts)
+    return (
+        local_bucket_error(task, facts)
+        or _driver_error(task, facts)
+        or unsupported_hosts_error(task, facts)
+        or missing_packages_error(task, facts)
+        or missing_engine_error(task, facts)
+    )
 
 
 def _driver_error(task: Task, facts: HostFacts) -> OrchError | None:
@@ -58,4 +70,31 @@ def unsupported_hosts_error(task: Task, facts: HostFacts) -> UserError | None:
         f"the bundled trainer does not train on several hosts of {first.machine.name} with torch",
         "torch_xla, the last torch for this chip, drives the devices of one host",
         "set engine=jax, use one host, or run your own program: run: in a task file",
+    )
+
+
+def missing_packages_error(task: Task, facts: HostFacts) -> UserError | None:
+    """Return an error where the bundled trainer would run with this Python, which lacks packages; or None."""
+    if task.train is None or facts.python != sys.executable or "ORCH_PYTHON" in dict(task.envs):
+        return None
+    jax = host_inputs.choose_trainer_stack(task, facts).engine == "jax"
+    missing = [name for name in trainer_modules("jax" if jax else "cpu") if find_spec(name) is None]
+    if not missing:
+        return None
+    return UserError(
+        f"this Python lacks what the bundled trainer needs: {', '.join(missing)}",
+        f"hosts on this computer train with {sys.executable}",
+        install_command("jax" if jax else "trainer"),
+    )
+
+
+def missing_engine_error(task: Task, facts: HostFacts) -> UserError | None:
+    """Return an error for a container on hosts of this computer, which has no docker command; or None."""
+    image = task.choices[0].container
+    if not image or not facts.shares_files or which("docker") is not None:
+        return None
+    return UserError(
+        f"hosts on this computer cannot run the container {image}",
+        "there is no docker command on this computer",
+        "install Docker, or podman with its docker command (package podman-docker)",
     )

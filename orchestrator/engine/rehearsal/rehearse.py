@@ -25,6 +25,7 @@ from orchestrator.task.model import Task, Train
 from orchestrator.task.resources import Resources
 
 if TYPE_CHECKING:
+    from orchestrator.engine.rehearsal.resumption import AttemptSteps
     from orchestrator.simulator.provider import SimulatedProvider
 
 MOST_HOSTS = 32  # sshd hosts that a computer carries without effort
@@ -60,6 +61,21 @@ class Faults:
     crashes: int = 0
     scenario: str = ""
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """How a rehearsal ended.
+
+    Attributes:
+        status: Exit status of the launcher.
+        kills: How often it was killed.
+        attempts: Steps that the program's heartbeats showed, by attempt.
+    """
+
+    status: int
+    kills: int
+    attempts: dict[int, AttemptSteps]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +148,7 @@ def prepare_rehearsal(home: Path, task: Task, cluster: str, faults: Faults) -> R
 
 def run_rehearsal(
     rehearsal: Rehearsal, launcher: list[str], report: Callable[[str], None], out: int | None = None
-) -> tuple[int, int]:
+) -> Played:
     """Run the launcher to its end, killing it as often as requested; the simulated cloud continues meanwhile.
 
     Args:
@@ -142,17 +158,18 @@ def run_rehearsal(
         out: File descriptor for the program's output; None for standard output.
 
     Returns:
-        Its exit status, and how often it was killed: a short program may end before the last kill.
+        How it ended. A short program may end before the last kill.
     """
+    from orchestrator.engine.rehearsal.resumption import HeartbeatWatch
     from orchestrator.providers.local.owner import own_hosts
     from orchestrator.simulator.provider import open_provider
     from orchestrator.simulator.pump import Pump
 
     provider = open_provider(rehearsal.state)
     chance = random.Random(rehearsal.faults.seed)  # noqa: S311  # for a play, not for a secret
-    left = rehearsal.faults.crashes
+    left, cloud = rehearsal.faults.crashes, rehearsal.state / "simulated"
     try:
-        with own_hosts(rehearsal.state / "simulated"), Pump(provider):
+        with own_hosts(cloud), Pump(provider), HeartbeatWatch(cloud, rehearsal.bucket) as watch:
             while True:
                 child = subprocess.Popen(launcher, stdout=out)
                 try:
@@ -167,7 +184,7 @@ def run_rehearsal(
                     if child.poll() is None:
                         child.kill()
                         child.wait()
-                return status, rehearsal.faults.crashes - left
+                return Played(status=status, kills=rehearsal.faults.crashes - left, attempts=watch.attempts)
     finally:
         _end_hosts(rehearsal, provider)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from orchestrator.engine.rehearsal.rehearse import Played
+from orchestrator.engine.rehearsal.resumption import AttemptSteps, begins_again
 from orchestrator.plan.limits import dollars_spent
 from orchestrator.plan.observed import EndedAttempt, Intent, Observed
 from orchestrator.store.read import open_reader_at
@@ -32,7 +35,9 @@ class Restart:
         why: The message.
         seconds: From the moment the loss was seen until the first new step (or the program's start).
         lost_steps: Steps that were done twice; None when the program reported no steps.
-        lost_seconds: Their duration.
+        lost_seconds: Their duration; None when the program reports no times.
+        began_again: Whether the program began at its first step again; None when its heartbeats do not show it.
+        found_saved: Whether a checkpoint was there for it.
         repeated: Steps that both attempts made.
         same_loss: How many of these have the same loss to the last bit.
         largest_difference: The largest difference of their losses.
@@ -47,6 +52,8 @@ class Restart:
     repeated: int
     same_loss: int
     largest_difference: float
+    began_again: bool | None
+    found_saved: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,19 @@ class Report:
     has_losses: bool
 
     @property
+    def not_resumed(self) -> Restart | None:
+        """Return the first restart after which the program began at its first step again; None without one."""
+        return next((resume for resume in self.resumes if resume.began_again), None)
+
+    @property
+    def resumed(self) -> bool | None:
+        """Whether the program resumed after each loss; None when there was none, or it reports too few steps."""
+        if self.not_resumed is not None:
+            return False
+        unknown = any(one.began_again is None and one.lost_seconds is None for one in self.resumes)
+        return None if unknown or not self.resumes else True
+
+    @property
     def loss_continued(self) -> bool | None:
         """Whether repeated steps have equal losses; None without losses or repeated steps."""
         repeated = sum(resume.repeated for resume in self.resumes)
@@ -76,8 +96,8 @@ class Report:
 _Steps = dict[int, dict[str, Any]]
 
 
-def read_report(database: Path, metrics: Path, cluster: str, crashes: int, now: float) -> Report:
-    """Read the report from the rehearsal's own store and the trainer's metrics of every step."""
+def read_report(database: Path, metrics: Path, cluster: str, played: Played, now: float) -> Report:
+    """Read the report from the rehearsal's own store, the trainer's metrics of every step, and heartbeats."""
     with open_reader_at(database) as reader:
         record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
         events = reader.events(cluster, limit=100_000)
@@ -85,7 +105,7 @@ def read_report(database: Path, metrics: Path, cluster: str, crashes: int, now: 
         intents = reader.intents(record) if record is not None else ()
         ended = reader.ended_attempts(record, jobs[-1].id) if record is not None and jobs else ()
     by_attempt = _read_metrics(metrics)
-    return _report(events, jobs, intents, ended, by_attempt, crashes, now)
+    return _report(events, jobs, intents, ended, by_attempt, played, now)
 
 
 def _report(
@@ -94,7 +114,7 @@ def _report(
     intents: tuple[Intent, ...],
     ended: tuple[EndedAttempt, ...],
     steps: dict[int, _Steps],
-    crashes: int,
+    played: Played,
     now: float,
 ) -> Report:
     began = events[0].at if events else now
@@ -106,11 +126,13 @@ def _report(
         what=job.what if job is not None else "nothing was started",
         seconds=last - began,
         moments=tuple(Moment(event.at - began, event.what) for event in events if event.kind in _SHOWN_KINDS),
-        resumes=tuple(_restart(one, steps, events) for one in ended),
-        launcher_crashes=crashes,
+        resumes=tuple(_restart(one, steps, events, played.attempts) for one in ended),
+        launcher_crashes=played.kills,
         dollars=dollars_spent(Observed(now=last, intents=intents)),
         dollars_per_hour=prices[-1] if prices else None,
-        steps=max((max(made) for made in steps.values() if made), default=0),
+        steps=max(
+            *(max(made) for made in steps.values() if made), *(one.last for one in played.attempts.values()), 0, 0
+        ),
         has_losses=bool(steps),
     )
 
@@ -118,7 +140,12 @@ def _report(
 _SHOWN_KINDS = frozenset({"cluster", "intent", "attempt", "job", "trouble"})
 
 
-def _restart(ended: EndedAttempt, steps: dict[int, _Steps], events: tuple[EventRecord, ...]) -> Restart:
+def _restart(
+    ended: EndedAttempt,
+    steps: dict[int, _Steps],
+    events: tuple[EventRecord, ...],
+    heartbeats: Mapping[int, AttemptSteps],
+) -> Restart:
     before, after = steps.get(ended.attempt, {}), steps.get(ended.attempt + 1, {})
     repeated = sorted(before.keys() & after.keys())
     differences = [abs(before[step]["loss"] - after[step]["loss"]) for step in repeated]
@@ -127,6 +154,9 @@ def _restart(ended: EndedAttempt, steps: dict[int, _Steps], events: tuple[EventR
     if before and after:
         lost = max(0, max(before) - min(after) + 1)
         seconds = sum(row["step_s"] for step, row in before.items() if step >= min(after))
+    left, came = heartbeats.get(ended.attempt), heartbeats.get(ended.attempt + 1)
+    if lost is None and left is not None and came is not None:
+        lost = max(0, left.last - came.first + 1)
     return Restart(
         attempt=ended.attempt,
         cause=str(ended.cause),
@@ -137,6 +167,8 @@ def _restart(ended: EndedAttempt, steps: dict[int, _Steps], events: tuple[EventR
         repeated=len(repeated),
         same_loss=sum(before[step]["loss_hex"] == after[step]["loss_hex"] for step in repeated),
         largest_difference=max(differences, default=0.0),
+        began_again=begins_again(left, came) if left is not None and came is not None and not steps else None,
+        found_saved=came is not None and came.found_saved,
     )
 
 

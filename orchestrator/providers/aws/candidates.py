@@ -68,7 +68,7 @@ def list_details(task: Task, choice: Resources, place: Place) -> Details:
     """Return the options of a candidate as it carries them (options.py)."""
     from orchestrator.task.driver_sections import build_options
 
-    images = dict(choice.image_id)
+    images = choice.machine_images
     options = replace(
         build_options(AwsOptions, task.settings(NAME), choice.accelerator_args),
         subnet=place.subnet,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.catalog.machines import Ec2Instance
+from orchestrator.distribution import install_command
 from orchestrator.exits import Exit
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.check_asked import Asked
@@ -115,7 +116,7 @@ def machine(asked: Asked, instance: Ec2Instance) -> Outcome:
     known = instance.name.startswith(_KNOWN_WRONG)
     if wrong:
         words = f"orch's table has of {instance.name}: {'; '.join(wrong)}"
-        return unknown("machine", words, "a newer orch may know better: pip install --upgrade 'orch[aws]'")
+        return unknown("machine", words, f"a newer orch may know better: {install_command('aws', '--upgrade')}")
     note = "; EC2's own figure for the memory of a Trainium2 is known to be wrong" if known else ""
     return ok("machine", f"{instance.name}: {_words(ours)}, as EC2 says{note}")
 

@@ -117,7 +117,7 @@ class AwsPlanner:
     def host_facts(self, candidate: Candidate) -> HostFacts:
         asked = choices.read(candidate)
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
-            return loopback_facts(candidate, _pretended())
+            return loopback_facts(candidate, _pretended(), end_verb="off", stop_verb="off" if asked.keeps_disk else "")
         return HostFacts(
             env=_network_facts(asked),
             scratch=SCRATCH if asked.local_nvme else "",

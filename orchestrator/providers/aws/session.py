@@ -15,6 +15,7 @@ from typing import Any
 
 from orchestrator.clock import read_date
 from orchestrator.cloud_access import SIMULATED
+from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 from orchestrator.providers.aws.endpoint import loopback_endpoint
 
@@ -129,7 +130,7 @@ def import_library() -> Any:
     try:
         return import_module("boto3")
     except ImportError as error:
-        raise UserError("Amazon's client library is not installed", str(error), "pip install 'orch[aws]'") from error
+        raise UserError("Amazon's client library is not installed", str(error), install_command("aws")) from error
 
 
 def _boto(profile: str, endpoint: str) -> Any:

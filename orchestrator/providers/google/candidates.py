@@ -54,7 +54,7 @@ def list_details(task: Task, choice: Resources, market: Market, *, only: bool) -
     hours = (QUEUE_HOURS if only else QUEUE_HOURS_OF_MANY) if asked.provisioning or queued else None
     options = replace(
         asked,
-        runtime_version=dict(choice.image_id).get("", "") or asked.runtime_version,
+        runtime_version=choice.machine_images.get("", "") or asked.runtime_version,
         subnetwork=asked.subnet_names[0] if asked.subnet_names else "",
         tier=asked.provisioning if asked.provisioning in ("guaranteed", "best-effort") else "",
         reservation_bound=asked.provisioning == "reservation-bound",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from orchestrator.distribution import install_command
 from orchestrator.errors import CloudError, UserError
 from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google import alpha, iap, requests
@@ -33,7 +34,7 @@ def open_api(session: Session) -> TpuApi:
     try:
         from google.cloud import tpu_v2
     except ImportError as error:
-        raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
+        raise UserError("Google's client library is not installed", str(error), install_command("google")) from error
     options = {"api_endpoint": session.endpoint} if session.loopback else None
     client = tpu_v2.TpuClient(credentials=session.credentials, transport="rest", client_options=options)
     calls: Any = vars(client.transport)["_session"]  # the library shows its answers' headers nowhere else

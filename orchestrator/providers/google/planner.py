@@ -124,10 +124,11 @@ class GooglePlanner:
         if (compute := _compute(candidate)) is not None:
             return compute.host_facts(candidate)
         asked = choices.read(candidate)
-        if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
-            return loopback_facts(candidate, variables_of_buckets())
         refusal = stop_refusal(asked.tpu.name, asked.path.kind, candidate.hosts)
         stops = refusal is None and not isinstance(candidate.market, Spot)
+        if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
+            verb = "stop" if stops else ""
+            return loopback_facts(candidate, variables_of_buckets(), end_verb="delete", stop_verb=verb)
         return HostFacts(
             env=(("PJRT_DEVICE", "TPU"),),
             end_command=startup.render_end(),

@@ -21,6 +21,7 @@ from orchestrator.cloud_access import (
     SIMULATED,
     read_cloud_access,
 )
+from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 
 ENDPOINT = GOOGLE_API
@@ -98,7 +99,7 @@ def open_session(learn: Callable[[float], None] | None = None) -> Session:
         from google.auth.exceptions import DefaultCredentialsError
         from google.oauth2.credentials import Credentials
     except ImportError as error:
-        raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
+        raise UserError("Google's client library is not installed", str(error), install_command("google")) from error
     if endpoint:
         token = read_cloud_access(os.environ).google_token
         ready: Any = Credentials(token) if token else AnonymousCredentials()  # type: ignore[no-untyped-call]  # google-auth has no types there

@@ -81,7 +81,7 @@ class GoogleRules(TaskRules):
     def find_machine_conflicts(self, choice: Resources) -> Iterator[Issue]:
         """Yield fields that have no meaning for the machine."""
         name, plain = choice.machine.name, isinstance(choice.machine, ComputeType)
-        if dict(choice.image_id).keys() - {""} or (choice.image_id and not plain):
+        if choice.machine_images.keys() - {""} or (choice.machine_images and not plain):
             yield Issue(
                 path=("resources", "image_id"),
                 what=f"`image_id` has no meaning for {name}",

@@ -21,7 +21,7 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
-from orchestrator.errors import UserError
+from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 from orchestrator.project import DEFAULT_PROJECT
@@ -124,10 +124,8 @@ def _rehearse(
     _end_like_ctrl_c()
     try:
         launcher = [sys.executable, "-m", "orchestrator.cli.commands.before.rehearsal_launcher", str(spec)]
-        status, crashes = run_rehearsal(
-            stage, launcher, write_stderr, out=sys.stderr.fileno() if output == "json" else None
-        )
-        report = read_report(stage.state / "orch.db", stage.metrics, stage.cluster, crashes, time.time())
+        played = run_rehearsal(stage, launcher, write_stderr, out=sys.stderr.fileno() if output == "json" else None)
+        report = read_report(stage.state / "orch.db", stage.metrics, stage.cluster, played, time.time())
     except KeyboardInterrupt:
         write_stderr("interrupted; the rehearsal's hosts are ended")
         return Exit.INTERRUPTED
@@ -144,7 +142,25 @@ def _rehearse(
         )
     if keep:
         write_stderr(f"kept: {home}   (ORCH_HOME={home} orch events {stage.cluster})")
-    return status
+    if played.status == 0 and (restart := report.not_resumed) is not None:
+        write_stderr(*_not_resumed_error(restart, with_bucket=bool(file.only.checkpoint.bucket)).lines())
+        return Exit.NOT_RESUMED
+    return played.status
+
+
+def _not_resumed_error(restart: Restart, *, with_bucket: bool) -> OrchError:
+    """Return what to change in a program that begins at its first step again."""
+    why = f"after attempt {restart.attempt} it began at its first step again"
+    why += f": {count_noun(restart.lost_steps, 'step')} were done twice" if restart.lost_steps else ""
+    if not with_bucket:
+        why, fix = f"{why}; the task has no bucket for checkpoints", "add to the task: checkpoint: {bucket: ...}"
+    elif not restart.found_saved:
+        why, fix = f"{why}; it had saved nothing below $ORCH_CHECKPOINT_URI", "save there, and more often"
+    else:
+        why, fix = f"{why}, though $ORCH_CHECKPOINT_URI holds files", "load the newest save if $ORCH_RESUME_FROM is set"
+    error = OrchError("your program does not resume", why, f"{fix}\ndocs/environment.md#resume-in-your-own-program")
+    error.code, error.exit_status = "not-resumed", Exit.NOT_RESUMED
+    return error
 
 
 def _end_like_ctrl_c() -> None:
@@ -162,6 +178,7 @@ def _report_lines(report: Report) -> list[str]:
     lines.append(f"launcher      killed {count_noun(report.launcher_crashes, 'time')}")
     lines.append(f"resumed       {count_noun(len(report.resumes), 'time')}")
     lines += [f"  {_describe_resume(resume)}" for resume in report.resumes]
+    lines.append(f"verdict       {_describe_verdict(report)}")
     lines.append(f"loss curve    {_describe_loss(report)}")
     lines.append(f"real cost     {_describe_cost(report)}")
     return lines
@@ -173,7 +190,16 @@ def _describe_resume(resume: Restart) -> str:
         text += f"{format_duration(resume.seconds)} until it made progress again; "
     if resume.lost_steps is None:
         return text + "the number of lost steps is unknown (see heartbeats in docs/limits.md)"
-    return text + f"lost {count_noun(resume.lost_steps, 'step')}, {format_duration(resume.lost_seconds or 0.0)} of work"
+    text += f"lost {count_noun(resume.lost_steps, 'step')}"
+    return text if resume.lost_seconds is None else f"{text}, {format_duration(resume.lost_seconds)} of work"
+
+
+def _describe_verdict(report: Report) -> str:
+    if not report.resumes:
+        return "nothing was lost, so resuming was not tried: add --preempt step=N"
+    if report.resumed is None:
+        return "whether your program resumes is unknown: it writes no steps to $ORCH_HEARTBEAT_FILE (docs/limits.md)"
+    return "your program resumes" if report.resumed else "your program does not resume"
 
 
 def _describe_loss(report: Report) -> str:
@@ -199,4 +225,5 @@ def _as_json(report: Report) -> dict[str, object]:
     """Return the report as in data/rehearsal.schema.json."""
     from dataclasses import asdict
 
-    return {"version": 1, "kind": "rehearsal", "loss_continued": report.loss_continued, **asdict(report)}
+    verdicts = {"loss_continued": report.loss_continued, "resumed": report.resumed}
+    return {"version": 1, "kind": "rehearsal", **verdicts, **asdict(report)}

@@ -54,6 +54,7 @@ class Pattern(click.ParamType["re.Pattern[bytes]"]):
         ("orch logs mine -f", "the running job, from all hosts, until it ends"),
         ("orch logs mine 2 --host 0 --no-prefix > head.log", "job 2, one host, bytes as they were written"),
         ("orch logs mine --since 10m --grep 'loss|Error'", "matching lines of the last ten minutes"),
+        ("orch logs mine --setup", "what the setup printed on all hosts, also after it failed"),
         ("orch logs mine -f --tail 20", "begin with the last 20 lines of each host"),
         ("orch logs mine -o jsonl | jq -r .line", "one JSON object per line"),
     ],
@@ -65,6 +66,7 @@ class Pattern(click.ParamType["re.Pattern[bytes]"]):
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines of each host.")
 @click.option("--since", type=Duration(), metavar="TIME", help="Only output newer than 90s, 10m, 2h, 3d (within 5 s).")
 @click.option("--grep", type=Pattern(), metavar="REGEX", help="Only lines that match a regular expression.")
+@click.option("--setup", is_flag=True, help="Show the output of the setup instead of that of the program.")
 @NO_PREFIX
 @RAW
 @click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl"]), default="text", show_default=True)
@@ -78,17 +80,20 @@ def logs(
     tail: int | None,
     since: int | None,
     grep: re.Pattern[bytes] | None,
+    setup: bool,
     no_prefix: bool,
     raw: bool,
     output: str,
 ) -> None:
     """Show the output of a job; of stopped or deleted hosts, as much as was downloaded before.
 
-    Without JOB it is the one that is running, else the last launch or resume, else the last command (exec).
+    Without JOB it is the launch or resume that is running, else the last one. A command (exec) is shown by its number.
+    A job that ended in its setup shows the output of its setup.
     """
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.drawing.outcomes import print_ending
-    from orchestrator.engine.operations.logs import LogStart, follow_logs
+    from orchestrator.engine.operations.log_sources import LogStart
+    from orchestrator.engine.operations.logs import follow_logs
     from orchestrator.plan.steps import Done
 
     if follow and output == "json":
@@ -102,7 +107,7 @@ def logs(
         sink = write if matching is None else matching.write
         try:
             start = LogStart(tail=tail, seconds=since)
-            ending = follow_logs(cluster, job, sink, narrator, hosts=ranks, follow=follow, start=start)
+            ending = follow_logs(cluster, job, sink, narrator, hosts=ranks, follow=follow, start=start, setup=setup)
         except KeyboardInterrupt:
             narrator.note(
                 f"stopped watching; the job continues: orch logs -f {cluster}   end it: orch cancel {cluster}"

@@ -53,10 +53,11 @@ class ComputePlanner:
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
         plain = isinstance(read(candidate).asked.machine, ComputeType)
-        if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
-            return loopback_facts(candidate, variables_of_buckets())
-        env = () if plain else (("PJRT_DEVICE", "TPU"),)
         stops = plain and _stop_refusal(candidate) is None  # TPU instances cannot be started again
+        if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
+            verb = "off" if stops else ""
+            return loopback_facts(candidate, variables_of_buckets(), end_verb="delete", stop_verb=verb)
+        env = () if plain else (("PJRT_DEVICE", "TPU"),)
         return HostFacts(
             env=env,
             end_command=render_template("google/end-instance.sh.j2"),

@@ -21,6 +21,7 @@ from xml.sax.saxutils import escape
 
 from orch_fronts.aws.calls import AwsRefusal
 from orch_fronts.aws.refusals import REQUEST_ID
+from orchestrator.distribution import install_command
 from orchestrator.errors import UserError
 
 _Decoder = Callable[[Any, str], Any]
@@ -153,7 +154,7 @@ def _model(service: str) -> Any:
         loaders, model = import_module("botocore.loaders"), import_module("botocore.model")
     except ImportError as error:
         words = "the pretend AWS reads the forms of requests from botocore, which is not installed"
-        raise UserError(words, str(error), "pip install 'orch[aws]'") from error
+        raise UserError(words, str(error), install_command("aws")) from error
     return model.ServiceModel(loaders.Loader().load_service_model(service, "service-2"), service)
 
 

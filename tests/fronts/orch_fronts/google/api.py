@@ -23,6 +23,7 @@ from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.calls import ApiError
 from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.power import apply_power_requests
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 
@@ -119,6 +120,7 @@ class TpuApi:
                     cloud.report_step(look.name, rank, step)
                 if nodes.is_over(cloud, look):
                     cloud.do(look.name, Deed.VANISH)
+        apply_power_requests(cloud, self._bodies)
         self._bodies.sync_hosts([with_keys(look) for look in cloud.made()])
 
     def _answer(self, visit: Visit, method: str, found: re.Match[str]) -> dict[str, Any]:

@@ -159,6 +159,7 @@ def start(visit: Visit) -> dict[str, Any]:
     changes = [_change(one, "running" if one.life.state == "running" else "pending") for one in machines]
     for look in _whole(machines):
         visit.cloud.start(look.name, look.zone)
+        visit.kept("causes").pop(look.uid, None)
     return {"StartingInstances": changes}
 
 

@@ -88,14 +88,21 @@ def pass_time(cloud: SimulatedCloud, resource: Resource) -> None:
 
 
 def leave(cloud: SimulatedCloud, resource: Resource, rank: int, state: str, cause: str) -> None:
-    """One instance stops or ends and the others go on; with the last one the whole launch ends."""
+    """One instance stops or ends and the others go on; with the last one the whole launch has."""
     alone: dict[str, Any] = kept(cloud, "alone").setdefault(resource.uid, {})
     alone[str(rank)] = {"state": state, "cause": cause, "at": cloud.state.now}
     lifecycle.take_down(cloud.host_world(), resource.hosts[rank])
-    if len(alone) == len(resource.hosts) and all(one["state"] == "terminated" for one in alone.values()):
+    if len(alone) < len(resource.hosts) or resource.phase in (Phase.ENDING, Phase.ABSENT):
+        return
+    world = cloud.host_world()
+    if all(one["state"] == "terminated" for one in alone.values()):
         kept(cloud, "causes")[resource.uid] = cause
-        if resource.phase not in (Phase.ENDING, Phase.ABSENT):
-            lifecycle.begin_end(cloud.host_world(), resource)
+        lifecycle.begin_end(world, resource)
+    elif resource.phase is Phase.READY and all(one["state"] == "stopped" for one in alone.values()):
+        kept(cloud, "causes")[resource.uid] = cause
+        kept(cloud, "alone").pop(resource.uid)  # they can be started again as a whole
+        lifecycle.move(world, resource, Phase.STOPPING)
+        lifecycle.arrive(world, resource, 0.0, Phase.STOPPED)
 
 
 def power_off(cloud: SimulatedCloud, resource: Resource, rank: int) -> None:

@@ -97,6 +97,8 @@ def _settle_bodies(cloud: SimulatedCloud, bodies: Bodies) -> None:
     for look in looks:
         if look.phase is not Phase.READY:
             continue
+        for rank in bodies.take_power_requests(look):  # `shutdown -h now`, which is what the hosts of EC2 do
+            lives.power_off(cloud, cloud.state.resources[look.uid], rank)
         view = bodies.view(look)
         if view.state is SliceState.READY and view.hosts[0].host.startswith("127."):
             kept(cloud, "places")[look.uid] = [[host.host, host.port] for host in view.hosts]

@@ -19,6 +19,7 @@ from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.calls import ApiError
 from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.power import apply_power_requests
 from orchestrator.simulator.scenario import ANY
 
 PREFIX = "/compute/v1/"
@@ -99,6 +100,7 @@ class ComputeFront:
         cloud.advance()
         making.pass_time(cloud)
         groups.adopt(visit)
+        apply_power_requests(cloud, self._bodies)
         self._bodies.sync_hosts([with_keys(look) for look in cloud.made()])
 
     def _answer(self, visit: Visit, method: str, path: str) -> dict[str, Any]:
