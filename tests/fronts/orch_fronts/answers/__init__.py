@@ -82,7 +82,8 @@ def load_answers() -> tuple[Entry, ...]:
             unknown = set(one) - names
             if unknown:
                 raise ValueError(f"{path.name}: {one.get('id')} has unknown fields {sorted(unknown)}")
-            found.append(Entry(**{**one, "details": tuple(one.get("details", ())), "file": path.name}))
+            given: dict[str, Any] = {**one, "details": tuple(one.get("details", ())), "file": path.name}
+            found.append(Entry(**given))
     return tuple(found)
 
 

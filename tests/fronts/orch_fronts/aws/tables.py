@@ -93,15 +93,18 @@ def instance_types() -> Mapping[str, InstanceType]:
 
 @cache
 def quotas() -> Mapping[str, Quota]:
-    rows = [{**row, "families": tuple(row.get("families", ()))} for row in read_table(_QUOTAS)["quota"]]
+    rows: list[dict[str, Any]] = [
+        {**row, "families": tuple(row.get("families", ()))} for row in read_table(_QUOTAS)["quota"]
+    ]
     return {row["code"]: Quota(**row) for row in rows}
 
 
 def _type(row: Mapping[str, Any]) -> InstanceType:
-    plain = {"efa_on_card0": False, "storage": False, "on_demand": True, **row}
+    plain: dict[str, Any] = {"efa_on_card0": False, "storage": False, "on_demand": True, **row}
     device = _device(plain.pop("gpus", ""), plain.pop("neuron", ""))
     zones = dict(one.split(":") for one in plain.pop("zones").split())
-    return InstanceType(**{**plain, "usage": tuple(plain["usage"]), "zones": zones, "device": device})
+    made: dict[str, Any] = {**plain, "usage": tuple(plain["usage"]), "zones": zones, "device": device}
+    return InstanceType(**made)
 
 
 def _device(gpus: str, neuron: str) -> Device | None:

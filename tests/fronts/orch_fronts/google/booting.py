@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -133,7 +133,7 @@ def _attributes(look: Look, rank: int, metadata: Mapping[str, Any]) -> dict[str,
 
 
 @contextmanager
-def _metadata_server(attributes: Mapping[str, str]) -> Iterator[str]:
+def _metadata_server(attributes: Mapping[str, str]) -> Generator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             value = attributes.get(self.path.removeprefix(f"{_INSTANCE}attributes/"))

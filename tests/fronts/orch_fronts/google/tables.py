@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from orch_fronts.tables import read_table
 
@@ -150,4 +150,4 @@ def quota_of(generation: str, size: int, market: str) -> TpuQuota | None:
 
 
 def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(one) if isinstance(one, list) else one for key, one in row.items()}
+    return {key: tuple(cast(Sequence[Any], one)) if isinstance(one, list) else one for key, one in row.items()}
