@@ -50,12 +50,17 @@ HTTP = {
 
 
 class ApiError(Exception):
-    """Failed call, as the caller sees it: without whether a call that timed out acted."""
+    """Failed call, as the caller sees it: without whether a call that timed out acted.
 
-    def __init__(self, code: Code, words: str) -> None:
+    Attributes:
+        answer: Id of the vendor's answer that a front gives instead; "" for none.
+    """
+
+    def __init__(self, code: Code, words: str, answer: str = "") -> None:
         super().__init__(f"{code}: {words}")
         self.code = code
         self.words = words
+        self.answer = answer
 
     @property
     def http(self) -> int:

@@ -78,7 +78,7 @@ class SimulatedCloud:
             trace.acted = self.state.numbers != before
             return reading.describe_resource(resource)
 
-        return self._call("create", call.name, call.token, work)
+        return self._call("create", call.name, call.token, work, machines=True)
 
     def get(self, name: str, zone: str = "") -> Look:
         """Return a resource as the API shows it; zone "" means any."""
@@ -129,7 +129,7 @@ class SimulatedCloud:
             trace.uid, trace.acted = queued.uid, self.state.numbers != before
             return reading.queue_shown(self._world, queued)
 
-        return self._call("queue", call.name, call.request_id, work)
+        return self._call("queue", call.name, call.request_id, work, machines=True)
 
     def get_queued(self, name: str, zone: str = "") -> QueueLook:
         world = self._world
@@ -279,9 +279,19 @@ class SimulatedCloud:
         trace.about(resource)
         return resource
 
-    def _call(self, op: str, name: str, token: str, work: Callable[[Fault | None, _Trace], _Result]) -> _Result:
+    def _call(
+        self,
+        op: str,
+        name: str,
+        token: str,
+        work: Callable[[Fault | None, _Trace], _Result],
+        *,
+        machines: bool = False,
+    ) -> _Result:
         self.advance()
         fault = faults.pick(self._world, op)
+        if machines and fault is None and faults.MACHINES in self.scenario.faulty:
+            fault = faults.pick(self._world, faults.MACHINES)
         trace = _Trace()
         result_word = "ok"
         try:

@@ -6,6 +6,8 @@ from orchestrator.simulator.calls import ApiError, Code
 from orchestrator.simulator.scenario import ANY, Fault, FaultKind
 from orchestrator.simulator.world import World
 
+MACHINES = "machines"
+"""The call of a scenario that means every request for machines: create, or a queued request."""
 _REFUSALS = {
     FaultKind.THROTTLED: (Code.THROTTLED, "too many requests; slow down"),
     FaultKind.INTERNAL: (Code.INTERNAL, "an internal error has occurred"),
@@ -30,6 +32,7 @@ _ONLY: dict[FaultKind, frozenset[str]] = {
 
 def can_befall(kind: FaultKind, call: str) -> bool:
     """Return whether this fault can apply to this operation."""
+    call = "create" if call == MACHINES else call
     host_fault = kind.value.startswith("host-")
     return host_fault == call.startswith("host.") and call in _ONLY.get(kind, {call})
 
@@ -42,8 +45,9 @@ def pick(world: World, call: str) -> Fault | None:
     if call not in scenario.faulty and ANY not in scenario.faulty:
         return None
     age = state.now - state.began
+    named = (call,) if call == MACHINES else (call, ANY)  # `*` was asked for the call itself
     for index, fault in enumerate(scenario.faults):
-        if fault.call not in (call, ANY) or not can_befall(fault.kind, call) or not fault.begin <= age <= fault.end:
+        if fault.call not in named or not can_befall(fault.kind, call) or not fault.begin <= age <= fault.end:
             continue
         key = f"fault {index}"
         if fault.times and state.fired.get(key, 0) >= fault.times:
@@ -60,6 +64,8 @@ def refuse(fault: Fault | None) -> None:
     Raises:
         ApiError: The fault is of this kind.
     """
+    if fault is not None and fault.kind is FaultKind.ANSWER:
+        raise ApiError(Code.DENIED, f"the vendor's answer {fault.answer}", fault.answer)
     if fault is not None and fault.kind in _REFUSALS:
         code, words = _REFUSALS[fault.kind]
         raise ApiError(code, words)

@@ -71,6 +71,7 @@ class FaultKind(StrEnum):
     INTERNAL = "internal"  # 500, did not act
     UNAVAILABLE = "unavailable"  # 503, did not act
     DENIED = "denied"  # 403, did not act
+    ANSWER = "answer"  # the vendor's answer of the name `answer`, did not act; for the fronts
     TIMEOUT_BEFORE = "timeout-before"  # did not act
     TIMEOUT_AFTER = "timeout-after"  # acted
     DUPLICATE = "duplicate"  # the request arrives twice
@@ -116,6 +117,7 @@ class Fault:
         end: Seconds after the cloud's creation until which it applies.
         times: Maximum number of times; 0 means no limit.
         rank: Host that it affects; None means the last one.
+        answer: Id of a vendor's answer (tests/fronts/orch_fronts/answers).
     """
 
     call: str
@@ -127,6 +129,7 @@ class Fault:
     times: int = 0
     seconds: float = 30.0
     rank: int | None = None
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,19 @@ class Durations:
     jitter: float = 0.2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """Boot of hosts whose image starts sshd before our start-up script has run.
+
+    Attributes:
+        delay: Seconds until the start-up script runs on host 0; 0 means that hosts have our key from the beginning.
+        stagger: Seconds by which each further host is later.
+    """
+
+    delay: float = 0.0
+    stagger: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """Complete scenario of a simulated cloud.
@@ -191,6 +207,8 @@ class Scenario:
         honour_tokens: False shows whether a test would notice a second resource.
         read_only: Whether a mutating call fails the test.
         account: Number of the account, where the cloud has accounts.
+        new_account: Whether the vendor's quotas of a new account or project hold.
+        creates_per_minute: Limit of create requests; 0 means none.
     """
 
     seed: int = 0
@@ -202,6 +220,7 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     happenings: tuple[Happening, ...] = ()
     durations: Durations = field(default_factory=Durations)
+    boot: Boot = field(default_factory=Boot)
     spot_life: float = 0.0
     notice: float = 30.0
     lag: float = 0.0
@@ -209,6 +228,8 @@ class Scenario:
     honour_tokens: bool = True
     read_only: bool = False
     account: str = "123456789012"
+    new_account: bool = False
+    creates_per_minute: int = 0
 
     def region(self, zone: str) -> str:
         """Return the zone's region, or "" when there is no such zone."""

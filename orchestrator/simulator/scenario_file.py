@@ -16,6 +16,7 @@ from orchestrator.errors import UserError
 from orchestrator.simulator.faults import can_befall
 from orchestrator.simulator.scenario import (
     ANY,
+    Boot,
     Deed,
     Durations,
     Fault,
@@ -30,7 +31,7 @@ from orchestrator.simulator.scenario import (
 
 FOLDER = Path(__file__).parent / "scenarios"
 CALLS = (
-    *("create", "get", "list", "end", "stop", "start", "amend"),
+    *("machines", "create", "get", "list", "end", "stop", "start", "amend"),
     *("queue", "queue-get", "queue-list", "queue-delete", "queue-reset", "operation"),
     *("host.look", "host.marks", "host.mark", "host.sync", "host.script", "host.start", "host.kill", "host.stacks"),
     *("create-security-group", "authorize-security-group-ingress", "authorize-security-group-egress"),
@@ -41,6 +42,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _TIMES = frozenset({"at", "after_ready", "notice", "seconds", "begin", "end", "spot_life", "lag"})
 _RENAMED = {"fault": "kind", "from": "begin", "to": "end"}  # as it is written -> as it is called here
+_TABLES: dict[str, type[Any]] = {"durations": Durations, "boot": Boot}
 _LISTS: dict[str, tuple[str, type[Any]]] = {
     "zone": ("zones", Zone),
     "capacity": ("pools", Pool),
@@ -108,7 +110,7 @@ def parse_scenario(text: str, where: str = "scenario") -> Scenario:
             f"{where} is not TOML", str(error), "correct that line; docs/simulator.md has examples"
         ) from error
     reader = _Reader(text, where)
-    top = {key: value for key, value in raw.items() if key not in _LISTS and key != "durations"}
+    top = {key: value for key, value in raw.items() if key not in _LISTS and key not in _TABLES}
     made: dict[str, Any] = {}
     for table, (attribute, kind) in _LISTS.items():
         items = raw.get(table, [])
@@ -117,9 +119,10 @@ def parse_scenario(text: str, where: str = "scenario") -> Scenario:
         rows = cast(list[dict[str, Any]], items)
         if rows:
             made[attribute] = tuple(reader.build(kind, table, index, row) for index, row in enumerate(rows))
-    if "durations" in raw:
-        made["durations"] = reader.build(Durations, "durations", -1, raw["durations"])
-    taken = {attribute for attribute, _ in _LISTS.values()} | {"durations"}
+    for name, kind in _TABLES.items():
+        if name in raw:
+            made[name] = reader.build(kind, name, -1, raw[name])
+    taken = {attribute for attribute, _ in _LISTS.values()} | set(_TABLES)
     made.update(reader.values(Scenario, "", -1, top, without=taken))
     scenario = Scenario(**made)
     _check(scenario, reader)
@@ -152,7 +155,7 @@ class _Reader:
                 known = ", ".join(_written(name, kind) for name in types)
                 raise self.error(table, index, word, f"'{word}' is not known here; known: {known}")
             try:
-                made[name] = _converted(name, types[name], value, timed=kind is Durations and name != "jitter")
+                made[name] = _converted(name, types[name], value, timed=kind in _TABLES.values() and name != "jitter")
             except ValueError as error:
                 raise self.error(table, index, word, f"{word}: {error}") from error
         return made
@@ -249,6 +252,8 @@ def _check(scenario: Scenario, reader: _Reader) -> None:
             raise reader.error("fault", index, "call", f"'{fault.call}' is not one of: *, {', '.join(CALLS)}")
         if fault.call != "*" and not can_befall(fault.kind, fault.call):
             raise reader.error("fault", index, "fault", f"'{fault.kind}' cannot befall the call '{fault.call}'")
+        if (fault.kind is FaultKind.ANSWER) != bool(fault.answer):
+            raise reader.error("fault", index, "answer", 'fault = "answer" needs answer = ID, and no other fault does')
         if not fault.nth and not fault.rate:
             raise reader.error("fault", index, "", "it needs nth = NUMBER or rate = CHANCE")
         if not 0 <= fault.rate <= 1:

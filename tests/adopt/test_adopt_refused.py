@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from adopt_bench import PARENT, THEIR_KEY, ZONE, Maker, orch
 from support.google_cloud import google_provider
+from support.zones import EVERY_TYPE
 
 from orch_fronts.google.grants import Grants
 from orch_fronts.google.server import PROJECT, TpuServer
@@ -34,7 +35,7 @@ TOKEN = "0123456789abcdef-1"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TpuServer]:
-    access = InMemory(Scenario(durations=AT_ONCE, zones=(Zone(ZONE, "us-west4"),)), RealClock())
+    access = InMemory(Scenario(durations=AT_ONCE, zones=(Zone(ZONE, "us-west4"),), pools=EVERY_TYPE), RealClock())
     with TpuServer(access) as server:
         yield server
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from support.zones import EVERY_TYPE
 
 from orch_fronts.aws.calls import ACCOUNT, AwsAnswer, AwsCall, AwsRefusal, Front, Need
 from orch_fronts.aws.codec import codec_of
@@ -41,6 +42,7 @@ SCENARIO = Scenario(
     zones=(Zone(ZONE, REGION), Zone(OTHER, REGION), Zone("us-east-2a", "us-east-2")),
     durations=Durations(jitter=0.0),
     reservations=(RESERVED,),
+    pools=EVERY_TYPE,
 )
 Answer = Callable[[AwsCall], AwsAnswer]
 

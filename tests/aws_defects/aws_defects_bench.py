@@ -14,6 +14,7 @@ from support.aws_cloud import aws_zones
 from support.driving import Listener
 from support.ec2_front import Ec2Home, Ec2Service, PointedAws
 from support.simulated import Points, sim_launch, sim_task
+from support.zones import EVERY_TYPE
 
 from orch_fronts.aws.calls import AwsCall
 from orchestrator.engine.loop.drive import drive_cluster
@@ -107,7 +108,7 @@ class Struck(Watched):
 
 def empty_account(service: Ec2Service, folder: Path) -> Bench:
     clock = ManualClock()
-    scenario = Scenario(zones=aws_zones(*ZONES, FAR), durations=EVEN)
+    scenario = Scenario(zones=aws_zones(*ZONES, FAR), pools=EVERY_TYPE, durations=EVEN)
     access = service.account.current = InMemory(scenario, clock)
     service.server.requests.clear()
     home = DefectHome(access, client=service.client)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from support.zones import EVERY_TYPE
 
 from orch_fronts.google.api import TpuApi
 from orch_fronts.google.compute.front import PREFIX as COMPUTE
@@ -47,7 +48,7 @@ def simulated(
     """The environment of this process leads to it while the block lasts. over: what stands before the TPU API."""
     clock = ManualClock()
     zones = (Zone(ZONE, "us-west4"), Zone(OTHER, "us-central1"))
-    access = InMemory(Scenario(zones=zones, durations=Durations(jitter=0.0)), clock)
+    access = InMemory(Scenario(zones=zones, pools=EVERY_TYPE, durations=Durations(jitter=0.0)), clock)
     guard = Guard(grants)
     fronts = {prefix: guard.around(front) for prefix, front in project_fronts(PROJECT, grants).items()}
     fronts[COMPUTE] = guard.around(ComputeFront(access, NoBodies(), PROJECT))

@@ -138,7 +138,8 @@ def test_file_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def test_ready_made_scenarios_are_these() -> None:
-    assert set(list_scenarios()) == {"calm", "stockout", "preempt-often", "flaky-api", "stuck-delete", "half-made"}
+    plain = {"calm", "stockout", "preempt-often", "flaky-api", "stuck-delete", "half-made"}
+    assert set(list_scenarios()) == plain | {"hard-boot", "new-account", "refusals-aws", "refusals-gcp"}
     seeds = [named_scenario(name).seed for name in list_scenarios()]
     assert len(set(seeds)) == len(seeds)
 

@@ -12,8 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from orch_fronts.aws.cloud import SimulatedAws, aws_scenario, without_aws
+from orch_fronts.aws.tables import zones_by_region
 from orchestrator.catalog.buckets import BucketPlace
-from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.simulator.scenario import Scenario, Zone
@@ -76,7 +76,7 @@ def test_the_endpoint_of_all_services_has_the_buckets_as_well(aws: SimulatedAws)
 
 def test_zones_are_those_of_ec2_where_the_scenario_names_none() -> None:
     zones = {(zone.name, zone.region) for zone in aws_scenario(Scenario()).zones}
-    assert {name for name, _ in zones} == {name for names in load_zones_by_region().values() for name in names}
+    assert {name for name, _ in zones} == {name for names in zones_by_region().values() for name in names}
     assert ("us-east-1a", "us-east-1") in zones
     own = Scenario(zones=(Zone("us-east-1f", "us-east-1"),))
     assert aws_scenario(own) is own

@@ -25,7 +25,7 @@ from ec2_support import (
 
 from orch_fronts.aws.ec2.blocks import put_into_group
 from orch_fronts.aws.images import by_parameter
-from orchestrator.simulator.scenario import Held, Pool, Quota
+from orchestrator.simulator.scenario import Held, Pool, Quota, Zone
 
 ONE = {"ImageId": AMI, "InstanceType": P4D, "MinCount": 1, "MaxCount": 1}
 
@@ -102,8 +102,10 @@ def test_type_is_offered_in_some_zones(make_ec2: Make) -> None:
     assert anywhere["Placement"]["AvailabilityZone"] == OTHER
 
 
-def test_type_without_on_demand_is_unsupported(ec2: Ec2) -> None:
-    there = {"region": OTHER_REGION, "ImageId": _ami(OTHER_REGION), "Placement": {"AvailabilityZone": FAR}}
+def test_type_without_on_demand_is_unsupported(make_ec2: Make) -> None:
+    only = "us-west-2c"  # the one zone of the region that offers it
+    ec2 = make_ec2(zones=(Zone(only, OTHER_REGION),))
+    there = {"region": OTHER_REGION, "ImageId": _ami(OTHER_REGION), "Placement": {"AvailabilityZone": only}}
     assert refusal(ec2.run, InstanceType="p5e.48xlarge", **there) == ("Unsupported", 400)
     spot = ec2.run(InstanceType="p5e.48xlarge", InstanceMarketOptions={"MarketType": "spot"}, **there)
     assert spot[0]["InstanceLifecycle"] == "spot"

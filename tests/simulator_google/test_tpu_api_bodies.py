@@ -16,11 +16,14 @@ import pytest
 from google.cloud import tpu_v2
 from tpu_support import PARENT, Tpu, make_node, tpu_api
 
+from orch_fronts.google.booting import BootingBodies
 from orch_fronts.google.keys import with_keys
 from orchestrator.hosts import HostAddress, ssh_argv
+from orchestrator.providers.google.startup import render_startup
 from orchestrator.providers.local import processes
 from orchestrator.remote.keys import make_host_key, write_known_hosts
 from orchestrator.simulator.bodies import LocalBodies
+from orchestrator.simulator.scenario import Boot
 
 BEGIN, END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
 
@@ -122,6 +125,41 @@ def test_two_workers_are_reached_at_the_endpoints_given_and_die_when_preempted(f
         tpu.clock.advance(21)
         assert tpu.state() == "ABSENT"
         assert not list((folder / "sim").rglob("*home*"))
+
+
+def test_hosts_boot_with_the_key_of_their_image_until_the_start_up_script_has_run(folder: Path) -> None:
+    """The second worker is later; what runs is the script that orch sends."""
+    pairs = [make_host_key() for _ in range(2)]
+    public = [one for _, one in pairs]
+    metadata = {
+        "ssh-keys": user_key(folder),
+        "orch-host-keys-0": packed([private for private, _ in pairs]),
+        "startup-script": render_startup(2, 2),
+    }
+    bodies = BootingBodies(folder / "sim", Boot(delay=2.0, stagger=3.0))
+    with tpu_api(bodies=bodies) as tpu:
+        node = tpu.ready(
+            accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base", metadata=metadata,
+            network_config={"enable_external_ips": True},
+        )  # fmt: skip
+        hosts = addresses(folder, node, public)
+        assert "Host key verification failed" in on_host(hosts[0], "true").stderr
+        assert told_keys(tpu, node) == [[], []]
+        assert eventually(lambda: told_keys(tpu, node)[0] == [public[0].split()[1]])
+        assert told_keys(tpu, node)[1] == [], "the second worker boots later"
+        assert eventually(lambda: on_host(hosts[0], "true").returncode == 0)
+        assert eventually(lambda: told_keys(tpu, node)[1] == [public[1].split()[1]])
+        assert eventually(lambda: on_host(hosts[1], "true").returncode == 0)
+        logs = [path.read_text() for path in (folder / "sim").rglob("console.log")]
+        assert len(logs) == 2 and all("startup-script exit status 0" in text for text in logs)
+        tpu.client.delete_node(name=node.name)
+        assert eventually(lambda: not living(folder / "sim"))
+
+
+def told_keys(tpu: Tpu, node: tpu_v2.Node) -> list[list[str]]:
+    asked = {"name": node.name, "query_path": "hostkeys/", "worker_ids": [""]}
+    told = tpu.client.get_guest_attributes(asked).guest_attributes
+    return [[item.value for item in each.query_value.items] for each in told]
 
 
 def test_wrong_host_key_is_noticed_by_the_client(folder: Path) -> None:

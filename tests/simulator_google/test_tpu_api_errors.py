@@ -7,7 +7,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from tpu_support import PARENT, Tpu, fault, refusal, tpu_api
 
-from orch_fronts.google.status import OF_CODE, refusal_of
+from orch_fronts.google.answering import refusal_of
+from orch_fronts.google.status import OF_CODE
 from orchestrator.simulator.calls import ApiError, Code, ReadOnlyViolation
 from orchestrator.simulator.scenario import FaultKind
 

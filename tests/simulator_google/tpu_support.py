@@ -12,6 +12,7 @@ from google.api_core import exceptions, operation
 from google.api_core.retry import Retry
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
+from support.zones import EVERY_TYPE
 
 from orch_fronts.google.iam import owner
 from orch_fronts.google.server import PROJECT, TpuServer
@@ -112,7 +113,7 @@ def tpu_api(
 ) -> Generator[Tpu]:
     """fields: of the Scenario."""
     clock = ManualClock()
-    scenario = Scenario(faults=faults, durations=durations, **({"zones": ZONES} | fields))
+    scenario = Scenario(faults=faults, durations=durations, **({"zones": ZONES, "pools": EVERY_TYPE} | fields))
     access = InMemory(scenario, clock)
     with TpuServer(access, bodies, cut=cut, grants=owner()) as server:
         yield Tpu(server, access, clock, make_client(server))

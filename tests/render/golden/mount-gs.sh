@@ -45,7 +45,15 @@ orch_apt() { # packages of the distribution, verified by its own keys
   local said status waits='' until=$((SECONDS + 600))
   while :; do
     status=0
-    said=$({ orch_root "${apt[@]}" update && orch_root "${apt[@]}" -y install "$@"; } 2>&1) || status=$?
+    # An update that fails for one source has read the others: what is missing, the install says.
+    said=$(orch_root "${apt[@]}" update 2>&1) || status=$?
+    case $status,$said in
+      0,* | *' lock '*) ;;
+      *) status=0 ;;
+    esac
+    if [ "$status" -eq 0 ]; then
+      said+=$'\n'$(orch_root "${apt[@]}" -y install "$@" 2>&1) || status=$?
+    fi
     [ "$status" -ne 0 ] || return 0
     # The first upgrade of a fresh machine holds the lock of the lists, for which apt-get does not wait: immediately
     # status 100 (measured with apt 2.6).

@@ -18,10 +18,10 @@ from orch_fronts.aws.guard import Guard
 from orch_fronts.aws.s3 import REGION, S3Server
 from orch_fronts.aws.server import AwsServer
 from orch_fronts.aws.services import S3Front, account_fronts, admit_to_buckets
+from orch_fronts.aws.tables import zones_by_region
 from orch_fronts.buckets import serve_buckets
 from orch_fronts.ending import end_hosts
 from orch_fronts.serving import make_token
-from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.cloud_access import SIMULATED
 from orchestrator.providers.local.owner import own_hosts
 from orchestrator.simulator.bodies import LocalBodies
@@ -100,7 +100,7 @@ def aws_scenario(scenario: Scenario) -> Scenario:
     if scenario.zones != Scenario().zones:
         return scenario
     return replace(
-        scenario, zones=tuple(Zone(zone, region) for region, zones in load_zones_by_region().items() for zone in zones)
+        scenario, zones=tuple(Zone(zone, region) for region, zones in zones_by_region().items() for zone in zones)
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from orch_fronts.google import catalog, messages, nodes, operations, queued
+from orch_fronts.google.answering import refusal_of
 from orch_fronts.google.keys import with_keys
 from orch_fronts.google.status import (
     INTERNAL,
@@ -15,7 +16,6 @@ from orch_fronts.google.status import (
     NOT_FOUND,
     PERMISSION_DENIED,
     Refusal,
-    refusal_of,
 )
 from orch_fronts.google.visit import Visit
 from orchestrator.errors import OrchError

@@ -6,17 +6,17 @@ from typing import Any
 
 from orch_fronts.google import machines, names
 from orch_fronts.google.status import NOT_FOUND, Refusal
+from orch_fronts.google.tables import all_zones
 from orch_fronts.google.visit import Visit
-from orchestrator.catalog import tpu
 from orchestrator.simulator.scenario import ANY
 
 
 def locations(visit: Visit) -> dict[str, Any]:
-    """The zones of the scenario; where it takes any zone, also those that the catalogue names."""
+    """The zones of the scenario; where it takes any zone, also those of the table."""
     visit.cloud.ask("operation", "locations")
     zones = [zone.name for zone in visit.cloud.scenario.zones if zone.name != ANY]
     if any(zone.name == ANY for zone in visit.cloud.scenario.zones):
-        zones += [zone for each in tpu.list_generations() for zone in each.zones]
+        zones += all_zones()
     return {"locations": [_location(visit, zone) for zone in sorted(set(zones))]}
 
 

@@ -14,13 +14,15 @@ from pathlib import Path
 from types import TracebackType
 
 from orch_fronts.ending import end_hosts
+from orch_fronts.google import limits
+from orch_fronts.google.booting import BootingBodies
 from orch_fronts.google.compute.types import all_zones
 from orch_fronts.google.gcs import GcsServer, gcs_server
 from orch_fronts.google.grants import Grants
 from orch_fronts.google.iam import owner
 from orch_fronts.google.server import PROJECT, TpuServer
+from orch_fronts.google.tables import all_zones as tpu_zones
 from orch_fronts.serving import make_token
-from orchestrator.catalog.tpu import list_generations
 from orchestrator.private_files import write_whole
 from orchestrator.providers.local.owner import own_hosts
 from orchestrator.simulator.bodies import LocalBodies
@@ -41,12 +43,15 @@ class SimulatedGoogle:
     def __init__(self, folder: Path, *, port: int = 0, grants: Grants | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = folder
-        self._bodies = LocalBodies(folder)
         opened = open_cloud(folder)
-        self.cloud = Durable(opened.path, google_scenario(folder_scenario(folder)), opened.clock)
+        scenario = google_scenario(folder_scenario(folder))
+        late = scenario.boot.delay > 0
+        self._bodies = BootingBodies(folder, scenario.boot, scenario.speed) if late else LocalBodies(folder)
+        self.cloud = Durable(opened.path, scenario, opened.clock)
         self.token = make_token()
         self._token_file = folder / "token"
         write_whole(self._token_file, self.token)
+        grants = with_listed_quotas(grants or Grants(), scenario)
         self.server = TpuServer(self.cloud, self._bodies, port=port, grants=grants, token=self.token)
         self.buckets: GcsServer | None = None
         self._stack = ExitStack()
@@ -86,11 +91,16 @@ def open_front(folder: Path) -> SimulatedGoogle:
     return SimulatedGoogle(folder, grants=owner())
 
 
+def with_listed_quotas(grants: Grants, scenario: Scenario) -> Grants:
+    """What Service Usage lists is what creates are refused for."""
+    return replace(grants, limits=(*grants.limits, *limits.listed(scenario)))
+
+
 def google_scenario(scenario: Scenario) -> Scenario:
     """The scenario with the zones that are known to have TPUs or GPUs, where it names none."""
     if scenario.zones != Scenario().zones:
         return scenario
-    names = sorted({zone for generation in list_generations() for zone in generation.zones} | all_zones())
+    names = sorted(tpu_zones() | all_zones())
     return replace(scenario, zones=tuple(Zone(name, name.rpartition("-")[0]) for name in names))
 
 

@@ -65,8 +65,13 @@ def _share(keys: list[str], look: Look) -> list[str]:
     return mine if len(mine) == look.size else []
 
 
-def _own(look: Look, rank: int) -> str:
-    seed = hashlib.sha256(f"{look.zone}/{look.name}/{look.uid}/{look.created}/{rank}".encode()).digest()
+def image_key(look: Look, rank: int) -> str:
+    """The key that the host's image has made, before any start-up script."""
+    return _own(look, rank, "image ")
+
+
+def _own(look: Look, rank: int, kind: str = "") -> str:
+    seed = hashlib.sha256(f"{kind}{look.zone}/{look.name}/{look.uid}/{look.created}/{rank}".encode()).digest()
     return _text(Ed25519PrivateKey.from_private_bytes(seed))
 
 

@@ -1,4 +1,4 @@
-"""Accelerator types, topologies and runtime versions: only what the catalogue has and the TPU API serves."""
+"""Accelerator types, topologies and runtime versions: only what the table of this front has and the TPU API serves."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from math import prod
 from typing import Any
 
 from orch_fronts.google.status import invalid
-from orchestrator.catalog import tpu
-from orchestrator.catalog.machines import TpuSlice
-from orchestrator.errors import UserError
+from orch_fronts.google.tables import Slice, find_slice, generations, slice_of
 
-_CONFIG_TYPES = {"V2": "v2", "V3": "v3", "V4": "v4", "V5LITE_POD": "v5e", "V5P": "v5p", "V6E": "v6e"}
 _TOPOLOGY = re.compile(r"[1-9][0-9]*(?:x[1-9][0-9]*){1,2}")
-_NOT_SERVED = "tpu7x"
 
 
-def machine_of(node: Mapping[str, Any]) -> TpuSlice:
+def machine_of(node: Mapping[str, Any]) -> Slice:
     """What a node asks for, by acceleratorType or by acceleratorConfig. Raises Refusal."""
     kind, config = str(node.get("acceleratorType", "")), node.get("acceleratorConfig")
     if kind and config:
@@ -26,11 +22,8 @@ def machine_of(node: Mapping[str, Any]) -> TpuSlice:
         return _by_topology(str(config.get("type", "")), str(config.get("topology", "")))
     if not kind:
         raise invalid("node.accelerator_type", "acceleratorType or acceleratorConfig is required")
-    try:
-        found = tpu.find_slice(kind)
-    except UserError as error:
-        raise invalid("node.accelerator_type", f"{kind!r} is no accelerator type: {error.why}") from error
-    if found is None or found.name != kind or not found.in_tpu_api:  # our other spellings are not Google's
+    found = find_slice(kind)
+    if found is None or not generations()[found.generation].api:
         raise invalid("node.accelerator_type", f"{kind!r} is no accelerator type")
     return found
 
@@ -44,18 +37,17 @@ def check_runtime(version: str) -> None:
 
 
 def accelerator_types(zone: str) -> list[str]:
-    """Those that the API lists in a zone: of the generations that Google lists there, or all where it lists none."""
-    served = [each for each in tpu.list_generations() if each.name != _NOT_SERVED]
-    here = [each for each in served if zone in each.zones] or served
-    return [f"{each.prefix}-{size}" for each in here for size in each.sizes]
+    """Those that the API lists in a zone."""
+    here = [one for one in generations().values() if one.api and one.is_in(zone)]
+    return [f"{one.prefix}-{size}" for one in here for size in one.sizes]
 
 
 def runtime_versions() -> list[str]:
-    return list(dict.fromkeys(each.runtime_version for each in tpu.list_generations() if each.runtime_version))
+    return list(dict.fromkeys(one.runtime for one in generations().values() if one.runtime))
 
 
-def _by_topology(kind: str, topology: str) -> TpuSlice:
-    generation = next((each for each in tpu.list_generations() if each.name == _CONFIG_TYPES.get(kind)), None)
+def _by_topology(kind: str, topology: str) -> Slice:
+    generation = next((one for one in generations().values() if one.api and one.api == kind), None)
     if generation is None:
         raise invalid("node.accelerator_config.type", f"{kind!r} is no type of an accelerator config")
     if not _TOPOLOGY.fullmatch(topology):
@@ -63,9 +55,6 @@ def _by_topology(kind: str, topology: str) -> TpuSlice:
     sides = [int(side) for side in topology.split("x")]
     chips = prod(sides)
     size = chips * generation.cores_per_chip if generation.counts == "cores" else chips
-    wanted = 3 if generation.topology == "3d" else 2
-    if len(sides) != wanted or not generation.has(size):
+    if len(sides) != generation.dimensions or not generation.has(size):
         raise invalid("node.accelerator_config.topology", f"{generation.name} has no topology {topology}")
-    found = tpu.find_slice(f"{generation.prefix}-{size}")
-    assert found is not None, topology  # noqa: S101  # has() said so
-    return found
+    return slice_of(generation, size)

@@ -7,7 +7,9 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from orch_fronts.google import disks, machines, market, names, operations
+from orch_fronts.google import disks, limits, machines, market, names, operations
+from orch_fronts.google.answering import ends_operation, rpc_error
+from orch_fronts.google.booting import BootingBodies
 from orch_fronts.google.keys import with_keys
 from orch_fronts.google.status import (
     FAILED_PRECONDITION,
@@ -15,11 +17,9 @@ from orch_fronts.google.status import (
     RESOURCE_EXHAUSTED,
     Refusal,
     invalid,
-    no_capacity,
-    rpc_status,
 )
+from orch_fronts.google.tables import RegionalQuota, Slice
 from orch_fronts.google.visit import EVERY_ZONE, Visit, timestamp
-from orchestrator.catalog.machines import TpuSlice
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Look
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.state import Phase
@@ -53,17 +53,39 @@ def create(visit: Visit, zone: str) -> dict[str, Any]:
     kind = market.of_node(visit, zone, machine.generation, node)
     call = create_call(name, zone, machine, kind, node, token=visit.request_id())
     target = names.node_name(visit.project, zone, name)
+    if (zone, name) not in {(one.zone, one.name) for one in visit.cloud.live()}:
+        limits.check_type(visit.cloud, zone, machine)
+        limits.check_rate(visit.cloud)
+        limits.check_tpu_quota(visit.cloud, zone, machine, 1, kind)
+        quota = limits.exceeded(visit.cloud, zone, limits.node_needs(machine, 1, node))
+        if quota is not None:
+            return _failing(visit, zone, target, quota_error(visit, zone, quota))
     try:
         look = visit.cloud.create(call)
     except ApiError as error:
+        if error.answer and ends_operation(error.answer, "tpu"):
+            return _failing(visit, zone, target, rpc_error(error.answer))
         if error.code is not Code.NO_CAPACITY:
             raise
-        status = rpc_status(RESOURCE_EXHAUSTED, no_capacity(zone))
-        return operations.begin(visit, zone, "create", target, error=status, after=visit.cloud.scenario.durations.queue)
+        return _failing(visit, zone, target, rpc_error("tpu-no-capacity-us-central1-c", zone=zone))
     return operations.begin(visit, zone, "create", target, uid=look.uid)
 
 
-def checked(node: Mapping[str, Any]) -> tuple[TpuSlice, dict[str, Any]]:
+def quota_error(visit: Visit, zone: str, quota: RegionalQuota) -> dict[str, Any]:
+    """That a node says it in its operation is modelled; the words are those of Compute Engine."""
+    if quota.everywhere:
+        return rpc_error("gce-quota-gpus-all-regions", quota=quota.id, limit=f"{quota.value}.0") | {"code": 8}
+    region = visit.cloud.scenario.region(zone)
+    words = {"quota": quota.id, "limit": f"{quota.value}.0", "region": region}
+    return rpc_error("gce-quota-addresses", **words) | {"code": RESOURCE_EXHAUSTED.number}
+
+
+def _failing(visit: Visit, zone: str, target: str, error: Mapping[str, Any]) -> dict[str, Any]:
+    """An operation that fails after the time in which the service looks for machines."""
+    return operations.begin(visit, zone, "create", target, error=error, after=visit.cloud.scenario.durations.queue)
+
+
+def checked(node: Mapping[str, Any]) -> tuple[Slice, dict[str, Any]]:
     """What the node asks for, and the node without what only the service writes. Raises Refusal."""
     machine = machines.machine_of(node)
     machines.check_runtime(str(node.get("runtimeVersion", "")))
@@ -77,7 +99,7 @@ def checked(node: Mapping[str, Any]) -> tuple[TpuSlice, dict[str, Any]]:
 def create_call(
     name: str,
     zone: str,
-    machine: TpuSlice,
+    machine: Slice,
     kind: str,
     node: Mapping[str, Any],
     *,
@@ -163,7 +185,7 @@ def guest_attributes(visit: Visit, zone: str, name: str) -> dict[str, Any]:
     metadata: Mapping[str, Any] = look.extra.get("node", {}).get("metadata", {})
     if str(metadata.get("enable-guest-attributes", "")).lower() == "false":
         return {"guestAttributes": [{"queryPath": path, "queryValue": {"items": []}} for _ in wanted]}
-    found = [_attributes(look, worker, path) for worker in wanted]
+    found = [_attributes(visit, look, worker, path) for worker in wanted]
     return {"guestAttributes": found}
 
 
@@ -289,10 +311,11 @@ def _outside(internal: str) -> str:
     return "198.18." + ".".join(internal.split(".")[2:])
 
 
-def _attributes(look: Look, worker: str, path: str) -> dict[str, Any]:
+def _attributes(visit: Visit, look: Look, worker: str, path: str) -> dict[str, Any]:
     if not worker.isdecimal() or int(worker) >= look.size:
         raise invalid("worker_ids", f"{look.name} has no worker {worker!r}")
     kind, _, blob = look.extra["keys"]["host_public"][int(worker)].partition(" ")
-    items = [{"namespace": "hostkeys", "key": kind, "value": blob}] if kind else []
+    booted = not isinstance(visit.bodies, BootingBodies) or visit.bodies.is_booted(look, int(worker))
+    items = [{"namespace": "hostkeys", "key": kind, "value": blob}] if kind and booted else []
     wanted = [item for item in items if path in ("", "hostkeys", f"hostkeys/{item['key']}")]
     return {"queryPath": path, "queryValue": {"items": wanted}}

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from orch_fronts.google import messages, names
+from orch_fronts.google.answering import rpc_error
 from orch_fronts.google.status import (
     ABORTED,
     CANCELLED,
     INTERNAL,
     NOT_FOUND,
-    RESOURCE_EXHAUSTED,
     Refusal,
-    no_capacity,
     rpc_status,
 )
 from orch_fronts.google.visit import Visit, timestamp
@@ -144,7 +143,7 @@ def _outcome(visit: Visit, kept: Mapping[str, Any]) -> dict[str, Any] | None:
         return _with_node(visit, kept["uid"])
     if Phase.FAILED.value in since:
         if "capacity" in resource.reason or resource.phase is not Phase.FAILED:
-            return {"error": rpc_status(RESOURCE_EXHAUSTED, no_capacity(resource.zone))}
+            return {"error": rpc_error("tpu-no-capacity-us-central1-c", zone=resource.zone)}
         return {"error": rpc_status(INTERNAL, resource.reason)}
     if Phase.PREEMPTED.value in since:
         return {"error": rpc_status(ABORTED, "the node was preempted")}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orch_fronts.google import disks, market, names, operations
-from orch_fronts.google.nodes import checked, create_call, page_token, uid_of
+from orch_fronts.google import disks, limits, market, names, operations
+from orch_fronts.google.nodes import checked, create_call, page_token, quota_error, uid_of
 from orch_fronts.google.status import (
     ALREADY_EXISTS,
     INVALID_ARGUMENT,
     RESOURCE_EXHAUSTED,
     Canonical,
+    Refusal,
     invalid,
     rpc_status,
 )
@@ -58,6 +59,14 @@ def create(visit: Visit, zone: str) -> dict[str, Any]:
         not_before=not_before,
         more=tuple(more),
     )
+    if (zone, name) not in {(one.zone, one.name) for one in visit.cloud.state.queued.values() if not one.gone}:
+        limits.check_type(visit.cloud, zone, machine)
+        limits.check_rate(visit.cloud)
+        limits.check_tpu_quota(visit.cloud, zone, machine, len(node_ids), kind)
+        quota = limits.exceeded(visit.cloud, zone, limits.node_needs(machine, len(node_ids), node))
+        if quota is not None:
+            error = quota_error(visit, zone, quota)
+            raise Refusal(RESOURCE_EXHAUSTED, str(error["message"]))
     look = visit.cloud.queue(call)
     kept = visit.cloud.state.front.setdefault(_KEPT, {})
     kept.setdefault(look.uid, {"request": request, "multi": multi})

@@ -46,11 +46,11 @@ RULES = (
     Rule(
         "accelerator_type_must_exist",
         "A type or a topology that no generation has, or one of TPU7x, is INVALID_ARGUMENT.",
-        f"{MANAGE}: the Cloud TPU API does not serve TPU7x; sizes as in orchestrator/catalog/data/tpu.toml",
+        f"{MANAGE}: the Cloud TPU API does not serve TPU7x; sizes as in data/tpu.toml",
     ),
     Rule(
         "runtime_version_must_exist",
-        "Only the runtime versions of the catalogue are known.",
+        "Only the runtime versions of the table are known.",
         "Cloud TPU software versions (docs.cloud.google.com/tpu/docs/runtimes), read 2025",
     ),
     Rule(
@@ -146,7 +146,27 @@ RULES = (
     ),
     Rule(
         "zone_that_is_not_there_is_denied",
-        "A project or a zone that does not exist is 403 PERMISSION_DENIED, as if it were somebody else's.",
-        "modelled after public reports of 'is not found or access is unauthorized'",
+        "A zone that does not exist, or that the project may not use, is 403 with the reason LOCATION_POLICY_VIOLATED.",
+        "orch_fronts/answers (tpu-location-policy-violated)",
+    ),
+    Rule(
+        "type_is_sold_in_some_zones",
+        "A type in a zone that Google does not list for it is INVALID_ARGUMENT, unless the scenario has pools there.",
+        "orch_fronts/answers (tpu-type-not-in-zonal-configurations); data/tpu.toml",
+    ),
+    Rule(
+        "quota_is_by_type_and_size",
+        "In a new project each zone has quota by generation, market and, for v2, v3 and v5e, by size: 429.",
+        "Cloud TPU quotas (cloud.google.com/tpu/docs/quota); data/tpu.toml; answers (tpu-serving-quota-v5e)",
+    ),
+    Rule(
+        "hosts_take_addresses_and_instances",
+        "Every host counts against INSTANCES, one with an external address against IN_USE_ADDRESSES of its region.",
+        "data/tpu.toml; that a node tells it in its operation is modelled",
+    ),
+    Rule(
+        "creates_have_a_rate",
+        "Above the scenario's creates a minute a create is 429 until the minute is over.",
+        "orch_fronts/answers (tpu-create-node-per-minute); the number is the scenario's",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.simulator.calls import ApiError, Code
+from orchestrator.simulator.calls import Code
 
 RETRY_AFTER = 1  # seconds, in the header of a throttled call; modelled
 _DETAIL = "type.googleapis.com/google.rpc."
@@ -81,44 +81,6 @@ def invalid(field: str, words: str) -> Refusal:
     violation = {"field": field, "description": words}
     detail = {"@type": f"{_DETAIL}BadRequest", "fieldViolations": [violation]}
     return Refusal(INVALID_ARGUMENT, words, (detail,))
-
-
-def refusal_of(error: ApiError, zone: str = "") -> Refusal:
-    """An answer of the neutral cloud in Google's words, as tests/first_contact has them."""
-    canonical = OF_CODE[error.code]
-    match error.code:
-        case Code.THROTTLED:
-            info = {"@type": f"{_DETAIL}ErrorInfo", "reason": "RATE_LIMIT_EXCEEDED", "domain": "googleapis.com"}
-            wait = {"@type": f"{_DETAIL}RetryInfo", "retryDelay": f"{RETRY_AFTER}s"}
-            return Refusal(canonical, error.words, (info, wait), RETRY_AFTER)
-        case Code.QUOTA:
-            violation = {"subject": "project", "description": error.words}
-            detail = {"@type": f"{_DETAIL}QuotaFailure", "violations": [violation]}
-            return Refusal(canonical, f"Quota limit has been exceeded: {error.words}", (detail,))
-        case Code.NO_CAPACITY:
-            return Refusal(canonical, no_capacity(zone))
-        case Code.NOT_OFFERED:
-            return Refusal(canonical, not_offered(error.words, zone))
-        case _:
-            return Refusal(canonical, error.words)
-
-
-def no_capacity(zone: str) -> str:
-    """As Google says it (hashicorp/terraform-provider-google issue 21243, 2025)."""
-    return (
-        f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU Nodes are '
-        "offered (see https://cloud.google.com/tpu/docs/regions) [EID: 0x9f48947a7d57c8d]"
-    )
-
-
-def not_offered(words: str, zone: str) -> str:
-    """As Google says it (gemma3-sft, tpu/tpu-pod-gemma3.md, 2025). words: those of the neutral cloud."""
-    kind = words.removeprefix(f"{zone} has no ").partition(" ")[0]
-    return (
-        "Cloud TPU received a bad request. The requested accelerator configuration for accelerator type, "
-        f'"{kind}", could not be found in the zonal accelerator configurations for "{zone}".; '
-        f"the accelerator {kind} was not found in zone {zone} [EID: 0x5be9ca996f9773a4]"
-    )
 
 
 def rpc_status(canonical: Canonical, words: str) -> dict[str, Any]:

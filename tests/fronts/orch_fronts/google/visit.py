@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orch_fronts.google import messages
-from orch_fronts.google.status import PERMISSION_DENIED, Refusal, invalid
+from orch_fronts.google.limits import check_zone
+from orch_fronts.google.status import invalid
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.cloud import SimulatedCloud
 
@@ -53,8 +54,7 @@ class Visit:
         """Rule zone_that_is_not_there_is_denied. every: `-` is allowed. Raises Refusal."""
         if every and zone == EVERY_ZONE:
             return
-        if not self.cloud.scenario.region(zone):
-            raise Refusal(PERMISSION_DENIED, f"Location {zone} is not found or access is unauthorized.")
+        check_zone(self.cloud, self.project, zone)
 
 
 def timestamp(seconds: float) -> str:

@@ -11,7 +11,7 @@ from orch_fronts.aws.ec2.interfaces import EFA_ONLY
 from orch_fronts.aws.ec2.machines import Machine, association_of, find, find_eni
 from orch_fronts.aws.ec2.tags import now_of, sent
 from orch_fronts.aws.ec2.visit import Visit, made_id
-from orch_fronts.aws.ec2.words import missing, wrong_combination, wrong_value
+from orch_fronts.aws.ec2.words import answer, missing, wrong_combination, wrong_value
 from orchestrator.simulator.scenario import ANY
 
 MOST = 5  # in a region, quota L-0263D0A3; a quota of the scenario for "elastic-ip" wins
@@ -25,7 +25,7 @@ def allocate(visit: Visit) -> dict[str, Any]:
     """Rules five_elastic_ips and allocate_has_no_token."""
     tags = sent(visit, "elastic-ip").get("elastic-ip", {})
     if len(visit.here("addresses")) >= limit(visit):
-        raise AwsRefusal("AddressLimitExceeded", "The maximum number of addresses has been reached.")
+        raise answer("ec2-addresses")
 
     def work() -> dict[str, Any]:
         number = visit.number()

@@ -12,13 +12,15 @@ from orch_fronts.aws import images
 from orch_fronts.aws.calls import AwsRefusal
 from orch_fronts.aws.ec2 import blocks, interfaces, network, placement
 from orch_fronts.aws.ec2.instances import reservation
-from orch_fronts.aws.ec2.kinds import Limits, is_offered, limits_of, zones_offering
+from orch_fronts.aws.ec2.kinds import Limits, is_missing_in, is_offered, limits_of, zones_offering
 from orch_fronts.aws.ec2.machines import of_look
 from orch_fronts.aws.ec2.tags import sent
 from orch_fronts.aws.ec2.visit import Visit, region_of
-from orch_fronts.aws.ec2.words import dry_run, missing, refused, wrong_combination, wrong_value
+from orch_fronts.aws.ec2.words import answer, dry_run, missing, refused, wrong_combination, wrong_value
+from orch_fronts.aws.tables import quotas
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Look
 from orchestrator.simulator.capacity import RESERVED
+from orchestrator.simulator.rules import HOLDS_MACHINES
 from orchestrator.simulator.state import Phase, Resource
 
 LONGEST_USER_DATA = 16_384  # bytes before base64
@@ -38,13 +40,14 @@ def run(visit: Visit) -> dict[str, Any]:
         placement.check(visit, record["group"], zone)
     market = _market(visit, kind, zone)
     if not limits.on_demand and market == "on-demand":
-        raise AwsRefusal("Unsupported", "The requested configuration is currently not supported.")
+        raise answer("ec2-unsupported-configuration")
     if visit.params.get("DryRun"):
         raise dry_run()
     record |= {"counts": [least, most]}
     known = _known(visit, zone)
     if known is None:
         _check_addresses(visit, zone, record, least)
+        _check_vcpus(visit, record["type"], zone, market, limits.vcpus * least)
     look = _create(visit, record, zone, limits, market, known, least, most)
     return reservation(list(of_look(visit, look)))
 
@@ -81,29 +84,16 @@ def _refused(visit: Visit, error: ApiError, kind: str, zone: str, market: str) -
         case Code.NO_CAPACITY if market.startswith(RESERVED):
             return _reservation_is_full()
         case Code.NO_CAPACITY:
-            words = (
-                f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested ({zone})."
-            )
-            where = f" or choosing {others}" if others else ""
-            more = (
-                f"You can currently get {kind} capacity by not specifying an Availability Zone in your request{where}."
-            )
-            working = "Our system will be working on provisioning additional capacity."
-            return AwsRefusal("InsufficientInstanceCapacity", f"{words} {working} {more}", 500)
+            choosing = {"others": others} if others else {"choosing": ""}
+            return answer("ec2-capacity-p4d", type=kind, zone=zone, **choosing)
         case Code.NOT_OFFERED:
             return _not_offered(kind, zone, others)
         case Code.QUOTA if market == "spot":
-            return AwsRefusal("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+            return answer("ec2-max-spot")
         case Code.QUOTA:
-            words = (
-                f"You have requested more vCPU capacity than your current vCPU limit of {_limit_of(error.words)} "
-                "allows for the instance bucket that the specified instance type belongs to. Please visit "
-                "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
-            )
-            return AwsRefusal("VcpuLimitExceeded", words)
+            return answer("ec2-vcpu-0", limit=_limit_of(error.words))
         case Code.TOKEN_MISMATCH:
-            words = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
-            return AwsRefusal("IdempotentParameterMismatch", words)
+            return answer("ec2-idempotent-mismatch")
         case Code.TOKEN_SPENT:  # rule after_the_end_the_token_is_refused
             words = "The client token you have provided is associated with a terminated instance."
             return AwsRefusal("IdempotentInstanceTerminated", f"{words} Please use a different client token.")
@@ -124,7 +114,9 @@ def _zone(visit: Visit, kind: str) -> str:
     """The one asked for, else the first that has the type (rule type_is_offered_in_some_zones). Raises AwsRefusal."""
     zone = interfaces.zone_asked(visit)
     if not is_offered(kind, visit.region):
-        raise AwsRefusal("Unsupported", "The requested configuration is currently not supported.")
+        raise answer("ec2-unsupported-configuration")
+    if zone and is_missing_in(visit, kind, zone):
+        raise _not_offered(kind, zone, ", ".join(zones_offering(visit, kind)))
     if zone:
         return zone
     known = _resource_of(visit, str(visit.params.get("ClientToken", "")))
@@ -176,7 +168,7 @@ def _image(visit: Visit) -> images.Image:
     if found is None and not re.fullmatch(r"ami-[0-9a-f]{8}(?:[0-9a-f]{9})?|resolve:ssm:.*", given):
         raise AwsRefusal("InvalidAMIID.Malformed", f'Invalid id: "{given}" (expecting "ami-...")')
     if found is None:
-        raise AwsRefusal("InvalidAMIID.NotFound", f"The image id '[{given}]' does not exist")
+        raise answer("ec2-image-missing", image=given)
     return found
 
 
@@ -257,10 +249,21 @@ def _check_addresses(visit: Visit, zone: str, record: Mapping[str, Any], hosts: 
     free = network.ROOM - len(network.used(visit, zone))
     if interfaces.addresses_of(record["interfaces"]) * hosts > free:
         subnet = record["interfaces"][0]["subnet"]
-        words = (
-            f"There are not enough free addresses in subnet '{subnet}' to satisfy the requested number of instances."
-        )
-        raise AwsRefusal("InsufficientFreeAddressesInSubnet", words)
+        raise answer("ec2-subnet-full", subnet=subnet)
+
+
+def _check_vcpus(visit: Visit, kind: str, zone: str, market: str, vcpus: int) -> None:
+    """Rule quotas_count_vcpus: of a new account, by family and market in the region."""
+    quota = next((one for one in quotas().values() if one.counts(kind, market)), None)
+    if not visit.cloud.scenario.new_account or quota is None:
+        return
+    used = sum(
+        limits_of(one.accelerator).vcpus * len(one.hosts)
+        for one in visit.cloud.state.resources.values()
+        if one.phase in HOLDS_MACHINES and one.zone[:-1] == zone[:-1] and quota.counts(one.accelerator, one.market)
+    )
+    if used + vcpus > quota.default:
+        raise answer("ec2-max-spot") if market == "spot" else answer("ec2-vcpu-0", limit=f"{quota.default:.0f}")
 
 
 def _token(visit: Visit, zone: str) -> str:
@@ -298,11 +301,10 @@ def _limit_of(words: str) -> str:
 
 
 def _not_offered(kind: str, zone: str, others: str) -> AwsRefusal:
-    words = f"Your requested instance type ({kind}) is not supported in your requested Availability Zone ({zone})."
-    more = f"Please retry your request by not specifying an Availability Zone or choosing {others}." if others else ""
-    return AwsRefusal("Unsupported", f"{words} {more}".strip())
+    if not others:
+        return answer("ec2-unsupported-configuration")
+    return answer("ec2-unsupported-az-m5", type=kind, zone=zone, others=others)
 
 
 def _reservation_is_full() -> AwsRefusal:
-    words = "The requested reservation does not have sufficient compatible and available capacity for this request."
-    return AwsRefusal("ReservationCapacityExceeded", words)
+    return answer("ec2-reservation-exceeded")

@@ -15,7 +15,7 @@ from orch_fronts.aws.ec2.filters import chosen, page, tag_facts, tag_list
 from orch_fronts.aws.ec2.tags import now_of
 from orch_fronts.aws.ec2.visit import Visit, made_id, zones_of
 from orch_fronts.aws.ec2.words import wrong_value
-from orchestrator.catalog.ec2_regions import load_zones_by_region
+from orch_fronts.aws.tables import zones_by_region
 from orchestrator.simulator.scenario import ANY
 
 CIDR = "172.31.0.0/16"
@@ -58,11 +58,9 @@ def describe_regions(visit: Visit) -> dict[str, Any]:
 
 
 def regions_of(visit: Visit) -> list[str]:
-    """Those of the catalogue where the scenario takes any zone, else those that it names."""
+    """Those of the table where the scenario takes any zone, else those that it names."""
     zones = visit.cloud.scenario.zones
-    return sorted(
-        load_zones_by_region() if any(zone.name == ANY for zone in zones) else {zone.region for zone in zones}
-    )
+    return sorted(zones_by_region() if any(zone.name == ANY for zone in zones) else {zone.region for zone in zones})
 
 
 def describe_zones(visit: Visit) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from orch_fronts.aws.ec2 import blocks, lives, network
 from orch_fronts.aws.ec2.interfaces import addresses_of
 from orch_fronts.aws.ec2.keys import with_keys
 from orch_fronts.aws.ec2.visit import Visit, kept, region_of
-from orchestrator.catalog.ec2_regions import load_zones_by_region
+from orch_fronts.aws.tables import zones_by_region
 from orchestrator.simulator import lifecycle
 from orchestrator.simulator.bodies import Bodies, NoBodies
 from orchestrator.simulator.cloud import SimulatedCloud
@@ -57,7 +57,7 @@ def _with_zones(scenario: Scenario) -> Scenario:
         return scenario
     named = {zone.name for zone in scenario.zones}
     more = tuple(
-        Zone(zone, region) for region, zones in load_zones_by_region().items() for zone in zones if zone not in named
+        Zone(zone, region) for region, zones in zones_by_region().items() for zone in zones if zone not in named
     )
     return replace(scenario, zones=(*scenario.zones, *more)) if more else scenario
 

@@ -53,8 +53,8 @@ RULES = (
     ),
     Rule(
         "type_is_offered_in_some_zones",
-        "A type that the zone or the region does not have is Unsupported.",
-        f"{ERRORS} (Unsupported); SkyPilot issue 975",
+        "A type that the zone or the region does not have is Unsupported; what they have, aws/data/ec2.toml says.",
+        f"{ERRORS} (Unsupported); SkyPilot issue 975; orch_fronts/answers (ec2-unsupported-az-m5)",
     ),
     Rule(
         "type_without_on_demand_is_unsupported",
@@ -62,6 +62,11 @@ RULES = (
         "price tables of 2026 (p5e, trn2 have no on-demand price); the code is modelled",
     ),
     Rule("unknown_type_is_refused", "A type that nobody knows is InvalidParameterValue.", ERRORS),
+    Rule(
+        "quotas_count_vcpus",
+        "In a new account the vCPUs of a family count against its quota in the region, apart for on demand and spot.",
+        "aws/data/quotas.toml; orch_fronts/answers (ec2-vcpu-0, ec2-max-spot)",
+    ),
     Rule(
         "quota_counts_against_the_region",
         "Above the scenario's quota a launch is VcpuLimitExceeded, or MaxSpotInstanceCountExceeded for spot.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from orch_fronts.aws.ec2.words import dry_run, wrong_value
-from orchestrator.catalog.ec2_regions import load_zones_by_region
+from orch_fronts.aws.tables import zones_by_region
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.calls import ApiError, Code, ReadOnlyViolation
 from orchestrator.simulator.cloud import SimulatedCloud
@@ -80,7 +80,7 @@ class Visit:
         return work()
 
     def zones(self) -> tuple[str, ...]:
-        """Of the region: those that the scenario names, else the catalogue's. Raises AwsRefusal for no region."""
+        """Of the region: those that the scenario names, else the table's. Raises AwsRefusal for no region."""
         found = zones_of(self.cloud, self.region)
         if not found:
             raise wrong_value(f"There is no region {self.region}")
@@ -106,7 +106,7 @@ def zones_of(cloud: SimulatedCloud, region: str) -> tuple[str, ...]:
     named = tuple(zone.name for zone in cloud.scenario.zones if zone.region == region and zone.name != ANY)
     if named:
         return named
-    return load_zones_by_region().get(region, ()) if any(zone.name == ANY for zone in cloud.scenario.zones) else ()
+    return zones_by_region().get(region, ()) if any(zone.name == ANY for zone in cloud.scenario.zones) else ()
 
 
 def region_of(cloud: SimulatedCloud, zone: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orch_fronts.answers import say
 from orch_fronts.aws.calls import AwsRefusal
 from orchestrator.simulator.calls import ApiError, Code
 
@@ -29,7 +30,15 @@ _OF_CODE: Mapping[Code, tuple[str, int]] = {
 }
 
 
+def answer(name: str, **values: object) -> AwsRefusal:
+    """An answer of EC2 with these values (orch_fronts/answers)."""
+    said = say(name, **values)
+    return AwsRefusal(str(said.entry.code), said.text, said.entry.http)
+
+
 def refused(error: ApiError) -> AwsRefusal:
+    if error.answer:
+        return answer(error.answer)
     code, http = _OF_CODE[error.code]
     words = _WORDS.get(error.code, error.words)
     return AwsRefusal(code, words, http, answered=error.code is not Code.TIMEOUT)

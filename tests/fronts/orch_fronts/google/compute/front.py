@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from orch_fronts.google.answering import refusal as say_refusal
 from orch_fronts.google.compute import groups, instances, making, operations, plain
 from orch_fronts.google.compute.answers import ComputeRefusal, Reason, denied, in_form, invalid, refused
 from orch_fronts.google.compute.plain import FIREWALLS, POLICIES, TEMPLATES, Kind
 from orch_fronts.google.compute.visit import Visit
 from orch_fronts.google.keys import with_keys
 from orch_fronts.google.status import INTERNAL, NOT_FOUND, Refusal
-from orchestrator.catalog import tpu
+from orch_fronts.google.tables import all_zones
 from orchestrator.errors import OrchError
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies
@@ -89,7 +90,7 @@ class ComputeFront:
                 making.pass_time(cloud)
                 return answer
         except ApiError as error:
-            raise refused(error) from error
+            raise (say_refusal(error.answer) if error.answer else refused(error)) from error
         except Refusal as refusal:
             raise in_form(refusal) from refusal
         except OrchError as error:  # what stands behind the instances has failed
@@ -188,10 +189,10 @@ def _project(visit: Visit) -> dict[str, Any]:
 
 
 def _zones(visit: Visit) -> dict[str, Any]:
-    """The zones of the scenario; where it takes any zone, also those that the catalogue names."""
+    """The zones of the scenario; where it takes any zone, also those of the table."""
     known = [zone.name for zone in visit.cloud.scenario.zones if zone.name != ANY]
     if any(zone.name == ANY for zone in visit.cloud.scenario.zones):
-        known += [zone for each in tpu.list_generations() for zone in each.zones]
+        known += all_zones()
     return {"kind": "compute#zoneList", "items": [_zone(visit, zone) for zone in sorted(set(known))]}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orch_fronts.google import limits
 from orch_fronts.google.compute import instances, machines, making, operations
 from orch_fronts.google.compute.answers import invalid, not_found, required, taken, wrong_state
 from orch_fronts.google.compute.plain import POLICIES, TEMPLATES
@@ -207,19 +208,26 @@ def _reference(visit: Visit, given: str, field: str, kind: str) -> str:
 def _fill(visit: Visit, zone: str, name: str, group: dict[str, Any], path: str) -> None:
     """Ask for its machines. Without room the group is there and waits. Raises ApiError."""
     call = _call(visit, zone, name, group, path)
+    properties = call.extra["compute"]["properties"]
+    quota = limits.exceeded(visit.cloud, zone, limits.instance_needs(call.accelerator, call.hosts, properties))
+    if quota is not None:
+        making.wish(visit.cloud, visit.project, call, None, making.quota_error(quota, visit.region(zone)))
+        visit.kept("groups")[path] = group
+        return
     try:
         group["uid"] = visit.cloud.create(call).uid
     except ApiError as error:
         if error.code not in making.NO_ROOM:
             adopt(visit)  # a call without an answer may have acted
             raise
-        making.wish(visit.cloud, call, None, making.error_of(error, f"projects/{visit.project}/zones/{zone}"))
+        making.wish(visit.cloud, visit.project, call, None, making.error_of(error, visit.project, zone))
     visit.kept("groups")[path] = group
 
 
 def _call(visit: Visit, zone: str, name: str, group: dict[str, Any], path: str) -> CreateCall:
     properties = visit.kept(TEMPLATES.kept)[group["template"]]["properties"]
-    machine, market = machines.machine_of(properties), machines.market_of(properties)
+    machine = machines.machine_of(properties, zone, pools=limits.has_pools(visit.cloud, zone))
+    market = machines.market_of(properties)
     body = {"kind": "group", "properties": properties, "base": group["base"], "path": path, "group": dict(group)}
     token = visit.request_id()
     return making.call_of(name, zone, machine.generation, group["size"], machine.chips, market, token, body)

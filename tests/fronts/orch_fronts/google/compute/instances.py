@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orch_fronts.google import names
+from orch_fronts.google import limits, names
+from orch_fronts.google.answering import compute_error, ends_operation
+from orch_fronts.google.booting import BootingBodies
 from orch_fronts.google.compute import machines, making, operations
 from orch_fronts.google.compute.answers import (
     in_form,
@@ -44,7 +46,7 @@ def insert(visit: Visit, zone: str) -> dict[str, Any]:
     given = visit.read("Instance")
     name = str(given.get("name", ""))
     check_name(name)
-    machines.check_properties(given, zone)
+    machines.check_properties(given, zone, pools=limits.has_pools(visit.cloud, zone))
     check_words(given)
     if given.get("resourcePolicies"):
         raise invalid("resource.resourcePolicies", "a workload policy belongs to a group (rule policy_needs_a_group)")
@@ -55,15 +57,23 @@ def insert(visit: Visit, zone: str) -> dict[str, Any]:
     market = machines.market_of(given)
     call = making.call_of(name, zone, machine.generation, 1, machine.chips, market, visit.request_id(), body)
     path, scope = f"zones/{zone}/instances/{name}", f"zones/{zone}"
+    quota = limits.exceeded(visit.cloud, zone, limits.instance_needs(machine.name, 1, given))
+    if quota is not None:
+        found = making.quota_error(quota, visit.region(zone))
+        return operations.begin(
+            visit, scope, "insert", path, error=operation_error(found["code"], found["message"], 403)
+        )
     try:
         uid = visit.cloud.create(call).uid
     except ApiError as error:
+        if error.answer and ends_operation(error.answer, "compute"):
+            return operations.begin(visit, scope, "insert", path, error=compute_error(error.answer))
         if error.code not in making.NO_ROOM:
             raise
         patience = int(given.get("params", {}).get("requestValidForDuration", {}).get("seconds", 0))
-        found = making.error_of(error, f"projects/{visit.project}/zones/{zone}")
+        found = making.error_of(error, visit.project, zone)
         if market == "flex-start" and patience and error.code is Code.NO_CAPACITY:
-            making.wish(visit.cloud, call, visit.cloud.state.now + patience, found)
+            making.wish(visit.cloud, visit.project, call, visit.cloud.state.now + patience, found)
             return operations.begin(visit, scope, "insert", path)
         failed = operation_error(found["code"], found["message"], 403 if error.code is Code.QUOTA else 503)
         after = visit.cloud.scenario.durations.queue
@@ -312,6 +322,8 @@ def _told(visit: Visit, look: Look, name: str) -> Iterator[dict[str, str]] | lis
     rank = instance_names(look).index(name)
     view = visit.bodies.view(look)
     kind, _, blob = look.extra["keys"]["host_public"][rank].partition(" ")
+    if isinstance(visit.bodies, BootingBodies) and not visit.bodies.is_booted(look, rank):
+        return []
     told = [{"namespace": "hostkeys", "key": kind, "value": blob}] if kind else []
     told.append({"namespace": "orch", "key": "worker-id", "value": str(rank)})
     if view.state is SliceState.READY:

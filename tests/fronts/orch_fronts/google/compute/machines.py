@@ -8,13 +8,14 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from orch_fronts.answers import say
 from orch_fronts.google.compute import types
-from orch_fronts.google.compute.answers import invalid, required
+from orch_fronts.google.compute.answers import ComputeRefusal, Reason, invalid, required
 from orch_fronts.google.compute.visit import last
-from orchestrator.catalog import tpu
+from orch_fronts.google.status import INVALID_ARGUMENT
+from orch_fronts.google.tables import all_zones, generations
 from orchestrator.simulator.capacity import RESERVED
 
-SERVED = ("v5p", "v6e", "tpu7x")
 LONGEST_RUN = 7 * 86_400  # seconds; rule flex_start_has_a_length
 LONGEST_WAIT = 7200
 _MARKETS = {"SPOT": "spot", "FLEX_START": "flex-start"}
@@ -33,27 +34,35 @@ class MachineType:
 @cache
 def machine_types() -> Mapping[str, MachineType]:
     found: dict[str, MachineType] = {}
-    for each in tpu.list_generations():
-        for chips in (1, 4, 8) if "{chips}" in each.machine_type else (tpu.CHIPS_PER_HOST,):
-            name = each.machine_type.format(chips=chips)
-            if each.name in SERVED:
-                found[name] = MachineType(name, each.name, chips)
+    for each in generations().values():
+        for name, chips in each.machine_types.items():
+            found[name] = MachineType(name, each.name, chips)
     plain = types.plain_types().values()
     return found | {one.name: MachineType(one.name, one.name, one.gpus, plain=True) for one in plain}
 
 
-def machine_of(properties: Mapping[str, Any], zone: str = "") -> MachineType:
-    """Of an instance in a zone, or of a template. Rule type_is_sold_in_some_zones. Raises ComputeRefusal."""
+def machine_of(properties: Mapping[str, Any], zone: str = "", *, pools: bool = False) -> MachineType:
+    """Of an instance in a zone, or of a template. Rule type_is_sold_in_some_zones. Raises ComputeRefusal.
+
+    pools: the scenario says which TPUs the zone has.
+    """
     given = str(properties.get("machineType", ""))
     if not given:
         raise required("resource.machineType")
     found = machine_types().get(last(given))
-    if found is None or (zone and found.plain and zone not in types.zones_of(found.name)):
-        where = f" in zone '{zone}'" if zone else ""
-        path = f"zones/{zone}/machineTypes/{last(given)}" if zone else given
-        words = f"'{path}'. Machine type with name '{last(given)}' does not exist{where}."
-        raise invalid("resource.machineType", words)
+    if zone and (found is None or not (_is_sold(found, zone) or (pools and not found.plain))):
+        said = say("gce-machine-type-not-in-zone", type=last(given), zone=zone)
+        raise ComputeRefusal(Reason(INVALID_ARGUMENT, said.entry.reason), said.text)
+    if found is None:
+        raise invalid("resource.machineType", f"'{given}'. Machine type with name '{last(given)}' does not exist.")
     return found
+
+
+def _is_sold(machine: MachineType, zone: str) -> bool:
+    """A zone that no table names sells every TPU."""
+    if machine.plain:
+        return zone in types.zones_of(machine.name)
+    return zone not in all_zones() or generations()[machine.generation].is_in(zone)
 
 
 def market_of(properties: Mapping[str, Any]) -> str:
@@ -91,9 +100,9 @@ def run_seconds(properties: Mapping[str, Any]) -> float:
     return float(seconds)
 
 
-def check_properties(properties: Mapping[str, Any], zone: str = "") -> None:
+def check_properties(properties: Mapping[str, Any], zone: str = "", *, pools: bool = False) -> None:
     """What is the same for an instance and for a template. Raises ComputeRefusal."""
-    machine = machine_of(properties, zone)
+    machine = machine_of(properties, zone, pools=pools)
     market_of(properties)
     run_seconds(properties)
     disks: list[dict[str, Any]] = properties.get("disks") or []

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+from orch_fronts.answers import Said, say
 from orch_fronts.google import nodes
-from orch_fronts.google.compute.answers import POOL_EXHAUSTED, QUOTA_EXCEEDED
+from orch_fronts.google.compute.answers import QUOTA_EXCEEDED
 from orch_fronts.google.compute.visit import kept
+from orch_fronts.google.tables import RegionalQuota
 from orch_fronts.google.visit import timestamp
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Look
 from orchestrator.simulator.cloud import SimulatedCloud
@@ -47,10 +49,11 @@ def call_of(
     )
 
 
-def wish(cloud: SimulatedCloud, call: CreateCall, until: float | None, error: dict[str, str]) -> None:
+def wish(cloud: SimulatedCloud, project: str, call: CreateCall, until: float | None, error: dict[str, str]) -> None:
     """Keep a call that found no room. until: when it is given up, None = never."""
     fields = asdict(replace(call, labels=dict(call.labels), extra=dict(call.extra)))
     kept(cloud, "wishes")[f"{call.zone}/{call.name}"] = {
+        "project": project,
         "call": fields,
         "until": until,
         "next": cloud.state.now + TRY_AGAIN,
@@ -60,19 +63,22 @@ def wish(cloud: SimulatedCloud, call: CreateCall, until: float | None, error: di
     }
 
 
-def error_of(error: ApiError, place: str) -> dict[str, str]:
-    """How an instance or a group says why there is nothing yet, as tests/first_contact has it."""
+def error_of(error: ApiError, project: str, zone: str) -> dict[str, str]:
+    """How an instance or a group says why there is nothing yet."""
     if error.code is Code.QUOTA:
         return {"code": QUOTA_EXCEEDED, "message": f"Quota exceeded: {error.words}"}
-    return {"code": POOL_EXHAUSTED, "message": no_room(place)}
+    return _of_answer(say("gce-pool-exhausted", project=project, zone=zone))
 
 
-def no_room(place: str) -> str:
-    """As Google says it (googlefonts/fontbakery-dashboard issue 81, 2018). place: such as projects/p/zones/z."""
-    return (
-        f"The zone '{place}' does not have enough resources available to fulfill the request. "
-        "Try a different zone, or try again later."
-    )
+def quota_error(quota: RegionalQuota, region: str) -> dict[str, str]:
+    """How an instance or a group says that a limit of its region is reached."""
+    if quota.everywhere:
+        return _of_answer(say("gce-quota-gpus-all-regions", quota=quota.id, limit=f"{quota.value}.0"))
+    return _of_answer(say("gce-quota-addresses", quota=quota.id, limit=f"{quota.value}.0", region=region))
+
+
+def _of_answer(said: Said) -> dict[str, str]:
+    return {"code": str(said.entry.code), "message": said.text}
 
 
 def pass_time(cloud: SimulatedCloud) -> None:
@@ -120,7 +126,7 @@ def _try_again(cloud: SimulatedCloud, key: str, each: dict[str, Any]) -> None:
         look = cloud.create(CreateCall(**each["call"]))
     except ApiError as error:
         if error.code in NO_ROOM:
-            each["error"] = error_of(error, f"zones/{each['call']['zone']}") | {"at": timestamp(cloud.state.now)}
+            each["error"] = error_of(error, each["project"], each["call"]["zone"]) | {"at": timestamp(cloud.state.now)}
         return
     del kept(cloud, "wishes")[key]
     group = kept(cloud, "groups").get(f"zones/{look.zone}/instanceGroupManagers/{look.name}")
