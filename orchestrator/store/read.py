@@ -6,7 +6,7 @@ It never writes and never creates the file. A file of an older version is read a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +16,7 @@ from orchestrator.computer import read_member
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostPin
 from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent
-from orchestrator.project import DEFAULT_PROJECT
+from orchestrator.project import DEFAULT_PROJECT, to_column
 from orchestrator.store.audited import Head
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
@@ -112,18 +112,72 @@ class Reader:
         """Return every cluster on record, of all projects, the deleted ones too, oldest first."""
         return tuple(cluster_from_row(row) for row in self._rows("SELECT * FROM clusters ORDER BY created, uid"))
 
-    def job_actors(self) -> dict[str, str]:
-        """Return who opened each job, as `user@computer:pid`, by the job's subject (audited.format_subject)."""
-        query = "SELECT subject, actor FROM events WHERE subject LIKE ? ORDER BY seq DESC"
-        return {
-            str(row["subject"]): str(row["actor"]) for row in self._rows(query, "job %")
-        }  # the oldest event is kept
+    def clusters_by_uid(self, uids: Collection[str] | None = None) -> dict[str, ClusterRecord]:
+        """Return the clusters of these uids, or every cluster, of all projects and the deleted ones too."""
+        only, values = _where_in("uid", uids)
+        rows = self._rows(f"SELECT * FROM clusters WHERE {only}", *values)  # noqa: S608  # constant parts
+        return {record.uid: record for record in map(cluster_from_row, rows)}
 
-    def last_actors(self, column: Literal["cluster", "subject"]) -> dict[str, str]:
-        """Return who did the last change, as `user@computer:pid`, by qualified cluster name or by subject."""
-        newest = f"SELECT max(seq) FROM events WHERE {column} != '' GROUP BY {column}"  # noqa: S608  # two constants
+    def intents_by_uid(self, uids: Collection[str] | None = None) -> dict[str, tuple[Intent, ...]]:
+        """Return the intents of these clusters, or of all, by the cluster's uid and then by generation."""
+        only, values = _where_in("cluster_uid", uids)
+        query = f"SELECT * FROM intents WHERE {only} ORDER BY generation"  # noqa: S608  # constant parts
+        found: dict[str, tuple[Intent, ...]] = {}
+        for row in self._rows(query, *values):
+            uid = str(row["cluster_uid"])
+            found[uid] = (*found.get(uid, ()), intent_from_row(row))
+        return found
+
+    def jobs_of_runs(self, run_ids: Collection[str] | None = None) -> tuple[JobRecord, ...]:
+        """Return the launches and resumes of these runs, or of all, oldest first."""
+        only, values = _where_in("run_id", run_ids)
+        query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY created"  # noqa: S608  # constant parts
+        return tuple(job_from_row(row) for row in self._rows(query, *values))
+
+    def job_actors(self, clusters: Collection[str] | None = None) -> dict[str, str]:
+        """Return who opened each job, as `user@computer:pid`, by the job's subject (audited.format_subject).
+
+        Args:
+            clusters: Qualified names of the clusters; None for all.
+        """
+        only, values = _where_in("cluster", clusters)
+        query = f"SELECT subject, actor FROM events WHERE subject LIKE ? AND {only} ORDER BY seq DESC"  # noqa: S608  # the same
+        rows = self._rows(query, "job %", *values)
+        return {str(row["subject"]): str(row["actor"]) for row in rows}  # the oldest event is kept
+
+    def last_actors(
+        self, column: Literal["cluster", "subject"], clusters: Collection[str] | None = None
+    ) -> dict[str, str]:
+        """Return who did the last change, as `user@computer:pid`, by qualified cluster name or by subject.
+
+        Args:
+            column: What the keys are.
+            clusters: Qualified names of the clusters; None for all.
+        """
+        only, values = _where_in("cluster", clusters)
+        newest = f"SELECT max(seq) FROM events WHERE {column} != '' AND {only} GROUP BY {column}"  # noqa: S608  # the same
         query = f"SELECT {column} AS about, actor FROM events WHERE seq IN ({newest})"  # noqa: S608  # the same
-        return {str(row["about"]): str(row["actor"]) for row in self._rows(query)}
+        return {str(row["about"]): str(row["actor"]) for row in self._rows(query, *values)}
+
+    def newest_runs(self, *, limit: int, before: float | None = None, project: str = "", owner: str = "") -> list[str]:
+        """Return the ids of the newest runs by their newest job, newest first.
+
+        Args:
+            limit: The most.
+            before: Only runs whose newest job was opened before this time, in epoch seconds.
+            project: Only runs on clusters of this project; "" for all.
+            owner: Only runs on clusters of this member; "" for all.
+        """
+        conditions = [("clusters.project", to_column(project), project), ("clusters.owner", owner, owner)]
+        only = "".join(f" AND {column} = ?" for column, _, given in conditions if given)
+        values: list[object] = [value for _, value, given in conditions if given]
+        having = "" if before is None else " HAVING max(jobs.created) < ?"
+        query = (
+            "SELECT run_id FROM jobs JOIN clusters ON clusters.uid = jobs.cluster_uid "  # noqa: S608  # constant parts
+            f"WHERE kind != 'exec'{only} GROUP BY run_id{having} ORDER BY max(jobs.created) DESC LIMIT ?"
+        )
+        values += [*([] if before is None else [before]), limit]
+        return [str(row["run_id"]) for row in self._rows(query, *values)]
 
     def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
         """Return the intents of a cluster by generation."""
@@ -245,6 +299,18 @@ class Reader:
         values = (after, limit) if cluster is None else (after, cluster, limit)
         return tuple(event_from_row(row) for row in reversed(list(self._rows(query, *values))))
 
+    def events_after(self, seq: int, limit: int, cluster: str | None = None) -> tuple[EventRecord, ...]:
+        """Return the oldest `limit` events past a sequence number, oldest first; see `events` for the newest.
+
+        Args:
+            seq: The sequence number.
+            limit: The most.
+            cluster: Qualified name of a cluster; None for all of all projects.
+        """
+        only, values = _where_in("cluster", None if cluster is None else [cluster])
+        query = f"SELECT * FROM events WHERE seq > ? AND {only} ORDER BY seq LIMIT ?"  # noqa: S608  # constant parts
+        return tuple(map(event_from_row, self._rows(query, seq, *values, limit)))
+
     def hold_snapshot(self) -> None:
         """Read one state of the store from here on, whatever others write meanwhile."""
         if self._connection is not None:
@@ -344,6 +410,14 @@ class Reader:
 
 
 _UNWRITABLE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR_SHM")
+
+
+def _where_in(column: str, values: Collection[str] | None) -> tuple[str, tuple[str, ...]]:
+    """Return a condition that a column has one of the values, and the values; None for any."""
+    if values is None:
+        return "1 = 1", ()
+    listed = tuple(sorted(values))
+    return (f"{column} IN ({', '.join('?' * len(listed))})", listed) if listed else ("1 = 0", ())
 
 
 def _open(database: Path) -> sqlite3.Connection:

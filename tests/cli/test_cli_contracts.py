@@ -22,13 +22,13 @@ from orchestrator.plan.steps import Done
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
 
-DATA = Path(__file__).parents[2] / "orchestrator" / "cli" / "data"
+PACKAGE = Path(__file__).parents[2] / "orchestrator"
 Orch = Callable[..., Any]
 
 
 def valid(name: str, text: str) -> dict[str, Any]:
     shown: dict[str, Any] = json.loads(text)
-    schema = json.loads((DATA / f"{name}.schema.json").read_text())
+    schema = json.loads(next(PACKAGE.glob(f"*/data/{name}.schema.json")).read_text())
     jsonschema.Draft202012Validator(schema).validate(shown)
     return shown
 
@@ -91,9 +91,25 @@ def test_watch_without_a_job_names_the_command_that_lists_jobs(orch: Orch, fille
     assert "orch queue mine --all" in said.err
 
 
-def test_serve_requires_the_option_engine_only(orch: Orch, home: Path) -> None:
-    said = orch("serve")
-    assert (said.status, "--engine-only" in said.err) == (2, True)
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--page-only", "--engine-only"), "exclude each other"),
+        (("--until-idle",), "add --engine-only"),
+        (("--host", "0.0.0.0"), "ssh -L"),  # it must be refused
+        (("--host", "example.com"), "answers on this computer alone"),
+    ],
+)
+def test_serve_refuses_what_would_open_it_to_others(
+    orch: Orch, home: Path, words: tuple[str, ...], reason: str
+) -> None:
+    said = orch("serve", *words)
+    assert (said.status, reason in said.err) == (2, True), said.err
+
+
+def test_serve_link_needs_a_running_service(orch: Orch, home: Path) -> None:
+    said = orch("serve", "--link")
+    assert (said.status, "no service answers" in said.err) == (1, True), said.err
 
 
 def test_an_engine_with_nothing_to_do_ends(orch: Orch, home: Path) -> None:

@@ -20,11 +20,11 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.store import Store
 
 Orch = Callable[..., Any]
-SCHEMAS = Path(orchestrator.__file__).parent / "cli" / "data"
+PACKAGE = Path(orchestrator.__file__).parent
 
 
 def schema(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    loaded: dict[str, Any] = json.loads(next(PACKAGE.glob(f"*/data/{name}.schema.json")).read_text())
     jsonschema.Draft202012Validator.check_schema(loaded)
     return loaded
 

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.commands.hosts.cp import LocalPath, RemotePath, parse_location
-from orchestrator.cli.drawing.formatting import (
+from orchestrator.cli.execution.real_command import retype
+from orchestrator.cli.parameters.shared import choose_hosts, split_pairs
+from orchestrator.errors import UserError
+from orchestrator.formatting import (
     align_columns,
     format_age,
     format_duration,
@@ -20,9 +23,6 @@ from orchestrator.cli.drawing.formatting import (
     parse_duration,
     parse_ranges,
 )
-from orchestrator.cli.execution.real_command import retype
-from orchestrator.cli.parameters.shared import choose_hosts, split_pairs
-from orchestrator.errors import UserError
 from orchestrator.plan.ranks import format_ranks
 
 

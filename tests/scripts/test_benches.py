@@ -26,6 +26,7 @@ LAST_LINES = {
     "recovery.py": "| shell loop | 1 |",
     "remote.py": "connections open",
     "resume.py": "none  ok",
+    "service.py": "with the streams",
     "store.py": "50 ms        8",
     "throughput.py": "of the fastest loop",
 }

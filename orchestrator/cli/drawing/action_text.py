@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.drawing.formatting import format_duration, format_size
+from orchestrator.formatting import format_duration, format_size
 from orchestrator.messages import count_noun
 from orchestrator.plan.actions import (
     Action,

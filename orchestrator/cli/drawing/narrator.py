@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import TextIO
 
 from orchestrator.cli.drawing.action_text import describe_action, describe_success, is_record_change
-from orchestrator.cli.drawing.formatting import format_duration, format_size
 from orchestrator.cli.drawing.host_output import HostOutput
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal
+from orchestrator.formatting import format_duration, format_size
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.messages import escape_controls
 from orchestrator.plan.actions import Action, Conclude, RunSetup

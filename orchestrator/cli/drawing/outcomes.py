@@ -6,10 +6,10 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.drawing.formatting import align_columns, format_duration, format_local_time, format_utc
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal, write_stderr
 from orchestrator.errors import OrchError
+from orchestrator.formatting import align_columns, format_duration, format_local_time, format_utc
 from orchestrator.hosts import HostOutcome
 from orchestrator.messages import count_noun
 from orchestrator.plan.ranks import format_hosts

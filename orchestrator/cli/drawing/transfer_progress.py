@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.drawing.formatting import format_duration, format_size
+from orchestrator.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
     from orchestrator.storage.sync import Progress

@@ -328,7 +328,7 @@ def _is_free(candidate: Candidate) -> bool:
 
 
 def _describe_cost(rented: tuple[Candidate, ...]) -> str:
-    from orchestrator.cli.drawing.formatting import format_price
+    from orchestrator.formatting import format_price
     from orchestrator.messages import count_noun
 
     first, *others = rented

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from orchestrator.cli.drawing.formatting import parse_ranges
 from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode
 from orchestrator.errors import UserError
+from orchestrator.formatting import parse_ranges
 
 if TYPE_CHECKING:
     from orchestrator.plan.preview import PreviewFormat

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import format_duration
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.drivers import get_driver, list_clouds
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_duration
 from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:

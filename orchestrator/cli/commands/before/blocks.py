@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import format_duration, format_utc
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import NotFoundError, OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_duration, format_utc
 from orchestrator.messages import count_noun
 from orchestrator.providers.block_market import Answers, find_seller, load_seller
 

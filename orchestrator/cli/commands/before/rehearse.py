@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import format_duration, format_price
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_duration, format_price
 from orchestrator.messages import count_noun
 from orchestrator.project import DEFAULT_PROJECT
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import format_size, parse_ranges
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
 from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, TakenOverError, UserError
+from orchestrator.formatting import format_size, parse_ranges
 from orchestrator.messages import count_noun
 from orchestrator.store.lookup import find_cluster
 

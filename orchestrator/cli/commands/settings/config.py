@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import align_columns
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import UserError
+from orchestrator.formatting import align_columns
 
 if TYPE_CHECKING:
     from orchestrator.task.config import SourcedValue

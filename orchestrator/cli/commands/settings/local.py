@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.commands.watch.cluster_summary import summarize_cluster
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.store.lookup import find_cluster
+from orchestrator.summaries.clusters import summarize_cluster
 
 
 @click.group(

@@ -30,7 +30,7 @@ def pull(name: str, folder: Path | None, step: int | None, bucket: str | None, e
     """
     import time
 
-    from orchestrator.cli.drawing import formatting
+    from orchestrator import formatting
     from orchestrator.cli.drawing.terminal import write_stderr
     from orchestrator.cli.drawing.transfer_progress import TransferProgress
     from orchestrator.engine.operations import checkpoints as engine

@@ -1,48 +1,127 @@
-"""`orch serve --engine-only`: the unattended engine."""
+"""`orch serve`: the page, the HTTP API and the unattended engine."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.terminal import write_stderr
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.distribution import install_command
 from orchestrator.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.engine.unattended.engine import UnattendedEngine
+    from orchestrator.paths import Paths
+    from orchestrator.service.address import Address
+
+PORT = 6724
 
 
 @click.command(
     cls=OrchCommand,
     examples=[
+        ("orch serve", "the page on this computer, and the engine; prints a link that opens the page"),
+        ("orch serve --link", "another link to the page that is served"),
         ("orch serve --engine-only", "drive every job that was launched with --detach, until it is stopped"),
         ("orch serve --engine-only --until-idle", "and end when nothing is left to do"),
         ("ORCH_STORE=postgresql://orch@db/orch orch serve --engine-only", "several of these share a team's jobs"),
     ],
 )
-@click.option("--engine-only", is_flag=True, help="Required: there is no web page yet.")
-@click.option("--until-idle", is_flag=True, help="End when nothing is left to do.")
-def serve(engine_only: bool, until_idle: bool) -> None:
-    """Drive jobs without a terminal: recover them, start queued ones in order, finish interrupted work.
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of this computer to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="Port; 0: a free one.")
+@click.option("--link", is_flag=True, help="Print another link to the page that is served, and end.")
+@click.option("--page-only", is_flag=True, help="Without the engine.")
+@click.option("--engine-only", is_flag=True, help="Without page and API.")
+@click.option("--until-idle", is_flag=True, help="With --engine-only: end when nothing is left to do.")
+def serve(host: str, port: int, *, link: bool, page_only: bool, engine_only: bool, until_idle: bool) -> None:
+    """Show runs, costs and clusters in a browser, and drive jobs without a terminal.
 
-    It keeps no state in memory: end it at any time with Ctrl-C or kill, and start it again.
+    It keeps no state in memory: end it at any time with Ctrl-C or kill, and start it again. The jobs continue.
     """
-    if not engine_only:
-        raise UserError("only the engine can be served", "there is no web page yet", "add --engine-only")
+    from orchestrator.paths import load_paths
+
+    if page_only and engine_only:
+        raise UserError("--page-only and --engine-only exclude each other", "", "leave both out for page and engine")
+    if until_idle and not engine_only:
+        raise UserError("--until-idle is for the engine alone", "a page never idles", "add --engine-only")
+    where = load_paths()
+    if link:
+        from orchestrator.service.address import request_link
+
+        write_stdout(request_link(where))
+    elif engine_only:
+        _run_engine(where, until_idle=until_idle)
+    else:
+        _serve_page(where, host, port, with_engine=not page_only)
+
+
+def _run_engine(where: Paths, *, until_idle: bool) -> None:
     import signal
     import threading
 
+    engine = _make_engine(where)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda _number, _frame: engine.stop.set())
+    _report(engine, until_idle=until_idle)
+
+
+def _make_engine(where: Paths) -> UnattendedEngine:
     from orchestrator.cli.drawing.engine_log import EngineLog
     from orchestrator.engine.services import real_services
-    from orchestrator.engine.unattended.engine import UnattendedEngine, run_single_engine
-    from orchestrator.paths import load_paths
+    from orchestrator.engine.unattended.engine import UnattendedEngine
 
-    where = load_paths()
-    attendant = UnattendedEngine(where=where, services=real_services(where), narrators=EngineLog)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda _number, _frame: attendant.stop.set())
+    return UnattendedEngine(where=where, services=real_services(where), narrators=EngineLog)
+
+
+def _report(engine: UnattendedEngine, *, until_idle: bool) -> None:
+    from orchestrator.engine.unattended.engine import run_single_engine
+
     try:
-        ran = run_single_engine(attendant, until_idle=until_idle)
+        ran = run_single_engine(engine, until_idle=until_idle)
     except KeyboardInterrupt:
-        attendant.stop.set()
+        engine.stop.set()
         write_stderr("the engine ends; its work is recorded")
         return
     if not ran:
         write_stderr("an engine is running on this computer already")
+
+
+def _serve_page(where: Paths, host: str, port: int, *, with_engine: bool) -> None:
+    import threading
+
+    from orchestrator import __version__
+
+    try:
+        from orchestrator.service.server import serve_pages
+    except ModuleNotFoundError as error:
+        raise UserError("the page needs more packages", str(error), install_command("server")) from error
+    stop = threading.Event()
+    engine = _make_engine(where) if with_engine else None
+    thread = None if engine is None else threading.Thread(target=_report, args=(engine,), kwargs={"until_idle": False})
+    if thread is not None:
+        thread.start()
+    try:
+        serve_pages(where, host, port, __version__, _announce, stop)
+    except KeyboardInterrupt:
+        write_stderr("the page ends; jobs continue")
+    finally:
+        if engine is not None and thread is not None:
+            engine.stop.set()
+            thread.join()
+
+
+def _announce(address: Address, link: str) -> None:
+    import sys
+
+    from orchestrator.paths import load_paths
+    from orchestrator.service.address import find_folder, make_login_url
+
+    write_stdout(make_login_url(address, link))
+    sys.stdout.flush()  # a program that reads it waits for it
+    write_stderr(
+        f"orch serves {address.url}; the link above opens it once, within 15 minutes: orch serve --link for another",
+        f"programs: {address.url}/openapi.json, with the token in {find_folder(load_paths()) / 'token'}",
+        "Ctrl-C ends the page and the engine; jobs continue",
+    )

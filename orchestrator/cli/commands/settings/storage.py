@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
+from orchestrator import formatting
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing import formatting
 from orchestrator.cli.drawing.terminal import write_stdout
 from orchestrator.cli.drawing.transfer_progress import TransferProgress
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section

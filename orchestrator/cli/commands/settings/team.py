@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import format_age, format_utc
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.cli.parameters.clusters import open_store_reader
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_age, format_utc
 from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:

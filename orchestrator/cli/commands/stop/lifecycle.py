@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.command import OrchCommand, current_session
-from orchestrator.cli.drawing.formatting import format_duration
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.cli.execution.act import ActMode, PerformMode, WithoutStore, carry_out
 from orchestrator.cli.failures import report_error
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.shared import action_options
 from orchestrator.errors import OrchError
+from orchestrator.formatting import format_duration
 
 if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand

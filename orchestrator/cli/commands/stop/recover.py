@@ -12,11 +12,11 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.stop.recover_actions import RecoverAction, act_on_lost_slice
-from orchestrator.cli.drawing.formatting import format_age
 from orchestrator.cli.drawing.places import describe_places, exit_status_of, places_as_json
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import NotFoundError, UserError
+from orchestrator.formatting import format_age
 from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.drawing.formatting import format_age
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
 from orchestrator.errors import OrchError, UserError
+from orchestrator.formatting import format_age
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.store.held_work import describe_held_work
-from orchestrator.cli.drawing.formatting import format_age
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
 from orchestrator.errors import OrchError, StorageError, UserError
+from orchestrator.formatting import format_age
 from orchestrator.messages import count_noun, to_one_line
 
 if TYPE_CHECKING:

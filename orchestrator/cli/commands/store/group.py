@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.drawing.formatting import align_columns, format_age
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
+from orchestrator.formatting import align_columns, format_age
 
 if TYPE_CHECKING:
     from orchestrator.store.failures import StoreError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import format_duration
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import ConflictError, NotFoundError, UserError
+from orchestrator.formatting import format_duration
 
 if TYPE_CHECKING:
     from orchestrator.store.connection import Database

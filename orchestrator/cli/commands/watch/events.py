@@ -7,20 +7,19 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import format_local_time, format_utc
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.scope import Scope, make_scope, scope_options
 from orchestrator.errors import OrchError, UserError
+from orchestrator.formatting import format_local_time
 from orchestrator.project import qualify_name, split_name
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.records import EventRecord
-from orchestrator.task.likely_secrets import mask_likely_secrets
+from orchestrator.summaries.events import event_as_json, events_as_json
 
 POLL_SECONDS = 0.3
 
@@ -103,11 +102,6 @@ def _is_shown(event: EventRecord, scope: Scope) -> bool:
     return scope.includes(project, event.actor.partition("@")[0])
 
 
-def events_as_json(found: tuple[EventRecord, ...]) -> dict[str, object]:
-    """Return events as in data/events.schema.json; with -o jsonl each line is one item of `events`."""
-    return {"version": 1, "kind": "events", "events": [_event_json(event) for event in found]}
-
-
 def _poll_newer(cluster: str | None, seen: int) -> Iterator[EventRecord]:
     while True:
         time.sleep(POLL_SECONDS)
@@ -119,36 +113,6 @@ def _poll_newer(cluster: str | None, seen: int) -> Iterator[EventRecord]:
 
 def _show(event: EventRecord, output: str) -> None:
     if output == "jsonl":
-        write_stdout(json.dumps(_event_json(event)))
+        write_stdout(json.dumps(event_as_json(event)))
     else:
         write_stdout(f"{format_local_time(event.at)}  {event.cluster:<16}  {event.kind:<8}  {event.what}")
-
-
-def _event_json(event: EventRecord) -> dict[str, object]:
-    project, name = split_name(event.cluster)
-    return {
-        "seq": event.seq,
-        "at": format_utc(event.at),
-        "cluster": name,
-        "project": project if event.cluster else None,
-        "actor": event.actor,
-        "kind": event.kind,
-        "what": event.what,
-        "subject": event.subject or None,
-        "cause": event.cause or None,
-        "before": _columns_json(event.before),
-        "after": _columns_json(event.after),
-        "hash": event.hash,
-    }
-
-
-def _columns_json(text: str | None) -> dict[str, object] | None:
-    """Return the changed columns; in tasks, variables that are likely secrets are masked."""
-    if text is None:
-        return None
-    columns: dict[str, Any] = json.loads(text)
-    if "task" in columns:
-        columns["task"] = mask_likely_secrets(columns["task"])
-    if "tasks" in columns:  # of a pipeline: a list as JSON
-        columns["tasks"] = json.dumps([mask_likely_secrets(one) for one in json.loads(columns["tasks"])])
-    return columns

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import parse_duration
 from orchestrator.cli.drawing.line_filter import LineFilter
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import HOSTS, NO_PREFIX, RAW
 from orchestrator.errors import UserError
+from orchestrator.formatting import parse_duration
 
 if TYPE_CHECKING:
     from orchestrator.hosts import HostAddress

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
 
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.commands.watch.cluster_summary import ClusterSummary, describe_job, summarize_cluster
-from orchestrator.cli.drawing.formatting import format_age, format_duration, format_local_time, format_price, format_utc
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.formatting import format_age, format_duration, format_local_time, format_price
 from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.ranks import format_ranks
@@ -24,6 +22,7 @@ from orchestrator.store.lookup import find_cluster
 from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
+from orchestrator.summaries.clusters import ClusterSummary, clusters_as_json, describe_job, summarize_cluster
 
 STOPPED_PRICE = "machines are not billed while stopped; their disks are, at a price that is not known here"
 
@@ -57,7 +56,7 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         actors, member = store.last_actors("cluster") if output == "json" else {}, store.member
         refusal = find_file_refusal(store)
     if output == "json":
-        write_stdout(json.dumps(status_as_json(standings, actors), indent=2))
+        write_stdout(json.dumps(clusters_as_json(standings, actors), indent=2))
     elif cluster:
         write_stdout(*_detail_lines(standings[0], recent))
     elif standings:
@@ -161,68 +160,3 @@ def _job_row(job: JobRecord) -> tuple[str, ...]:
     hosts = "all" if job.ranks is None else format_ranks(job.ranks)
     result = f"exit {job.status}: {job.what}" if job.state == "ended" else ""
     return (str(job.id), job.kind, state, hosts, job.run_id, took, result)
-
-
-def status_as_json(standings: list[ClusterSummary], actors: Mapping[str, str]) -> dict[str, object]:
-    """Return the summaries as in data/status.schema.json. actors: who did the last change, by qualified name."""
-    found = [_cluster_json(item, actors.get(item.cluster.qualified_name)) for item in standings]
-    return {"version": 1, "kind": "status", "clusters": found}
-
-
-def _cluster_json(item: ClusterSummary, actor: str | None) -> dict[str, object]:
-    intent = item.current
-    return {
-        "name": item.cluster.name,
-        "created": format_utc(item.cluster.created),
-        "summary": item.cluster.summary,
-        "project": item.cluster.project,
-        "owner": item.cluster.owner or None,
-        "actor": actor,
-        "wanted": item.cluster.desired_state,
-        "state": item.state,
-        "state_at": format_utc(item.state_at),
-        "working": item.busy_with or None,
-        "machines": None
-        if intent is None
-        else {
-            "slice": intent.name,
-            "provider": intent.candidate.provider,
-            "region": intent.candidate.region or None,
-            "zone": intent.candidate.zone or None,
-            "accelerator": intent.candidate.accelerator,
-            "hosts": intent.candidate.hosts,
-            "chips_per_host": intent.candidate.chips_per_host,
-            "market": str(intent.candidate.market),
-            "price_per_hour": item.price_per_hour,
-            "account": intent.account or None,
-        },
-        "hosts": [
-            {
-                "rank": h.rank,
-                "label": h.label,
-                "host": h.host,
-                "port": h.port,
-                "user": h.user,
-                "internal_ip": h.internal_ip,
-            }
-            for h in item.cluster.hosts
-        ],
-        "jobs": [_job_json(job) for job in item.jobs],
-    }
-
-
-def _job_json(job: JobRecord) -> dict[str, object]:
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "run_id": job.run_id,
-        "state": job.state,
-        "attempt": job.attempt,
-        "hosts": list(job.ranks) if job.ranks is not None else None,
-        "created": format_utc(job.created),
-        "ended": format_utc(job.ended) if job.ended is not None else None,
-        "status": job.status,
-        "what": job.what or None,
-        "why": job.why or None,
-        "bucket": job.bucket or None,
-    }

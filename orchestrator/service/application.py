@@ -1,0 +1,255 @@
+"""The ASGI application: it turns the table of routes into endpoints, and holds every request to the same rules.
+
+Each request passes, in this order: the name of the host, the route, who asks, the parameters, the handler. A page of
+another site can neither read nor change anything: there is no CORS, and nothing here changes anything for a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route as Endpoint
+
+from orchestrator.errors import AccessError, NotFoundError, OrchError, UserError
+from orchestrator.service.event_stream import EventHub
+from orchestrator.service.gate import SESSION_SECONDS, Gate
+from orchestrator.service.openapi import describe_api
+from orchestrator.service.pages import PageRenderer, find_static_file
+from orchestrator.service.problems import describe_problem, find_http_status
+from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
+from orchestrator.service.routes import ROUTES
+from orchestrator.service.site import Site
+
+_THREADS = 8  # handlers read the store and buckets, which blocks
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_SIGN_IN = "orch serve --link   prints a link that opens the page, on the computer of the service"
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What the endpoints share.
+
+    Attributes:
+        hosts: Names and ports by which this server is called; others are refused (DNS rebinding).
+        cookie: The name of the session's cookie; cookies of a host are shared by its ports.
+    """
+
+    site: Site
+    gate: Gate
+    hub: EventHub
+    pages: PageRenderer
+    hosts: frozenset[str]
+    cookie: str
+    limiter: CapacityLimiter
+
+
+def build_application(site: Site, gate: Gate, port: int, version: str) -> Starlette:
+    """Return the application of a site that is served on this computer.
+
+    Args:
+        site: What is served.
+        gate: Who may enter.
+        port: The port, which is part of the names that the server answers to.
+        version: The version of orch.
+    """
+    service = Service(
+        site=site,
+        gate=gate,
+        hub=EventHub(site=site),
+        pages=PageRenderer.create(version),
+        hosts=frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")),
+        cookie=f"orch_session_{port}",
+        limiter=CapacityLimiter(_THREADS),
+    )
+    document = json.dumps(describe_api(ROUTES, version))
+    endpoints = [Endpoint(route.path, _guard(service, route, _answer_of(service, route))) for route in ROUTES]
+
+    async def show_openapi(_request: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        yield
+        service.hub.close()
+
+    return Starlette(
+        routes=[
+            *endpoints,
+            Endpoint("/openapi.json", _only_named_hosts(service, show_openapi)),
+            Endpoint("/static/{name}", _only_named_hosts(service, _send_static)),
+            Endpoint("/login", _only_named_hosts(service, _open_session(service)), methods=["GET"]),
+            Endpoint("/v1/links", _only_named_hosts(service, _make_link(service)), methods=["POST"]),
+            Endpoint("/{path:path}", _only_named_hosts(service, _refuse_path(service))),
+        ],
+        middleware=[Middleware(GZipMiddleware, minimum_size=1000)],
+        lifespan=lifespan,
+    )
+
+
+def _only_named_hosts(service: Service, handler: Handler) -> Handler:
+    """Wrap an endpoint: refuse other host names, and add the headers of every answer."""
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("host", "") not in service.hosts:
+            error = UserError("this server is not called by that name", "", f"http://{min(service.hosts)}/")
+            response = _show_error(service, request, error, Medium.JSON, 421)
+        else:
+            response = await handler(request)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return answer
+
+
+def _guard(service: Service, route: Route, handler: Callable[[Request, Person | None], Awaitable[Response]]) -> Handler:
+    """Wrap an endpoint of the table: who asks, whether they may, and errors in the route's medium."""
+
+    async def answer(request: Request) -> Response:
+        person = _identify(service, request)
+        if route.role > Role.ANYONE and person is None:
+            error = AccessError("this needs a session or a token", "", _SIGN_IN)
+            return _show_error(service, request, error, route.medium, 401)
+        if person is not None and person.role < route.role:
+            return _show_error(service, request, NotFoundError(f"there is no {request.url.path}"), route.medium, 404)
+        try:
+            return await handler(request, person)
+        except OrchError as error:
+            return _show_error(service, request, error, route.medium, find_http_status(error))
+
+    return _only_named_hosts(service, answer)
+
+
+def _identify(service: Service, request: Request) -> Person | None:
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    if kind:
+        return service.gate.identify(bearer=secret.strip()) if kind.lower() == "bearer" else None
+    return service.gate.identify(session=request.cookies.get(service.cookie, ""))
+
+
+def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | None], Awaitable[Response]]:
+    async def answer(request: Request, person: Person | None) -> Response:
+        query = route.parse_query(dict(request.query_params))
+        if route.handler is None:
+            return _stream(service, request, query["after"] if "after" in request.query_params else None)
+        call = Call(site=service.site, person=person, path=request.path_params, query=query)
+        handler = route.handler
+        made = await to_thread.run_sync(handler, call, limiter=service.limiter)
+        return await to_thread.run_sync(_respond, service, request, route, call, made, limiter=service.limiter)
+
+    return answer
+
+
+def _respond(service: Service, request: Request, route: Route, call: Call, made: Answer) -> Response:
+    following = (
+        f"{request.url.path}?{urlencode(dict(request.query_params) | dict(made.following))}" if made.following else ""
+    )
+    if route.medium is Medium.JSON:
+        content = json.dumps(made.document)
+    elif route.medium is Medium.PAGE:
+        content = service.pages.render(made.template, made.values, route=route, following=following, person=call.person)
+    else:
+        content = made.text
+    tag = f'W/"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if following:
+        headers["Link"] = f'<{following}>; rel="next"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=route.medium.value, headers=headers)
+
+
+def _stream(service: Service, request: Request, after: int | None) -> Response:
+    """Answer with the stream of events, after the number that the client has."""
+    seen = request.headers.get("last-event-id", "")
+    if seen:
+        if not seen.isascii() or not seen.isdigit() or len(seen) > 18:
+            raise UserError("Last-Event-ID is not the number of an event", "", "leave it out")
+        after = int(seen)
+    if service.hub.full:
+        raise OrchError("too many streams are open", "", "close other pages of this server")
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(service.hub.listen(after), media_type=Medium.EVENTS.value, headers=headers)
+
+
+def _show_error(service: Service, request: Request, error: OrchError, medium: Medium, status: int) -> Response:
+    """Return an error as a page or as problem details."""
+    name = secrets.token_hex(8)
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if medium is Medium.PAGE:
+        content = service.pages.render_error(error, status)
+        return Response(content, status, headers=headers, media_type=Medium.PAGE.value)
+    problem = describe_problem(error, status, name)
+    return Response(json.dumps(problem), status, headers=headers, media_type="application/problem+json")
+
+
+async def _send_static(request: Request) -> Response:
+    found = find_static_file(request.path_params["name"])
+    if found is None:
+        return Response("there is no such file\n", 404, media_type="text/plain")
+    content, medium = found
+    return Response(content, media_type=medium, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+
+def _open_session(service: Service) -> Handler:
+    """Return the endpoint of one-time links. Its answer leads to the page, so that the secret leaves the address."""
+
+    async def answer(request: Request) -> Response:
+        secret = service.gate.open_session(request.query_params.get("link", ""))
+        if secret is None:
+            error = AccessError("this link was used before, or is too old", "a link opens one session", _SIGN_IN)
+            return _show_error(service, request, error, Medium.PAGE, 403)
+        response = RedirectResponse("/", status_code=303)
+        response.set_cookie(
+            service.cookie, secret, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict", path="/"
+        )
+        return response
+
+    return answer
+
+
+def _make_link(service: Service) -> Handler:
+    """Return the endpoint by which this computer's programs get a new link. It takes the token alone, no session."""
+
+    async def answer(request: Request) -> Response:
+        person = _identify(service, request)
+        if person is None or person.session:
+            error = AccessError("this needs the token", "", "orch serve --link")
+            return _show_error(service, request, error, Medium.JSON, 401)
+        return Response(json.dumps({"link": service.gate.make_link()}), 201, media_type="application/json")
+
+    return answer
+
+
+def _refuse_path(service: Service) -> Handler:
+    async def answer(request: Request) -> Response:
+        medium = Medium.JSON if request.url.path.startswith("/v1/") else Medium.PAGE
+        error = NotFoundError(
+            f"there is no {request.url.path[:80]}", "", "the page of runs is at /, the API in /openapi.json"
+        )
+        return _show_error(service, request, error, medium, 404)
+
+    return answer

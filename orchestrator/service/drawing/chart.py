@@ -1,0 +1,192 @@
+"""A chart with lines, areas and marks over one axis, as numbers for an SVG.
+
+The server draws it, so that the page is complete without script; a script adds the cursor that both charts share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Pair = tuple[float, float | None]
+
+WIDTH, HEIGHT = 640, 260
+LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 30
+_FEW_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line: values over x, in order; a value of None is a gap.
+
+    Attributes:
+        name: What it is, for the legend.
+        style: Its class in the style sheet.
+        filled: Whether the area below it is filled.
+    """
+
+    name: str
+    style: str
+    pairs: Sequence[Pair]
+    filled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment: a vertical line with its meaning."""
+
+    x: float
+    style: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A number on an axis, at a coordinate of the drawing."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A path of the drawing."""
+
+    style: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A drawn chart; all coordinates are those of a box of WIDTH by HEIGHT.
+
+    Attributes:
+        title: What it shows.
+        summary: One sentence for those who do not see it.
+        marks: Pairs of a coordinate along x and the mark.
+        ends: Labels at the last value of each line: coordinates, text, style.
+        low, high: The values of x at the left and right border.
+    """
+
+    title: str
+    summary: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    shapes: tuple[Shape, ...]
+    marks: tuple[tuple[float, Mark], ...]
+    ends: tuple[tuple[float, float, str, str], ...]
+    low: float
+    high: float
+
+
+def draw_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    marks: Sequence[Mark] = (),
+    format_x: Callable[[float], str],
+    format_y: Callable[[float], str],
+    from_zero: bool = False,
+    borders: tuple[float, float] | None = None,
+) -> Chart | None:
+    """Draw a chart, or return None when there is no value.
+
+    Args:
+        title: What it shows.
+        series: Its lines.
+        marks: Its moments; those beyond the borders are left out.
+        format_x: Writes a value of x.
+        format_y: Writes a value of y.
+        from_zero: Whether the y axis begins at 0.
+        borders: The values of x at both borders, so that two charts share one axis; None for those of the lines.
+    """
+    known = [(x, y) for one in series for x, y in one.pairs if y is not None]
+    if not known:
+        return None
+    low, high = borders or (min(x for x, _ in known), max(x for x, _ in known))
+    bottom, top = min(y for _, y in known), max(y for _, y in known)
+    y_values = _choose_ticks(0.0 if from_zero else bottom, top)
+    x_scale = _scale(low, high, LEFT, WIDTH - RIGHT)
+    y_scale = _scale(min(y_values[0], bottom), max(y_values[-1], top), HEIGHT - BOTTOM, TOP)
+    return Chart(
+        title=title,
+        summary=_summarize(title, series, format_x, format_y),
+        x_ticks=tuple(Tick(x_scale(x), format_x(x)) for x in _choose_ticks(low, high) if low <= x <= high),
+        y_ticks=tuple(Tick(y_scale(y), format_y(y)) for y in y_values),
+        shapes=tuple(shape for one in series for shape in _draw_series(one, x_scale, y_scale)),
+        marks=tuple((x_scale(mark.x), mark) for mark in marks if low <= mark.x <= high),
+        ends=tuple(_draw_end(one, x_scale, y_scale, format_y) for one in series if _last(one) is not None),
+        low=low,
+        high=high,
+    )
+
+
+def find_borders(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the lowest and highest value, or None without one."""
+    return (min(values), max(values)) if values else None
+
+
+def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float], float]:
+    span = high - low
+    return lambda value: (begin + end) / 2 if span == 0 else begin + (value - low) / span * (end - begin)
+
+
+def _choose_ticks(low: float, high: float) -> list[float]:
+    """Return about five round numbers that enclose the values."""
+    if low == high:
+        return [low]
+    rough = (high - low) / _FEW_TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _draw_series(one: Series, x_scale: Callable[[float], float], y_scale: Callable[[float], float]) -> list[Shape]:
+    """Return the path of a line, broken at its gaps, and that of the area below it."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for x, y in one.pairs:
+        if y is None:
+            pieces.append([])
+        else:
+            pieces[-1].append((x_scale(x), y_scale(y)))
+    pieces = [piece for piece in pieces if piece]
+    line = " ".join("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in piece) for piece in pieces)
+    shapes = [Shape(f"line {one.style}", line)]
+    if one.filled:
+        floor = HEIGHT - BOTTOM
+        area = " ".join(_close(piece, floor) for piece in pieces)
+        shapes.insert(0, Shape(f"area {one.style}", area))
+    return shapes
+
+
+def _close(piece: Sequence[tuple[float, float]], floor: float) -> str:
+    """Return the path around the area below a line."""
+    line = "L".join(f"{x:.1f} {y:.1f}" for x, y in piece)
+    return f"M{piece[0][0]:.1f} {floor}L{line}L{piece[-1][0]:.1f} {floor}Z"
+
+
+def _last(one: Series) -> tuple[float, float] | None:
+    return next(((x, y) for x, y in reversed(one.pairs) if y is not None), None)
+
+
+def _draw_end(
+    one: Series, x_scale: Callable[[float], float], y_scale: Callable[[float], float], format_y: Callable[[float], str]
+) -> tuple[float, float, str, str]:
+    x, y = _last(one) or (0.0, 0.0)
+    return x_scale(x), y_scale(y), f"{one.name} {format_y(y)}", one.style
+
+
+def _summarize(
+    title: str, series: Sequence[Series], format_x: Callable[[float], str], format_y: Callable[[float], str]
+) -> str:
+    sentences: list[str] = []
+    for one in series:
+        known = [(x, y) for x, y in one.pairs if y is not None]
+        if known:
+            (first, begin), (last, end) = known[0], known[-1]
+            sentences.append(
+                f"{one.name}: {format_y(begin)} at {format_x(first)}, {format_y(end)} at {format_x(last)}."
+            )
+    return f"{title}. {' '.join(sentences)}"

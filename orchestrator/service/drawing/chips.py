@@ -1,0 +1,231 @@
+"""The chips of a cluster as squares with their hosts and links, as numbers for an SVG.
+
+Small slices show every chip. Larger ones show one square for each host, so that a drawing never has more than some
+hundred shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.summaries.topology import ChipPlace, Links, Position, Topology
+
+_Corner = Callable[[Position], tuple[float, float]]  # the upper left corner of a chip
+
+CELL, GAP, MARGIN = 18, 6, 10
+MOST_CHIPS = 256
+MOST_HOSTS = 1024
+_HOSTS_IN_A_ROW = 32
+_SHOWN_WIDTH = 420
+
+
+class HostHealth(StrEnum):
+    """What is known of a host; each has its own shape and words, not only its own colour."""
+
+    READY = "ready"
+    LOST = "lost"
+    UNKNOWN = "not known"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Square:
+    """One chip, or one host of a large slice."""
+
+    x: float
+    y: float
+    size: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBox:
+    """One host with its chips.
+
+    Attributes:
+        name: Its words for those who do not see it.
+        squares: Its chips; one for the host in a drawing of hosts.
+    """
+
+    rank: int
+    health: HostHealth
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    squares: tuple[Square, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A link between chips; `around` for one that leads from the last chip to the first."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    around: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipDrawing:
+    """A drawn cluster.
+
+    Attributes:
+        labels: Coordinates and text: names of planes and machines.
+        left_out: Hosts beyond the most that are drawn.
+    """
+
+    width: float
+    height: float
+    hosts: tuple[HostBox, ...]
+    lines: tuple[Line, ...]
+    labels: tuple[tuple[float, float, str], ...]
+    left_out: int = 0
+
+    @property
+    def scale(self) -> float:
+        """How much larger than its numbers it is shown: small slices fill their panel."""
+        return min(max(_SHOWN_WIDTH / self.width, 1.0), 1.6)
+
+
+def draw_chips(topology: Topology, health: Mapping[int, HostHealth]) -> ChipDrawing:
+    """Draw the chips of a cluster.
+
+    Args:
+        topology: How they are connected.
+        health: By rank of the host; a host that is not in it is not known.
+    """
+    if topology.links is Links.NONE or topology.chips > MOST_CHIPS:
+        return _draw_hosts(topology, health)
+    boxes: list[HostBox] = []
+    lines: list[Line] = []
+    labels: list[tuple[float, float, str]] = []
+    top = float(MARGIN)
+    width = 0.0
+    for number in range(topology.slices):
+        places = list(topology.list_chips(number))
+        right, bottom = _draw_slice(topology, places, health, top, boxes, lines, labels)
+        if topology.slices > 1:
+            labels.append((MARGIN, top + 9, f"slice {number}" if topology.links is Links.MESH else f"host {number}"))
+        width, top = max(width, right), bottom + MARGIN
+    return ChipDrawing(width=width + MARGIN, height=top, hosts=tuple(boxes), lines=tuple(lines), labels=tuple(labels))
+
+
+def _draw_slice(
+    topology: Topology,
+    places: list[ChipPlace],
+    health: Mapping[int, HostHealth],
+    top: float,
+    boxes: list[HostBox],
+    lines: list[Line],
+    labels: list[tuple[float, float, str]],
+) -> tuple[float, float]:
+    """Add one slice below `top`, plane beside plane; return its right and lower border."""
+    columns, rows, planes = topology.sides
+    plane_width = columns * (CELL + GAP) + 2 * MARGIN
+    y0 = top + (16 if topology.slices > 1 or planes > 1 else 0)
+
+    def corner(position: Position) -> tuple[float, float]:
+        x, y, z = position
+        return MARGIN + z * plane_width + x * (CELL + GAP), y0 + y * (CELL + GAP)
+
+    by_host: dict[tuple[int, int], list[ChipPlace]] = {}
+    for place in places:
+        by_host.setdefault((place.rank, place.position[2]), []).append(place)
+    for (rank, _), own in by_host.items():
+        corners = [corner(place.position) for place in own]
+        left, upper = min(x for x, _ in corners), min(y for _, y in corners)
+        squares = tuple(Square(x=x, y=y, size=CELL) for x, y in corners)
+        boxes.append(
+            HostBox(
+                rank=rank,
+                health=health.get(rank, HostHealth.UNKNOWN),
+                name=_name_host(rank, own, health.get(rank, HostHealth.UNKNOWN)),
+                x=left - GAP / 2,
+                y=upper - GAP / 2,
+                width=max(x for x, _ in corners) - left + CELL + GAP,
+                height=max(y for _, y in corners) - upper + CELL + GAP,
+                squares=squares,
+            )
+        )
+    lines += _draw_links(topology, corner)
+    labels += [
+        (MARGIN + z * plane_width, y0 - 6, f"z={z}") for z in range(planes) if planes > 1 and topology.slices == 1
+    ]
+    return planes * plane_width, y0 + rows * (CELL + GAP)
+
+
+def _draw_links(topology: Topology, corner: _Corner) -> list[Line]:
+    columns, rows, planes = topology.sides
+    half = CELL / 2
+    found: list[Line] = []
+    if topology.links is Links.SWITCH:  # all with all: one bus says it, 28 lines would not
+        (x1, y1), (x2, _) = corner((0, 0, 0)), corner((columns - 1, 0, 0))
+        return [Line(x1=x1, y1=y1 + CELL + 4, x2=x2 + CELL, y2=y1 + CELL + 4)]
+    for z in range(planes):
+        for y in range(rows):
+            for x in range(columns):
+                px, py = corner((x, y, z))
+                if x + 1 < columns:
+                    found.append(Line(x1=px + CELL, y1=py + half, x2=px + CELL + GAP, y2=py + half))
+                if y + 1 < rows:
+                    found.append(Line(x1=px + half, y1=py + CELL, x2=px + half, y2=py + CELL + GAP))
+        found += _draw_wraps(topology, corner, z)
+    return found
+
+
+def _draw_wraps(topology: Topology, corner: _Corner, z: int) -> list[Line]:
+    """Return short ends at the borders along which the last chip is linked to the first."""
+    columns, rows, _ = topology.sides
+    half, short = CELL / 2, GAP
+    found: list[Line] = []
+    if topology.wraps[0] and columns > 2:
+        for y in range(rows):
+            (left, py), (right, _) = corner((0, y, z)), corner((columns - 1, y, z))
+            found.append(Line(x1=left - short, y1=py + half, x2=left, y2=py + half, around=True))
+            found.append(Line(x1=right + CELL, y1=py + half, x2=right + CELL + short, y2=py + half, around=True))
+    if topology.wraps[1] and rows > 2:
+        for x in range(columns):
+            (px, upper), (_, lower) = corner((x, 0, z)), corner((x, rows - 1, z))
+            found.append(Line(x1=px + half, y1=upper - short, x2=px + half, y2=upper, around=True))
+            found.append(Line(x1=px + half, y1=lower + CELL, x2=px + half, y2=lower + CELL + short, around=True))
+    return found
+
+
+def _draw_hosts(topology: Topology, health: Mapping[int, HostHealth]) -> ChipDrawing:
+    shown = min(topology.hosts, MOST_HOSTS)
+    columns = min(max(shown, 1), _HOSTS_IN_A_ROW)
+    boxes: list[HostBox] = []
+    for rank in range(shown):
+        x = MARGIN + rank % columns * (CELL + GAP)
+        y = MARGIN + rank // columns * (CELL + GAP)
+        state = health.get(rank, HostHealth.UNKNOWN)
+        chips = f", {topology.chips_per_host} chips" if topology.chips_per_host else ""
+        boxes.append(
+            HostBox(
+                rank=rank, health=state, name=f"host {rank}{chips}, {state}", x=x - GAP / 2, y=y - GAP / 2,
+                width=CELL + GAP, height=CELL + GAP, squares=(Square(x=x, y=y, size=CELL),),
+            )
+        )  # fmt: skip
+    rows = -(-shown // columns)
+    return ChipDrawing(
+        width=2 * MARGIN + columns * (CELL + GAP),
+        height=2 * MARGIN + rows * (CELL + GAP),
+        hosts=tuple(boxes),
+        lines=(),
+        labels=(),
+        left_out=topology.hosts - shown,
+    )
+
+
+def _name_host(rank: int, chips: list[ChipPlace], health: HostHealth) -> str:
+    first, last = chips[0].position, chips[-1].position
+    place = f"chip {_write(first)}" if first == last else f"chips {_write(first)} to {_write(last)}"
+    return f"host {rank}, {place}, {health}"
+
+
+def _write(position: Position) -> str:
+    return ",".join(map(str, position))

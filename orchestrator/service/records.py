@@ -1,0 +1,84 @@
+"""The routes under /v1: the documents of the command line's `-o json`, over HTTP."""
+
+from __future__ import annotations
+
+from orchestrator.errors import NotFoundError
+from orchestrator.project import qualify_name
+from orchestrator.service.route import Answer, Call
+from orchestrator.store.lookup import find_cluster, suggest_name
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord
+from orchestrator.summaries.clusters import clusters_as_json, summarize_cluster
+from orchestrator.summaries.events import events_as_json
+from orchestrator.summaries.queue import list_queue, queue_as_json
+from orchestrator.summaries.run_view import RunView, curves_as_json, read_run, run_as_json
+from orchestrator.summaries.runs import runs_as_json, summarize_runs
+
+
+def list_runs(call: Call) -> Answer:
+    """Answer with the newest runs; the next page begins before the last of them."""
+    limit = call.query["limit"]
+    with call.site.open_reader() as store:
+        ids = store.newest_runs(
+            limit=limit + 1, before=call.query["before"], project=call.query["project"], owner=call.query["owner"]
+        )
+        found = summarize_runs(store, call.site.now(), ids[:limit])
+    more = {"before": repr(found[-1].last.created)} if len(ids) > limit else None
+    return Answer(document=runs_as_json(found), following=more)
+
+
+def show_run(call: Call) -> Answer:
+    """Answer with one run."""
+    return Answer(document=run_as_json(read_run_of(call)))
+
+
+def show_curves(call: Call) -> Answer:
+    """Answer with the curves of a run."""
+    return Answer(document=curves_as_json(read_run_of(call), call.query["points"]))
+
+
+def read_run_of(call: Call) -> RunView:
+    """Return the run that the path names."""
+    with call.site.open_reader() as store:
+        return read_run(store, call.path["run_id"], call.site.now(), call.site.open_bucket, call.site.curves)
+
+
+def list_clusters(call: Call) -> Answer:
+    """Answer with the open clusters."""
+    with call.site.open_reader() as store:
+        records = select_clusters(store, call)
+        summaries = [summarize_cluster(store, record) for record in records]
+        return Answer(document=clusters_as_json(summaries, store.last_actors("cluster")))
+
+
+def show_cluster(call: Call) -> Answer:
+    """Answer with one cluster."""
+    with call.site.open_reader() as store:
+        record = find_cluster(store, call.path["name"])
+        actors = store.last_actors("cluster", [record.qualified_name])
+        return Answer(document=clusters_as_json([summarize_cluster(store, record)], actors))
+
+
+def select_clusters(store: Reader, call: Call) -> list[ClusterRecord]:
+    """Return the open clusters that the query chooses."""
+    project, owner = call.query["project"], call.query["owner"]
+    return [one for one in store.clusters() if project in ("", one.project) and owner in ("", one.owner)]
+
+
+def show_queue(call: Call) -> Answer:
+    """Answer with the jobs and pipelines that are not finished."""
+    with call.site.open_reader() as store:
+        return Answer(document=queue_as_json(list_queue(store), store.last_actors("subject")))
+
+
+def list_events(call: Call) -> Answer:
+    """Answer with the oldest events after a number."""
+    limit, cluster = call.query["limit"], call.query["cluster"]
+    with call.site.open_reader() as store:
+        if cluster and not store.count_clusters(cluster):
+            known = {record.name for record in store.all_clusters()}
+            raise NotFoundError(f"no cluster '{cluster}' on record", suggest_name(cluster, known), "orch status")
+        name = qualify_name(store.project, cluster) if cluster else None
+        found = store.events_after(call.query["after"], limit, name)
+    more = {"after": str(found[-1].seq)} if len(found) == limit else None
+    return Answer(document=events_as_json(found), following=more)

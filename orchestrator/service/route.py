@@ -1,0 +1,148 @@
+"""What a route is: method, path, role, parameters, and the document that it answers with.
+
+One closed table of these (routes.py) makes the router, the OpenAPI document, and the tests that loop over it. A route
+without a role cannot exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from orchestrator.errors import UserError
+from orchestrator.service.site import Site
+
+
+class Role(IntEnum):
+    """Who may call a route; each role includes those below it."""
+
+    ANYONE = 0  # also without a session
+    VIEWER = 1
+    MEMBER = 2
+    OWNER = 3
+    ADMIN = 4
+
+
+class Medium(StrEnum):
+    """What a route answers with, and how its errors are shown."""
+
+    JSON = "application/json"
+    PAGE = "text/html"
+    TEXT = "text/plain"
+    EVENTS = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Who asks.
+
+    Attributes:
+        name: The member.
+        role: What they may do.
+        session: Whether a browser's session proves it, and not a token.
+    """
+
+    name: str
+    role: Role
+    session: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of the query.
+
+    Attributes:
+        kind: Its type; numbers have bounds, texts at most 200 characters.
+        choices: The values that it takes; () for any.
+    """
+
+    name: str
+    meaning: str
+    kind: type[int] | type[float] | type[str] = str
+    default: int | float | str | None = None
+    least: float = 0
+    most: float = 2**53
+    choices: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> int | float | str:
+        """Return the value of a parameter. Raises UserError for one that it does not take."""
+        try:
+            value = self.kind(text)
+        except ValueError:
+            raise self._refuse(text) from None
+        if isinstance(value, str):
+            if len(value) > 200 or (self.choices and value not in self.choices):
+                raise self._refuse(text)
+        elif not self.least <= value <= self.most:
+            raise self._refuse(text)
+        return value
+
+    def _refuse(self, text: str) -> UserError:
+        if self.choices:
+            takes = f"one of {', '.join(self.choices)}"
+        elif self.kind is str:
+            takes = "at most 200 characters"
+        else:
+            takes = f"a number from {self.least:g} to {self.most:g}"
+        return UserError(f"`{self.name}={text[:40]}` is not taken", f"`{self.name}` is {takes}", "see /openapi.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a route, with everything parsed."""
+
+    site: Site
+    person: Person | None
+    path: Mapping[str, str] = field(default_factory=dict[str, str])
+    query: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a handler returns: a document for JSON, a template with its values for a page, or a text.
+
+    Attributes:
+        following: The query of the next page of a list; None for the last.
+    """
+
+    document: Any = None
+    template: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    text: str = ""
+    following: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One row of the table.
+
+    Attributes:
+        name: Stable name, unique in the table.
+        schema: Name of the JSON Schema of the answer; "" for a page or a text.
+        handler: Answers a call, in a thread; None for streams, which application.py serves.
+    """
+
+    name: str
+    path: str
+    role: Role
+    medium: Medium
+    meaning: str
+    handler: Callable[[Call], Answer] | None
+    method: str = "GET"
+    schema: str = ""
+    parameters: Sequence[Parameter] = ()
+
+    def parse_query(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values of all parameters.
+
+        Raises:
+            UserError: A parameter is unknown, or its value is not taken.
+        """
+        known = {one.name: one for one in self.parameters}
+        for name in query:
+            if name not in known:
+                takes = f"it takes {', '.join(known)}" if known else "it takes none"
+                raise UserError(f"{self.path} has no parameter `{name[:40]}`", takes, "see /openapi.json")
+        return {name: one.parse(query[name]) if name in query else one.default for name, one in known.items()}

@@ -1,0 +1,54 @@
+"""The closed table of routes. What is not in it does not exist; what is in it has a role."""
+
+from __future__ import annotations
+
+from orchestrator.service import health, page_values, records
+from orchestrator.service.route import Medium, Parameter, Role, Route
+
+_LIMIT = Parameter(name="limit", kind=int, default=100, least=1, most=1000, meaning="The most items.")
+_BEFORE = Parameter(name="before", kind=float, meaning="Only runs whose newest job is older, in epoch seconds.")
+_PROJECT = Parameter(name="project", default="", meaning="Only those of one project.")
+_OWNER = Parameter(name="owner", default="", meaning="Only those on clusters of one member.")
+_AFTER = Parameter(name="after", kind=int, default=0, meaning="Only events past this number.")
+_CLUSTER = Parameter(name="cluster", default="", meaning="Only those of one cluster.")
+_POINTS = Parameter(name="points", kind=int, default=600, least=4, most=2000, meaning="The most points, about.")
+_AXIS = Parameter(name="x", default="step", choices=("step", "time", "dollars"), meaning="The axis of the charts.")
+_JSON, _PAGE, _TEXT, _EVENTS = Medium.JSON, Medium.PAGE, Medium.TEXT, Medium.EVENTS
+_ANYONE, _VIEWER = Role.ANYONE, Role.VIEWER
+
+ROUTES: tuple[Route, ...] = (
+    Route(name="health", path="/healthz", role=_ANYONE, medium=_TEXT, handler=health.show_health,
+          meaning="Whether the process lives."),
+    Route(name="readiness", path="/readyz", role=_ANYONE, medium=_TEXT, handler=health.show_readiness,
+          meaning="Whether the store can be read."),
+    Route(name="metrics", path="/metrics", role=_VIEWER, medium=_TEXT, handler=health.show_metrics,
+          meaning="Numbers for Prometheus."),
+    Route(name="runs", path="/v1/runs", role=_VIEWER, medium=_JSON, schema="runs", handler=records.list_runs,
+          parameters=(_LIMIT, _BEFORE, _PROJECT, _OWNER), meaning="The newest runs."),
+    Route(name="run", path="/v1/runs/{run_id}", role=_VIEWER, medium=_JSON, schema="run", handler=records.show_run,
+          meaning="One run with its attempts, checkpoints and costs."),
+    Route(name="curves", path="/v1/runs/{run_id}/curves", role=_VIEWER, medium=_JSON, schema="curves",
+          handler=records.show_curves, parameters=(_POINTS,), meaning="Loss, rate and cost of a run by step."),
+    Route(name="clusters", path="/v1/clusters", role=_VIEWER, medium=_JSON, schema="status",
+          handler=records.list_clusters, parameters=(_PROJECT, _OWNER), meaning="The open clusters."),
+    Route(name="cluster", path="/v1/clusters/{name}", role=_VIEWER, medium=_JSON, schema="status",
+          handler=records.show_cluster, meaning="One cluster."),
+    Route(name="queue", path="/v1/queue", role=_VIEWER, medium=_JSON, schema="queue", handler=records.show_queue,
+          meaning="Jobs and pipelines that have not ended."),
+    Route(name="events", path="/v1/events", role=_VIEWER, medium=_JSON, schema="events", handler=records.list_events,
+          parameters=(_AFTER, _LIMIT, _CLUSTER), meaning="Events of the audit, oldest first."),
+    Route(name="event-stream", path="/v1/events/stream", role=_VIEWER, medium=_EVENTS, handler=None,
+          parameters=(_AFTER,), meaning="Events as they happen; the header Last-Event-ID resumes after one."),
+    Route(name="runs-page", path="/", role=_VIEWER, medium=_PAGE, handler=page_values.show_runs,
+          parameters=(_LIMIT, _BEFORE, _PROJECT, _OWNER), meaning="The page of runs."),
+    Route(name="run-page", path="/runs/{run_id}", role=_VIEWER, medium=_PAGE, handler=page_values.show_run,
+          parameters=(_AXIS,), meaning="The page of one run."),
+    Route(name="clusters-page", path="/clusters", role=_VIEWER, medium=_PAGE, handler=page_values.show_clusters,
+          parameters=(_PROJECT, _OWNER), meaning="The page of clusters."),
+    Route(name="cluster-page", path="/clusters/{name}", role=_VIEWER, medium=_PAGE, handler=page_values.show_cluster,
+          meaning="The page of one cluster."),
+    Route(name="queue-page", path="/queue", role=_VIEWER, medium=_PAGE, handler=page_values.show_queue,
+          meaning="The page of the queue."),
+    Route(name="events-page", path="/events", role=_VIEWER, medium=_PAGE, handler=page_values.show_events,
+          parameters=(_LIMIT, _CLUSTER), meaning="The page of events."),
+)  # fmt: skip

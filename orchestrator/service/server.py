@@ -1,0 +1,104 @@
+"""Runs the HTTP server on this computer, until a signal or the end of the engine beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Generator
+
+import uvicorn
+
+from orchestrator.cloud_access import read_cloud_access
+from orchestrator.errors import UserError
+from orchestrator.paths import Paths
+from orchestrator.private_files import make_private_folder, write_whole
+from orchestrator.project import read_project
+from orchestrator.service.address import Address, find_folder
+from orchestrator.service.application import build_application
+from orchestrator.service.gate import Gate
+from orchestrator.service.site import Site
+from orchestrator.store.location import store_location
+from orchestrator.store.read import open_reader_at
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_SHUTDOWN_SECONDS = 3  # streams stay open for ever otherwise
+
+
+def serve_pages(
+    paths: Paths, host: str, port: int, version: str, on_start: Callable[[Address, str], None], stop: threading.Event
+) -> None:
+    """Serve API and page until a signal, or until `stop` is set.
+
+    Args:
+        paths: The folders of this installation.
+        host: The address to listen on, of this computer alone.
+        port: The port; 0 for a free one.
+        version: The version of orch.
+        on_start: Called with the address and the secret of a link, when the server answers.
+        stop: Set by the engine's thread, when nothing is left to serve.
+
+    Raises:
+        UserError: The address is not of this computer alone, or the port is taken.
+    """
+    if host not in LOOPBACK:
+        raise UserError(
+            f"the page is not served on {host}",
+            "it has no TLS and one member, so it answers on this computer alone",
+            f"from elsewhere: ssh -L {port}:127.0.0.1:{port} THIS-COMPUTER   then the link that orch serve prints",
+        )
+    location, project = store_location(os.environ, paths), read_project(os.environ)
+    with open_reader_at(location, project) as store:
+        member = store.member
+    folder = find_folder(paths)
+    gate = Gate(member=member, token_file=folder / "token")
+    gate.read_token()
+    with _listen(host, port) as listening:
+        address = Address(host=host, port=listening.getsockname()[1])
+        site = Site(location=location, project=project, access=read_cloud_access(os.environ))
+        application = build_application(site, gate, address.port, version)
+        config = uvicorn.Config(
+            application, log_level="warning", access_log=False, server_header=False, date_header=True,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, h11_max_incomplete_event_size=65_536, lifespan="on",
+        )  # fmt: skip
+        server = _Server(config, lambda: on_start(address, gate.make_link()), stop)
+        make_private_folder(folder)
+        write_whole(folder / "address.json", json.dumps({"host": address.host, "port": address.port}))
+        try:
+            server.run(sockets=[listening])
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                (folder / "address.json").unlink()
+
+
+@contextlib.contextmanager
+def _listen(host: str, port: int) -> Generator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} is taken", str(error.strerror), "orch serve --port 0   takes a free one"
+            ) from error
+        yield listening
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it answers, and ends with the engine."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None], stop: threading.Event) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+        self._stop = stop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._stop.is_set()

@@ -1,0 +1,119 @@
+"""The jobs that are not finished, in the order in which they run, and the pipelines with their stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from orchestrator.computer import name_engine
+from orchestrator.formatting import format_utc
+from orchestrator.store.audited import format_subject
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
+
+_NO_ENGINE = "none: no unattended engine is running (why: orch events; then: orch serve --engine-only)"
+_REQUESTED_STATE = {"stopped": "stopped (orch start)", "down": "taken down"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """One job of a cluster.
+
+    Attributes:
+        driven_by: The process that drives it, or why none does; "" for an ended one.
+    """
+
+    cluster: ClusterRecord
+    job: JobRecord
+    driven_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Jobs and pipelines."""
+
+    jobs: tuple[QueuedJob, ...]
+    pipelines: tuple[PipelineRecord, ...] = ()
+
+
+def list_queue(store: Reader, clusters: Collection[ClusterRecord] | None = None, *, ended: bool = False) -> Queue:
+    """Return the jobs of these clusters, or of all open ones, and all pipelines.
+
+    Args:
+        store: Open.
+        clusters: Whose jobs; None for every open cluster.
+        ended: Whether those that have ended are listed, too.
+    """
+    records = store.clusters() if clusters is None else clusters
+    jobs = tuple(
+        QueuedJob(cluster=record, job=job, driven_by=_describe_driver(store, record, job))
+        for record in records
+        for job in store.jobs(record)
+        if ended or job.state != "ended"
+    )
+    return Queue(jobs=jobs, pipelines=tuple(one for one in store.pipelines() if ended or one.state == "running"))
+
+
+def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> str:
+    """Return which process drives the job now, or why none does."""
+    holder = store.lease_holder(f"watch:{record.uid}/{job.id}")
+    if holder or job.state == "ended":
+        return holder
+    if record.desired_state != "up":
+        return f"none: the cluster is {_REQUESTED_STATE.get(record.desired_state, record.desired_state)}"
+    if job.state == "queued":
+        earlier = [one for one in store.jobs(record) if one.id < job.id and one.kind != "exec"]
+        ahead = [one.id for one in earlier if one.state != "ended"]
+        if ahead:
+            return f"queued behind job {ahead[-1]}"
+    if job.watch:
+        return _engine(store)
+    if job.kind == "exec":
+        return f"none (orch logs -f {record.name} {job.id})"
+    return f"none (orch watch {record.name})"
+
+
+def _engine(store: Reader) -> str:
+    """Return whether an unattended engine drives it; engines hold a lease."""
+    return "an unattended engine, shortly" if store.lease_holder(f"engine:{name_engine(os.environ)}") else _NO_ENGINE
+
+
+def queue_as_json(queue: Queue, actors: Mapping[str, str]) -> dict[str, object]:
+    """Return jobs and pipelines as in data/queue.schema.json. actors: who did the last change, by subject."""
+    return {
+        "version": 1,
+        "kind": "queue",
+        "jobs": [
+            {
+                "cluster": one.cluster.name,
+                "project": one.cluster.project,
+                "owner": one.cluster.owner or None,
+                "actor": actors.get(format_subject("jobs", {"cluster_uid": one.job.cluster_uid, "id": one.job.id})),
+                "id": one.job.id,
+                "kind": one.job.kind,
+                "state": one.job.state,
+                "attempt": one.job.attempt,
+                "run_id": one.job.run_id,
+                "status": one.job.status,
+                "created": format_utc(one.job.created),
+                "driven_by": one.driven_by or None,
+            }
+            for one in queue.jobs
+        ],
+        "pipelines": [
+            {
+                "id": one.uid,
+                "name": one.name,
+                "project": one.project,
+                "owner": one.owner or None,
+                "actor": actors.get(format_subject("pipelines", {"uid": one.uid})),
+                "stage": one.stage + 1,
+                "stages": len(one.tasks),
+                "state": one.state,
+                "status": one.status,
+                "what": one.what or None,
+            }
+            for one in queue.pipelines
+        ],
+    }

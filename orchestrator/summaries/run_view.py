@@ -1,0 +1,193 @@
+"""One run as people look at it: loss beside cost beside topology, with its attempts and checkpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.errors import NotFoundError, OrchError
+from orchestrator.formatting import format_utc
+from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent
+from orchestrator.storage.bucket import Bucket
+from orchestrator.store.lookup import suggest_name
+from orchestrator.store.read import Reader
+from orchestrator.summaries.curves import CurveReader, Point, reduce_points
+from orchestrator.summaries.runs import RunSummary, runs_as_json, summarize_runs
+from orchestrator.summaries.spending import Spending, list_kept_times
+
+_STEP_FOLDER = re.compile(r"step-(\d{1,12})-.*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One run with all that is known of it.
+
+    Attributes:
+        run: With `kept` times in its spending.
+        points: All of them, by time.
+        attempts: The attempts that have ended, over all jobs, in order.
+        saved_steps: Steps whose checkpoint the bucket has or is receiving.
+        slice: The newest slice of its cluster; None when there never was one.
+        bucket_problem: Why the bucket could not be read; "" where it could.
+    """
+
+    run: RunSummary
+    points: tuple[Point, ...]
+    attempts: tuple[EndedAttempt, ...]
+    saved_steps: tuple[int, ...]
+    slice: Intent | None
+    bucket_problem: str = ""
+
+    @property
+    def spending(self) -> Spending:
+        """The cost over time."""
+        return self.run.spending
+
+    @property
+    def at_work(self) -> bool:
+        """Whether its newest job has not ended."""
+        return self.run.last.state != "ended"
+
+    @property
+    def ends_at(self) -> float | None:
+        """When the program expects to end, in epoch seconds; None when it does not say."""
+        last = self.points[-1] if self.points else None
+        return last.time + last.eta_s if last is not None and last.eta_s is not None and self.at_work else None
+
+    @property
+    def dollars_at_end(self) -> float | None:
+        """The cost at `ends_at`, when nothing changes; None when it is not known."""
+        rate, end = self.spending.dollars_per_hour, self.ends_at
+        if not self.spending.known or rate is None or end is None:
+            return None
+        return self.spending.dollars_until(self.run.now) + max(end - self.run.now, 0) / 3600 * rate
+
+    @property
+    def dollars_per_million_tokens(self) -> float | None:
+        """What a million tokens cost so far; None when it is not known."""
+        tokens = max((point.tokens or 0 for point in self.points), default=0)
+        dollars = self.run.dollars
+        return dollars / tokens * 1e6 if tokens and dollars is not None else None
+
+
+def read_run(
+    store: Reader, run_id: str, now: float, open_bucket: Callable[[str], Bucket], curves: CurveReader
+) -> RunView:
+    """Read one run.
+
+    Args:
+        store: Open.
+        run_id: The run.
+        now: Epoch seconds.
+        open_bucket: Returns the bucket of a URI.
+        curves: Keeps what was read of the run's files before.
+
+    Raises:
+        NotFoundError: No such run is on record; the nearest is suggested.
+    """
+    found = summarize_runs(store, now, [run_id])
+    if not found:
+        near = suggest_name(run_id, store.newest_runs(limit=1000))
+        raise NotFoundError(f"no run '{run_id}' on record", near, "orch runs   (lists the runs on record)")
+    run = found[0]
+    points, steps, problem = _read_bucket(run, open_bucket, curves)
+    intents = store.intents(run.cluster)
+    live = [intent for intent in intents if intent.state not in FINAL_STATES]
+    return RunView(
+        run=replace(run, spending=replace(run.spending, kept=list_kept_times(points))),
+        points=points,
+        attempts=_list_attempts(store, run),
+        saved_steps=steps,
+        slice=next(iter([*reversed(live), *reversed(intents)]), None),
+        bucket_problem=problem,
+    )
+
+
+def _list_attempts(store: Reader, run: RunSummary) -> tuple[EndedAttempt, ...]:
+    clusters = store.clusters_by_uid({job.cluster_uid for job in run.jobs})
+    return tuple(
+        ended
+        for job in run.jobs
+        if job.cluster_uid in clusters
+        for ended in store.ended_attempts(clusters[job.cluster_uid], job.id)
+    )
+
+
+def _read_bucket(
+    run: RunSummary, open_bucket: Callable[[str], Bucket], curves: CurveReader
+) -> tuple[tuple[Point, ...], tuple[int, ...], str]:
+    if not run.last.bucket:
+        return (), (), ""
+    try:
+        bucket = open_bucket(run.last.bucket)
+        return curves.read_points(bucket, run.run_id), _list_saved_steps(bucket, run.run_id), ""
+    except OrchError as error:
+        return (), (), f"{error.what}: {error.why}" if error.why else error.what
+
+
+def _list_saved_steps(bucket: Bucket, run_id: str) -> tuple[int, ...]:
+    try:
+        folders = bucket.list_dir(f"{run_id}/checkpoints").folders
+    except NotFoundError:
+        return ()
+    matches = (_STEP_FOLDER.fullmatch(folder.rstrip("/").rpartition("/")[2]) for folder in folders)
+    return tuple(sorted({int(match[1]) for match in matches if match is not None}))
+
+
+def run_as_json(view: RunView) -> dict[str, object]:
+    """Return one run as in data/run.schema.json: its item of `orch runs -o json`, and what is known beyond it."""
+    item: Any = runs_as_json([view.run])["runs"]
+    return {
+        "version": 1,
+        "kind": "run",
+        "run": item[0],
+        "attempts": [
+            {
+                "attempt": one.attempt,
+                "cause": one.cause.value,
+                "why": one.why,
+                "at": format_utc(one.at),
+                "step": one.step,
+                "rank": one.rank,
+                "exit_code": one.exit_code,
+            }
+            for one in view.attempts
+        ],
+        "saved_steps": list(view.saved_steps),
+        "dollars_without_progress": _round(view.spending.dollars_without_progress_until(view.run.now))
+        if view.spending.known
+        else None,
+        "dollars_per_hour": view.spending.dollars_per_hour,
+        "dollars_per_million_tokens": _round(view.dollars_per_million_tokens),
+        "dollars_at_end": _round(view.dollars_at_end),
+        "ends_at": format_utc(view.ends_at) if view.ends_at is not None else None,
+        "bucket_problem": view.bucket_problem or None,
+    }
+
+
+def curves_as_json(view: RunView, most: int) -> dict[str, object]:
+    """Return the curves of a run as in data/curves.schema.json, at most about `most` points."""
+    points = reduce_points(view.points, most)
+    return {"version": 1, "kind": "curves", "run_id": view.run.run_id, "points": _points_json(points, view.spending)}
+
+
+def _points_json(points: Sequence[Point], spending: Spending) -> list[dict[str, object]]:
+    return [
+        {
+            "step": point.step,
+            "time": format_utc(point.time),
+            "attempt": point.attempt,
+            "loss": point.loss,
+            "tokens": point.tokens,
+            "tokens_per_s": point.tokens_per_s,
+            "mfu": point.mfu,
+            "dollars": _round(spending.dollars_until(point.time)) if spending.known else None,
+        }
+        for point in points
+    ]
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

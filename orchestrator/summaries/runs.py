@@ -1,0 +1,129 @@
+"""Summarize runs, also after their machines were deleted: a launch and every resume of it, with cost and result."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.formatting import format_utc
+from orchestrator.plan.observed import Intent
+from orchestrator.store.audited import format_subject
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One run: its launch and every resume of it.
+
+    Attributes:
+        cluster: The cluster of the newest job.
+        owner: The user who opened the first job, "" when that is not on record.
+        actor: Who did the last change of its newest job, as user@computer:pid; "" when that is not on record.
+        jobs: Oldest first.
+        seconds: Time from the opening to the end of its jobs, summed.
+        spending: The machines that were billed during its jobs.
+        now: When this was read, in epoch seconds.
+    """
+
+    run_id: str
+    cluster: ClusterRecord
+    owner: str
+    actor: str
+    jobs: tuple[JobRecord, ...]
+    seconds: float
+    spending: Spending
+    now: float
+
+    @property
+    def last(self) -> JobRecord:
+        """The newest job."""
+        return self.jobs[-1]
+
+    @property
+    def project(self) -> str:
+        """The project of the cluster."""
+        return self.cluster.project
+
+    @property
+    def dollars(self) -> float | None:
+        """List price of the machines during its jobs; None when a price is not known."""
+        return self.spending.dollars_until(self.now) if self.spending.known else None
+
+    @property
+    def result(self) -> str:
+        """`running`, `succeeded`, or the exit status with the reason."""
+        job = self.last
+        if job.state != "ended":
+            return job.state
+        return "succeeded" if job.status == 0 else f"exit {job.status}: {job.what}"
+
+
+def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = None) -> list[RunSummary]:
+    """Return all runs on record, or those of these ids, the one with the newest job first."""
+    jobs: dict[str, list[JobRecord]] = {}
+    for job in store.jobs_of_runs(run_ids):
+        jobs.setdefault(job.run_id, []).append(job)
+    uids = None if run_ids is None else {job.cluster_uid for own in jobs.values() for job in own}
+    clusters, intents = store.clusters_by_uid(uids), store.intents_by_uid(uids)
+    names = None if run_ids is None else {record.qualified_name for record in clusters.values()}
+    openers, changers = store.job_actors(names), store.last_actors("subject", names)
+    found = [
+        RunSummary(
+            run_id=run_id,
+            cluster=clusters[own[-1].cluster_uid],
+            owner=openers.get(_subject(own[0]), "").partition("@")[0],
+            actor=changers.get(_subject(own[-1]), ""),
+            jobs=tuple(own),
+            seconds=sum((job.ended or now) - job.created for job in own),
+            spending=Spending(billed=_list_billed(own, intents, now)),
+            now=now,
+        )
+        for run_id, own in jobs.items()
+    ]
+    return sorted(found, key=lambda run: run.last.created, reverse=True)
+
+
+def _subject(job: JobRecord) -> str:
+    return format_subject("jobs", {"cluster_uid": job.cluster_uid, "id": job.id})
+
+
+def _list_billed(
+    jobs: Sequence[JobRecord], intents: Mapping[str, Sequence[Intent]], now: float
+) -> tuple[BilledTime, ...]:
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for job in jobs:
+        spans.setdefault(job.cluster_uid, []).append((job.created, job.ended or now))
+    return tuple(one for uid, times in spans.items() for one in list_billed_times(intents.get(uid, ()), times, now))
+
+
+def format_run_cost(run: RunSummary) -> str:
+    """Format the cost of a run; a cost that is not known is never shown as 0."""
+    if run.dollars is None:
+        return "not known"
+    return f"${run.dollars:,.2f}" if run.dollars else "free"
+
+
+def runs_as_json(runs: Sequence[RunSummary]) -> dict[str, object]:
+    """Return runs as in data/runs.schema.json."""
+    return {"version": 1, "kind": "runs", "runs": [_as_json(run) for run in runs]}
+
+
+def _as_json(run: RunSummary) -> dict[str, object]:
+    return {
+        "run_id": run.run_id,
+        "cluster": run.cluster.name,
+        "project": run.project,
+        "owner": run.owner or None,
+        "actor": run.actor or None,
+        "created": format_utc(run.jobs[0].created),
+        "ended": format_utc(run.last.ended) if run.last.ended is not None else None,
+        "seconds": round(run.seconds, 3),
+        "dollars": round(run.dollars, 4) if run.dollars is not None else None,
+        "state": run.last.state,
+        "status": run.last.status,
+        "result": run.result,
+        "bucket": run.last.bucket or None,
+        "jobs": [{"id": job.id, "kind": job.kind, "attempts": job.attempt, "status": job.status} for job in run.jobs],
+    }

@@ -1,0 +1,29 @@
+"""One served site for the tests that only read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from service_site import Served, record_run, save_steps, serve, write_points
+from support.orch_process import Orch
+
+from orchestrator.store.store import Store
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two runs, `one` with two attempts and curves, and `two` at work, without a bucket."""
+    folder = tmp_path_factory.mktemp("site")
+    orch = Orch(folder)
+    bucket = folder / "bucket"
+    with Store(orch.state / "orch.db") as store:
+        record_run(store, "first", "one", f"file://{bucket}", attempts=2)
+        record_run(store, "second", "two", ended=False)
+    now = time.time()
+    write_points(bucket, "one", 1, [(step, now + step, 5 - step / 10) for step in range(1, 31)])
+    write_points(bucket, "one", 2, [(step, now + 40 + step, 5 - step / 10) for step in range(21, 41)])
+    save_steps(bucket, "one", [20, 40])
+    with serve(orch) as served:
+        yield served

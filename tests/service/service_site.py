@@ -1,0 +1,147 @@
+"""A store with runs, a bucket with their curves, and the real service over both, in another process."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+from support.orch_process import Orch
+
+from orchestrator.formatting import format_utc
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
+from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.slices import Candidate, OnDemand
+from orchestrator.store.leases import Lease
+from orchestrator.store.records import ClusterRecord, NewJob
+from orchestrator.store.store import Store
+
+PRICE = 7.2  # dollars an hour
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(kw_only=True)
+class Served:
+    """The running service."""
+
+    orch: Orch
+    port: int
+    link: str
+    process: subprocess.Popen[str] = field(repr=False)
+
+    @property
+    def token(self) -> str:
+        return (self.orch.state / "service" / "token").read_text()
+
+    def open(self, path: str, *, method: str = "GET", **headers: str) -> tuple[HTTPConnection, HTTPResponse]:
+        """Send a request, and return the connection with its answer unread. A `host` replaces the real one."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        return connection, connection.getresponse()
+
+    def ask(self, path: str, *, method: str = "GET", signed: bool = True, **headers: str) -> Reply:
+        """Send a request, with the token unless `signed` is False, and return its answer."""
+        mine = {"authorization": f"Bearer {self.token}"} if signed else {}
+        connection, answer = self.open(path, method=method, **(mine | headers))
+        try:
+            named = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(status=answer.status, headers=named, body=answer.read())
+        finally:
+            connection.close()
+
+
+@contextmanager
+def serve(orch: Orch, *words: str) -> Generator[Served]:
+    """Run `orch serve` on a free port until the end of the block."""
+    command = orch.command("serve", "--port", "0", "--page-only", *words)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=orch.env, cwd=orch.folder, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/login\?link=(\S+)\n", line)
+        assert found, line + process.stdout.read()
+        yield Served(orch=orch, port=int(found[1]), link=line.strip(), process=process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+
+
+def record_run(
+    store: Store, name: str, run_id: str, bucket: str = "", *, attempts: int = 1, ended: bool = True,
+    candidate: Candidate | None = None,
+) -> ClusterRecord:  # fmt: skip
+    """Record a cluster with a run of some attempts, each but the last preempted at host 2."""
+    cluster = store.open_cluster(name, "v5litepod-16 on gcp")
+    lease = store.acquire(f"cluster:{name}", "a test")
+    assert isinstance(lease, Lease)
+    shown = candidate or Candidate(
+        provider="gcp", accelerator="v5litepod-16", hosts=4, chips_per_host=4, market=OnDemand(), region="us-west4",
+        zone="us-west4-a", price_per_hour=PRICE,
+    )  # fmt: skip
+    job = NewJob(
+        kind="launch", run_id=run_id, digest="d", task="", bucket=bucket, ranks=None, after_end=TeardownPolicy.KEEP
+    )
+    made = store.open_job(cluster, job)
+    store.write_intent(lease, cluster, 1, f"{name}-1", shown, "token", "request")
+    store.update_intent(lease, cluster, f"{name}-1", IntentState.ACCEPTED)
+    store.note_state(cluster, "ready")
+    for number in range(1, attempts + 1):
+        store.start_attempt(cluster, made.id)
+        if number < attempts:
+            lost = EndedAttempt(
+                attempt=number, cause=EndCause.PREEMPTED, why="the provider took host 2", generation=1, rank=2,
+                evidence='{"step": 30}', at=1.0,
+            )  # fmt: skip
+            store.next_attempt(cluster, made.id, lost, number + 1)
+    if ended:
+        store.record_outcome(cluster, made.id, Outcome(status=0, code="ok", what="it succeeded"))
+    store.release(lease)
+    return cluster
+
+
+def write_points(bucket: Path, run_id: str, attempt: int, points: Iterable[tuple[int, float, float]]) -> None:
+    """Write a part of metrics: step, time in epoch seconds, and loss of each point."""
+    folder = bucket / run_id / "metrics" / f"attempt-{attempt:04d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        json.dumps(
+            {"step": step, "loss": loss, "time": format_utc(at), "tokens": step * 1000, "tokens_per_s": 5000.0,
+             "mfu": 0.4, "memory": None, "eta_s": 60.0, "failed_saves": 0, "checkpoint_stall_s": 0.1}
+        )
+        for step, at, loss in points
+    ]  # fmt: skip
+    (folder / f"part-{len(list(folder.iterdir())) + 1:05d}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def save_steps(bucket: Path, run_id: str, steps: Sequence[int]) -> None:
+    """Make the folders of checkpoints."""
+    for step in steps:
+        (bucket / run_id / "checkpoints" / f"step-{step:08d}-e0001-a0001").mkdir(parents=True)
+        (bucket / run_id / "checkpoints" / f"step-{step:08d}-e0001-a0001" / "manifest.json").write_text("{}")

@@ -1,0 +1,169 @@
+"""The page in a real browser: accessible in every scheme, complete without script, and live with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from service_site import Served, record_run
+
+from orchestrator.store.store import Store
+
+CHROMIUM = shutil.which("chromium")
+PAGES = ("/", "/runs/one", "/runs/one?x=time", "/runs/one?x=dollars", "/runs/two", "/clusters", "/clusters/first",
+         "/queue", "/events", "/events?cluster=first", "/runs/none", "/nothing")  # fmt: skip
+RULES = "['wcag2a','wcag2aa','wcag21aa','wcag22aa','best-practice']"
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "forced colours": {"forced_colors": "active"},
+    "phone": {"viewport": {"width": 390, "height": 800}},
+}
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root needs it
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def cookie(site: Served) -> dict[str, Any]:
+    link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
+    name, _, value = site.ask(f"/login?link={link}", signed=False).headers["set-cookie"].split(";")[0].partition("=")
+    return {"name": name, "value": value, "url": address(site)}
+
+
+def address(site: Served, path: str = "") -> str:
+    return f"http://127.0.0.1:{site.port}{path}"
+
+
+def open_context(browser: Browser, cookie: dict[str, Any], **options: Any) -> BrowserContext:
+    context = browser.new_context(**options)
+    context.add_cookies([cookie])  # type: ignore[list-item]  # a cookie as playwright's typed dict has it
+    return context
+
+
+@pytest.fixture
+def page(browser: Browser, cookie: dict[str, Any], site: Served) -> Iterator[Page]:
+    """A page that fails the test when it reports an error or asks another server for anything."""
+    context = open_context(browser, cookie)
+    shown = context.new_page()
+    wrong: list[str] = []
+    shown.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    shown.on("pageerror", lambda error: wrong.append(str(error)))
+    own = (address(site), "data:")
+    shown.on("request", lambda request: None if request.url.startswith(own) else wrong.append(request.url))
+    yield shown
+    context.close()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_no_page_has_a_barrier(browser: Browser, cookie: dict[str, Any], site: Served, look: str) -> None:
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    context = open_context(browser, cookie, **LOOKS[look])
+    shown = context.new_page()
+    found: dict[str, Any] = {}
+    for path in PAGES:
+        shown.goto(address(site, path))
+        shown.evaluate(axe)
+        report = shown.evaluate(f"axe.run(document, {{runOnly: {RULES}}})")
+        if report["violations"]:
+            found[path] = [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in report["violations"]]
+    context.close()
+    assert found == {}
+
+
+@pytest.mark.parametrize("width", [320, 390, 1024, 1440])
+def test_no_page_scrolls_sideways(page: Page, site: Served, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    for path in PAGES[:-2]:
+        page.goto(address(site, path))
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_a_page_is_complete_without_script(browser: Browser, cookie: dict[str, Any], site: Served) -> None:
+    context = open_context(browser, cookie, java_script_enabled=False)
+    shown = context.new_page()
+    shown.goto(address(site, "/runs/one"))
+    expect(shown.get_by_role("img", name="Loss")).to_be_visible()
+    expect(shown.get_by_role("img", name="Cost")).to_be_visible()
+    assert shown.locator(".host").count() == 4 and shown.locator(".host .chip").count() == 16
+    expect(shown.get_by_role("cell", name="the provider took host 2")).to_be_visible()
+    assert shown.get_by_role("img", name="host 2").get_attribute("aria-label") == "host 2, chips 0,2,0 to 1,3,0, lost"
+    context.close()
+
+
+def test_a_page_shows_what_happens(page: Page, site: Served) -> None:
+    page.goto(address(site, "/"))
+    expect(page.get_by_role("status")).to_contain_text("live")
+    assert page.get_by_role("link", name="fresh").count() == 0
+    with Store(site.orch.state / "orch.db") as store:
+        record_run(store, "later", "fresh")
+    expect(page.get_by_role("link", name="fresh")).to_be_visible(timeout=15_000)
+
+
+def test_arrow_keys_move_between_hosts(page: Page, site: Served) -> None:
+    page.goto(address(site, "/clusters/first"))
+    page.locator(".host").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("host 2,")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("host 1,")
+    assert page.locator(".host[tabindex='0']").count() == 1, "Tab has one stop"
+
+
+def test_both_charts_have_one_cursor(page: Page, site: Served) -> None:
+    page.goto(address(site, "/runs/one"))
+    box = page.locator("#loss svg").bounding_box()
+    assert box is not None
+    for x in (0.5, 0.52):
+        page.mouse.move(box["x"] + box["width"] * x, box["y"] + 60)
+    expect(page.locator("#loss + .reading")).to_contain_text("step")
+    readings = page.locator(".reading").all_inner_texts()
+    assert len(set(readings)) == 1 and "loss" in readings[0] and "$" in readings[0]
+    places = page.locator(".cursor").evaluate_all("cursors => cursors.map(one => one.getAttribute('x1'))")
+    assert len(places) == 2 and places[0] == places[1]
+
+
+def test_text_of_programs_is_only_text(page: Page, site: Served) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    with Store(site.orch.state / "orch.db") as store:
+        record_run(store, "evil", evil, "file:///nowhere/<b>")
+    page.goto(address(site, "/"))
+    expect(page.get_by_role("link", name=evil)).to_be_visible()
+    page.get_by_role("link", name=evil).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(evil)
+    assert page.locator("img").count() == 0
+
+
+def test_the_first_load_is_small(page: Page, site: Served) -> None:
+    page.goto(address(site, "/runs/one"))
+    loaded = page.evaluate("performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)")
+    paths = ["/runs/one", *(path for path in loaded if path.startswith("/static/"))]
+    assert len(paths) == 3
+    assert sum(len(site.ask(path, accept_encoding="gzip").body) for path in paths) <= 60_000
+
+
+def test_a_session_that_ends_is_said(browser: Browser, cookie: dict[str, Any], site: Served) -> None:
+    context = open_context(browser, cookie)
+    shown = context.new_page()
+    shown.goto(address(site, "/"))
+    expect(shown.get_by_role("status")).to_contain_text("live")
+    context.clear_cookies()
+    with Store(site.orch.state / "orch.db") as store:
+        record_run(store, "unseen", "unseen")
+    expect(shown.get_by_role("status")).to_contain_text("orch serve --link", timeout=15_000)
+    shown.goto(address(site, "/"))
+    expect(shown.get_by_text("orch serve --link")).to_be_visible()
+    context.close()

@@ -1,0 +1,205 @@
+"""Every route of the table, for everyone who may ask, over real sockets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import stat
+import time
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from service_site import Served, write_points
+
+from orchestrator.service.openapi import load_schema
+from orchestrator.service.route import Medium, Role, Route
+from orchestrator.service.routes import ROUTES
+
+PATHS = {"run_id": "one", "name": "first"}
+READ = [route for route in ROUTES if route.handler is not None]
+BY_NAME = pytest.mark.parametrize("route", READ, ids=lambda route: route.name)
+
+
+def path_of(route: Route) -> str:
+    return route.path.format(**PATHS)
+
+
+@BY_NAME
+def test_only_who_may_gets_an_answer(site: Served, route: Route) -> None:
+    path = path_of(route)
+    answers = {
+        "token": site.ask(path).status,
+        "no one": site.ask(path, signed=False).status,
+        "wrong token": site.ask(path, signed=False, authorization="Bearer orch_wrong").status,
+        "empty token": site.ask(path, signed=False, authorization="Bearer ").status,
+        "another scheme": site.ask(path, signed=False, authorization=f"Basic {site.token}").status,
+        "wrong session": site.ask(path, signed=False, cookie=f"orch_session_{site.port}=x").status,
+    }
+    closed = 200 if route.role is Role.ANYONE else 401
+    assert answers.pop("token") == 200
+    assert set(answers.values()) == {closed}, answers
+
+
+@BY_NAME
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_no_method_changes_anything(site: Served, route: Route, method: str) -> None:
+    answer = site.ask(path_of(route), method=method, origin="http://evil.example", content_length="0")
+    assert answer.status == 405
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@BY_NAME
+def test_a_name_that_is_not_ours_is_refused(site: Served, route: Route) -> None:
+    for host in ("evil.example", f"evil.example:{site.port}", "127.0.0.1", f"127.0.0.1:{site.port + 1}"):
+        answer = site.ask(path_of(route), host=host)
+        assert answer.status == 421, host
+        assert b"one" not in answer.body.replace(b"one member", b"")
+
+
+@BY_NAME
+def test_unknown_and_wrong_parameters_are_refused(site: Served, route: Route) -> None:
+    assert site.ask(f"{path_of(route)}?unknown=1").status == 400
+    for one in route.parameters:
+        wrong = "x" * 201 if one.kind is str else "many"
+        answer = site.ask(f"{path_of(route)}?{one.name}={wrong}")
+        assert answer.status == 400, one.name
+        if route.medium is Medium.JSON:
+            assert one.name in answer.document["title"] and answer.document["exit_status"] == 2
+
+
+@pytest.mark.parametrize("route", [route for route in READ if route.schema], ids=lambda route: route.name)
+def test_documents_are_valid_against_their_schemas(site: Served, route: Route) -> None:
+    document = site.ask(path_of(route)).document
+    Draft202012Validator(load_schema(route.schema)).validate(document)
+    assert document["version"] == 1
+
+
+@BY_NAME
+def test_answers_forbid_what_a_page_does_not_need(site: Served, route: Route) -> None:
+    for signed in (True, False):
+        headers = site.ask(path_of(route), signed=signed).headers
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    "route", [route for route in READ if route.medium is Medium.JSON], ids=lambda route: route.name
+)
+def test_an_unchanged_document_is_not_sent_again(site: Served, route: Route) -> None:
+    first = site.ask(path_of(route))
+    again = site.ask(path_of(route), if_none_match=first.headers["etag"])
+    if again.status == 200:  # a cost that grows with the time
+        assert again.document != first.document
+    else:
+        assert (again.status, again.body) == (304, b"")
+
+
+def test_the_api_describes_every_route(site: Served) -> None:
+    document = site.ask("/openapi.json", signed=False).document
+    assert set(document["paths"]) == {route.path for route in ROUTES}
+    for route in ROUTES:
+        described = document["paths"][route.path][route.method.lower()]
+        assert described["x-role"] == route.role.name.lower()
+        assert {one["name"] for one in described["parameters"]} >= {one.name for one in route.parameters}
+    for schema in document["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_names_of_routes_and_paths_are_unique() -> None:
+    assert len({route.name for route in ROUTES}) == len(ROUTES)
+    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
+
+
+def test_a_link_opens_one_session_and_its_secret_leaves_the_address(site: Served) -> None:
+    path = site.link.partition(f":{site.port}")[2]
+    opened = site.ask(path, signed=False)
+    assert (opened.status, opened.headers["location"]) == (303, "/")
+    cookie = opened.headers["set-cookie"]
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", f"orch_session_{site.port}="))
+    assert site.ask("/v1/runs", signed=False, cookie=cookie.partition(";")[0]).status == 200
+    assert site.ask(path, signed=False).status == 403, "used twice"
+    assert "orch serve --link" in site.ask(path, signed=False).text
+
+
+def test_another_link_is_for_this_users_programs(site: Served) -> None:
+    assert site.ask("/v1/links", method="POST", signed=False, content_length="0").status == 401
+    link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
+    cookie = site.ask(f"/login?link={link}", signed=False).headers["set-cookie"].partition(";")[0]
+    assert site.ask("/v1/links", method="POST", signed=False, cookie=cookie, content_length="0").status == 401
+    mode = (site.orch.state / "service" / "token").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_secrets_are_not_kept(site: Served) -> None:
+    kept = [path for path in site.orch.state.rglob("*") if path.is_file() and path.name != "token"]
+    link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
+    assert kept
+    for path in kept:
+        content = path.read_bytes()
+        assert site.token.encode() not in content and link.encode() not in content, path
+
+
+def test_errors_name_the_next_step_in_the_medium_of_the_route(site: Served) -> None:
+    problem = site.ask("/v1/runs/on")
+    assert problem.headers["content-type"] == "application/problem+json"
+    assert (problem.status, problem.document["exit_status"], problem.document["code"]) == (404, 3, "not-found")
+    assert "did you mean one" in problem.document["detail"]
+    page = site.ask("/runs/on")
+    assert page.status == 404 and "did you mean one" in page.text and "<h1>" in page.text
+
+
+def test_curves_show_what_was_paid_and_attempts_what_was_lost(site: Served) -> None:
+    run: dict[str, Any] = site.ask("/v1/runs/one").document
+    assert [one["cause"] for one in run["attempts"]] == ["preempted"]
+    assert run["saved_steps"] == [20, 40]
+    points = site.ask("/v1/runs/one/curves").document["points"]
+    assert [point["step"] for point in points] == [*range(1, 31), *range(21, 41)]
+    assert all(point["dollars"] is not None for point in points)
+
+
+def test_many_points_are_few_bytes_and_keep_their_peak(site: Served) -> None:
+    bucket = site.orch.folder / "bucket"
+    now = time.time()
+    losses = [(step, now + 100 + step / 10, 99.0 if step == 54_321 else 2.0) for step in range(50, 100_000)]
+    write_points(bucket, "one", 3, losses)
+    answer = site.ask("/v1/runs/one/curves?points=600", accept_encoding="gzip")
+    assert answer.headers["content-encoding"] == "gzip"
+    assert len(answer.body) <= 50_000
+    points = json.loads(gzip.decompress(answer.body))["points"]
+    assert len(points) <= 650
+    assert max(point["loss"] for point in points) == 99.0
+
+
+def test_a_stream_resumes_after_the_last_event_without_a_gap(site: Served) -> None:
+    everything = [event["seq"] for event in site.ask("/v1/events?limit=1000").document["events"]]
+    assert len(everything) > 10
+    seen: list[int] = []
+    for _ in range(4):  # cut off after three messages each time
+        after = {"last_event_id": str(seen[-1])} if seen else {}
+        seen += read_messages(site, 3, path="/v1/events/stream?after=0", **after)
+    assert seen == everything[:12]
+
+
+def test_a_stream_refuses_a_number_that_is_none(site: Served) -> None:
+    for wrong in ("x", "-1", "1" * 40, "²"):
+        answer = site.ask("/v1/events/stream", last_event_id=wrong.encode("utf-8").decode("latin-1"))
+        assert answer.status == 400
+
+
+def read_messages(site: Served, count: int, *, path: str, **headers: str) -> list[int]:
+    connection: HTTPConnection
+    connection, answer = site.open(path, authorization=f"Bearer {site.token}", **headers)
+    assert answer.status == 200 and answer.headers["content-type"].startswith("text/event-stream")
+    found: list[int] = []
+    while len(found) < count:
+        line = answer.readline().decode()
+        assert line, "the stream ended"
+        if line.startswith("id: "):
+            found.append(int(line[4:]))
+    connection.close()
+    return found
