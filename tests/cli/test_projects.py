@@ -20,7 +20,7 @@ from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
 
 Orch = Callable[..., Any]
-SCHEMAS = Path(orchestrator.cli.__file__).parent / "data"
+SCHEMAS = Path(orchestrator.cli.__file__).parents[1] / "summaries" / "data"
 CLUSTERS = (("mine", "default", "ann"), ("theirs", "default", "bob"), ("mine", "lab", "ann"))
 """Name, project and owner."""
 
