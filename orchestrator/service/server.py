@@ -23,7 +23,7 @@ from orchestrator.service.site import Site
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+THIS_COMPUTER = ("127.0.0.1", "localhost", "::1")
 _SHUTDOWN_SECONDS = 3  # streams stay open for ever otherwise
 
 
@@ -43,7 +43,7 @@ def serve_pages(
     Raises:
         UserError: The address is not of this computer alone, or the port is taken.
     """
-    if host not in LOOPBACK:
+    if host not in THIS_COMPUTER:
         raise UserError(
             f"the page is not served on {host}",
             "it has no TLS and one member, so it answers on this computer alone",

@@ -405,7 +405,8 @@ def test_preview_shows_no_secret_and_sending_it_is_impossible() -> None:
 
 def test_hosts_know_their_efa_their_disk_and_how_to_end_themselves() -> None:
     facts = PLANNER.host_facts(candidate())
-    assert (dict(facts.env), facts.scratch) == ({"ORCH_EFA_COUNT": "32"}, "/opt/dlami/nvme")
+    network = {"ORCH_EFA_COUNT": "32", "ORCH_NETWORK_GBPS": "3200", "ORCH_NETWORK_EXPECTED": "209"}
+    assert (dict(facts.env), facts.scratch) == (network, "/opt/dlami/nvme")
     assert PLANNER.host_facts(candidate(hosts=1)).env == ()
     assert PLANNER.host_facts(candidate("p9.48xlarge")).scratch == ""
     assert PLANNER.host_facts(candidate("trn1.32xlarge")).backend == "neuron"

@@ -124,7 +124,13 @@ CAPACITY = (
         "skypilot#975",
         "a zone without the type ends the search; a quota of 0 looks like a lack of machines",
         LAUNCH + "test_a_zone_that_has_not_the_type_is_passed_over",
+        LAUNCH + "test_a_zone_that_lists_the_type_and_refuses_it_is_passed_over",
+        LAUNCH + "test_a_region_that_does_not_offer_the_type_is_asked_once",
+        LAUNCH + "test_a_region_without_quota_is_skipped_for_another_one",
         LAUNCH + "test_a_spent_quota_is_told_with_the_command_that_asks_for_more",
+        LAUNCH + "test_a_quota_that_is_full_is_told_with_the_command_that_asks_for_more",
+        LAUNCH + "test_a_quota_of_addresses_that_is_too_small_is_told_before_anything_is_made",
+        LAUNCH + "test_what_may_not_be_asked_beforehand_does_not_stop_a_launch",
         FAULTS + "test_a_spent_quota_is_named_with_the_command_that_asks_for_more",
     ),
     row(

@@ -77,8 +77,18 @@ def test_a_typing_error_gets_the_nearest_word_and_exit_2(orch: Orch, words: tupl
 @pytest.mark.parametrize(
     ("words", "said", "step"),
     [
-        (("launch",), "TASK.yaml is missing", "orch launch [OPTIONS] TASK.yaml   (more: orch launch --help)"),
-        (("launch", "a", "b"), "more was given than this command takes: b", "orch launch --help"),
+        (
+            ("launch",),
+            "TASK.yaml|-|'COMMAND' is missing",
+            "orch launch [OPTIONS] TASK.yaml|-|'COMMAND'   (more: orch launch --help)",
+        ),
+        (("down",), "CLUSTER... is missing", "orch down [OPTIONS] CLUSTER...   (more: orch down --help)"),
+        (("queue", "a", "b"), "more was given than this command takes: b", "orch queue --help"),
+        (
+            ("launch", "a.yaml", "b"),
+            "more was given than a task file: b",
+            "orch launch a.yaml   or, for a command, one word: orch launch 'COMMAND'",
+        ),
         (("logs", "x", "--tail", "abc"), "--tail: 'abc' is not a whole number", "orch logs --help"),
         (("plan", "t", "-o", "x"), "--output: 'x' is not one of 'text', 'json', 'sh'", "orch plan --help"),
         (("check", "--nope"), "there is no option --nope; did you mean --zone?", "orch check --help"),

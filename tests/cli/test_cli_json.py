@@ -65,8 +65,8 @@ def test_every_mistake_of_a_task_file_is_in_the_document(orch_process: Orch, tmp
         "write `accelerators`, or remove the key",
         "write `run`, or remove the key",
     ]
-    assert all(one["why"] for one in problems)
-    assert done.err.count("    next: ") == len(problems) == 3
+    assert all(one["next"] for one in problems)
+    assert done.err.count("/bad.yaml:") == len(problems) == 3
 
 
 def test_a_bug_is_a_document_too(orch_process: Orch, home: Path, valid: Any) -> None:

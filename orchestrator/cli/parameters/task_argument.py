@@ -62,6 +62,9 @@ def names_task_file(words: tuple[str, ...]) -> bool:
         if all(word.endswith(_SUFFIXES) for word in words):
             why = "the tasks of a pipeline are documents of one file, with `---` between them"
             raise UserError(f"{len(words)} task files are given", why, f"orch launch {shlex.quote(first)}")
+        if first.endswith(_SUFFIXES):
+            step = f"orch launch {shlex.quote(first)}   or, for a command, one word: orch launch 'COMMAND'"
+            raise UserError(f"more was given than a task file: {words[1][:40]}", "", step)
         return False
     if first.endswith(_SUFFIXES) or os.path.isdir(first):  # noqa: PTH112
         return True
