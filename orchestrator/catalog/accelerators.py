@@ -130,8 +130,12 @@ def list_common_names() -> tuple[str, ...]:
 
 
 def is_gpu(name: str) -> bool:
-    """Return whether a machine's accelerators are GPUs, by the name that a candidate has."""
-    return find_slice(name) is None and not name.lower().startswith(("trn", "trainium", "cpu"))
+    """Return whether a machine's accelerators are GPUs, by the name that a candidate has.
+
+    `local:NAME` is as NAME, so that a program sees on this computer what it sees on the real machine.
+    """
+    real = name.lower().removeprefix("local:")
+    return find_slice(real) is None and not real.startswith(("trn", "trainium", "cpu"))
 
 
 def nearest_names(name: str) -> tuple[str, ...]:
