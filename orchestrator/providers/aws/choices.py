@@ -20,8 +20,8 @@ DISK_GIB = 200
 PLAIN_DISK_GIB = 50  # of machines without accelerators, whose image and packages are small
 NEURON_DISK_GIB = 512  # what the Neuron documentation asks for ("Update PyTorch on a Deep Learning AMI", October 2026)
 LARGEST_DISK_GIB = 65_536  # of gp3 (CreateVolume, EC2 API reference, read 2026-11-26; 16,384 before September 2025)
-# A volume cannot be smaller than its image. Ubuntu's has 8 GiB. The Deep Learning Base image with NVIDIA's driver has 75:
-# a root file system of 73G, 50G of it used, in build 20250505 (tekumara/notes, file aws-deeplearning-ami.md).
+# A volume cannot be smaller than its image. Ubuntu's has 8 GiB. The Deep Learning Base image with NVIDIA's driver has
+# 75: a root file system of 73G, 50G of it used, in build 20250505 (tekumara/notes, file aws-deeplearning-ami.md).
 _LEAST_PLAIN_GIB, _LEAST_GPU_GIB = 8, 75
 _TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]{1,2}")
