@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from orchestrator.catalog import chips
-from orchestrator.catalog.choosing import Requirements, choose_machine
+from orchestrator.catalog.choosing import NotRentedError, Requirements, choose_machine
 from orchestrator.catalog.machines import CpuMachine, LocalHosts, Machine
 from orchestrator.catalog.rented import load_tables
 from orchestrator.catalog.tpu import find_slice
@@ -204,6 +204,9 @@ def _unknown(name: str) -> UserError:
         if (incomplete := table.explain_incomplete(name)) is not None:
             return incomplete
     near = nearest_names(name)
+    if chips.is_rented_elsewhere(name):
+        nearest = f"nearest: {', '.join(near)}" if near else "orch accelerators lists those that it rents"
+        return NotRentedError(f"orch rents no machine with `{name}`", "other clouds have it", nearest)
     return UserError(
         f"there is no accelerator or machine type called `{name}`",
         f"nearest: {', '.join(near)}"

@@ -9,7 +9,7 @@ from functools import cache
 
 from orchestrator.catalog import chips
 from orchestrator.catalog.chips import NO_CHIP, split_count
-from orchestrator.catalog.choosing import rank_by_price
+from orchestrator.catalog.choosing import NotRentedError, rank_by_price
 from orchestrator.catalog.machines import Ec2Instance, Machine
 from orchestrator.catalog.prices import Price, describe_price, list_price_market
 from orchestrator.catalog.tables import Row, read_rows
@@ -44,20 +44,20 @@ def find_instance(name: str) -> Ec2Instance | None:
     return replace(min(fitting, key=rank_by_price), normalised_from=requested)
 
 
-def _explain_unserved(name: str) -> UserError | None:
+def _explain_unserved(name: str) -> NotRentedError | None:
     """Return why orch does not serve a machine of EC2 that exists, or None.
 
     Sources: "UltraServers" and "Capacity Blocks for ML", EC2 User Guide, and DescribeCapacityBlockOfferings, EC2 API
     reference (UltraserverType; read November 2026); "Amazon EC2 G5g instances" (Graviton2).
     """
     if _ULTRASERVER.fullmatch(name.lower()):
-        return UserError(
+        return NotRentedError(
             f"orch does not serve `{name}`",
             "AWS sells it as UltraServers in Capacity Blocks, by UltraserverType, and its processors are ARM",
             "B200:8   has the nearest GPUs   or trn2u.48xlarge, single",
         )
     if _ARM_GPU.fullmatch(name.lower()):
-        return UserError(
+        return NotRentedError(
             f"orch does not serve `{name}`",
             "its processors are ARM, and orch's images and packages are for x86_64",
             "T4:1   has the nearest GPU",
@@ -65,7 +65,7 @@ def _explain_unserved(name: str) -> UserError | None:
     return _explain_ended(name)
 
 
-def _explain_ended(name: str) -> UserError | None:
+def _explain_ended(name: str) -> NotRentedError | None:
     """Return that AWS has ended the family of a type or the last one with a chip, or None."""
     family, dot, _ = name.lower().partition(".")
     chip, _, count = name.lower().partition(":")
@@ -74,7 +74,7 @@ def _explain_ended(name: str) -> UserError | None:
         if (family == row.text("family") and dot) or chip in chips_of:
             known = {one.chips for one in load_instances().values() if one.chip == row.text("nearest")}
             nearest = f"{row.text('nearest')}:{count if count.isdigit() and int(count) in known else 1}"
-            return UserError(
+            return NotRentedError(
                 f"orch does not serve `{name}`",
                 f"AWS ended its {row.text('family')} types ({', '.join(row.texts('chips'))}) in {row.text('ended')}",
                 f"{nearest}   has the nearest GPU",
