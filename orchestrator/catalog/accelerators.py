@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from orchestrator.catalog import chips
-from orchestrator.catalog.choosing import Requirements, choose_machine
+from orchestrator.catalog.choosing import NotRentedError, Requirements, choose_machine
 from orchestrator.catalog.machines import CpuMachine, LocalHosts, Machine
 from orchestrator.catalog.rented import load_tables
 from orchestrator.catalog.tpu import find_slice
@@ -130,8 +130,12 @@ def list_common_names() -> tuple[str, ...]:
 
 
 def is_gpu(name: str) -> bool:
-    """Return whether a machine's accelerators are GPUs, by the name that a candidate has."""
-    return find_slice(name) is None and not name.lower().startswith(("trn", "trainium", "cpu"))
+    """Return whether a machine's accelerators are GPUs, by the name that a candidate has.
+
+    `local:NAME` is as NAME, so that a program sees on this computer what it sees on the real machine.
+    """
+    real = name.lower().removeprefix("local:")
+    return find_slice(real) is None and not real.startswith(("trn", "trainium", "cpu"))
 
 
 def nearest_names(name: str) -> tuple[str, ...]:
@@ -200,6 +204,9 @@ def _unknown(name: str) -> UserError:
         if (incomplete := table.explain_incomplete(name)) is not None:
             return incomplete
     near = nearest_names(name)
+    if chips.is_rented_elsewhere(name):
+        nearest = f"nearest: {', '.join(near)}" if near else "orch accelerators lists those that it rents"
+        return NotRentedError(f"orch rents no machine with `{name}`", "other clouds have it", nearest)
     return UserError(
         f"there is no accelerator or machine type called `{name}`",
         f"nearest: {', '.join(near)}"

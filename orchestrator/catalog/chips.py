@@ -41,6 +41,12 @@ def load_chips() -> dict[str, Chip]:
     return {row.text("name").lower(): _chip(row) for row in read_rows("chips", "chip")}
 
 
+def is_rented_elsewhere(name: str) -> bool:
+    """Return whether NAME or NAME:COUNT is a chip that only clouds rent out that orch does not serve."""
+    chip = name.partition(":")[0].strip().lower()
+    return any(chip in (one.lower() for one in row.texts("names")) for row in read_rows("chips", "elsewhere"))
+
+
 def find_devices(name: str) -> OwnDevices | None:
     """Return NAME:COUNT as devices in one of the user's own machines; None when the chip is not known."""
     split = split_count(name.strip())

@@ -46,6 +46,10 @@ class Requirements:
         return ", ".join(f"{name}: {amount}" for name, amount in pairs if amount is not None)
 
 
+class NotRentedError(UserError):
+    """A machine that exists, or existed, and that orch rents from no cloud."""
+
+
 class UnmetRequirementError(UserError):
     """No machine has what is required.
 
@@ -114,11 +118,11 @@ def choose_machine(name: str, required: Requirements, provider: str = "", region
     return Choice(replace(cheapest, normalised_from=written or None), len(fitting))
 
 
-def _no_such_count(chip: str, count: int, offered: Sequence[int], provider: str) -> UserError:
+def _no_such_count(chip: str, count: int, offered: Sequence[int], provider: str) -> NotRentedError:
     largest = offered[-1]
     several = count > largest and count % largest == 0
     listed = join_words([f"{chip}:{one}" for one in offered], "or")
-    return UserError(
+    return NotRentedError(
         f"no machine{f' of {provider}' if provider else ''} has {count} {chip}",
         f"one has {join_words([str(one) for one in offered], 'or')}",
         f"use {chip}:{largest} with num_nodes: {count // largest}" if several else f"use {listed}",

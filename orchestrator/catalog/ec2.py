@@ -9,7 +9,7 @@ from functools import cache
 
 from orchestrator.catalog import chips
 from orchestrator.catalog.chips import NO_CHIP, split_count
-from orchestrator.catalog.choosing import rank_by_price
+from orchestrator.catalog.choosing import NotRentedError, rank_by_price
 from orchestrator.catalog.machines import Ec2Instance, Machine
 from orchestrator.catalog.prices import Price, describe_price, list_price_market
 from orchestrator.catalog.tables import Row, read_rows
@@ -26,7 +26,7 @@ def find_instance(name: str) -> Ec2Instance | None:
         UserError: The chip is known, and no instance type has it; or orch does not serve the type.
     """
     requested = name.strip()
-    if (unserved := _explain_unserved(requested.lower())) is not None:
+    if (unserved := _explain_unserved(requested)) is not None:
         raise unserved
     instance = load_instances().get(requested.lower())
     if instance is not None:
@@ -44,24 +44,41 @@ def find_instance(name: str) -> Ec2Instance | None:
     return replace(min(fitting, key=rank_by_price), normalised_from=requested)
 
 
-def _explain_unserved(name: str) -> UserError | None:
+def _explain_unserved(name: str) -> NotRentedError | None:
     """Return why orch does not serve a machine of EC2 that exists, or None.
 
     Sources: "UltraServers" and "Capacity Blocks for ML", EC2 User Guide, and DescribeCapacityBlockOfferings, EC2 API
     reference (UltraserverType; read November 2026); "Amazon EC2 G5g instances" (Graviton2).
     """
-    if _ULTRASERVER.fullmatch(name):
-        return UserError(
+    if _ULTRASERVER.fullmatch(name.lower()):
+        return NotRentedError(
             f"orch does not serve `{name}`",
             "AWS sells it as UltraServers in Capacity Blocks, by UltraserverType, and its processors are ARM",
             "B200:8   has the nearest GPUs   or trn2u.48xlarge, single",
         )
-    if _ARM_GPU.fullmatch(name):
-        return UserError(
+    if _ARM_GPU.fullmatch(name.lower()):
+        return NotRentedError(
             f"orch does not serve `{name}`",
             "its processors are ARM, and orch's images and packages are for x86_64",
             "T4:1   has the nearest GPU",
         )
+    return _explain_ended(name)
+
+
+def _explain_ended(name: str) -> NotRentedError | None:
+    """Return that AWS has ended the family of a type or the last one with a chip, or None."""
+    family, dot, _ = name.lower().partition(".")
+    chip, _, count = name.lower().partition(":")
+    for row in read_rows("ec2", "ended"):
+        chips_of = {one.lower() for one in row.texts("chips")}
+        if (family == row.text("family") and dot) or chip in chips_of:
+            known = {one.chips for one in load_instances().values() if one.chip == row.text("nearest")}
+            nearest = f"{row.text('nearest')}:{count if count.isdigit() and int(count) in known else 1}"
+            return NotRentedError(
+                f"orch does not serve `{name}`",
+                f"AWS ended its {row.text('family')} types ({', '.join(row.texts('chips'))}) in {row.text('ended')}",
+                f"{nearest}   has the nearest GPU",
+            )
     return None
 
 
@@ -72,10 +89,10 @@ _ARM_GPU = re.compile(r"g5g\.[a-z0-9]+|t4g(?::\d+)?")
 def make_unlisted_type(name: str) -> Ec2Instance | None:
     """Return a type that the table does not have, known by its name alone, because new ones come often.
 
-    None for a word that is not the name of a type.
+    None for a word that is not the name of a type, and for a type that orch does not serve.
     """
     requested = name.strip().lower()
-    if not _ACCELERATED.fullmatch(requested):
+    if not _ACCELERATED.fullmatch(requested) or _explain_unserved(requested) is not None:
         return None
     neuron = requested.startswith(("trn", "inf"))
     return Ec2Instance(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
@@ -27,6 +27,16 @@ from orchestrator.values import Part, Secret, Text, Unknown
 VERSION = 1
 MOST_HOSTS_LISTED = 64  # larger slices show the first and the last host only
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stage of a pipeline: its plan, and what render_json takes beside it."""
+
+    plan: Plan
+    advice: Sequence[Mapping[str, Any]] = ()
+    refusal: OrchError | None = None
+
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
@@ -38,6 +48,20 @@ def render_json(
     refusal: OrchError | None = None,
 ) -> str:
     """Return the preview as one JSON document, ASCII only. `advice` and `refusal` appear only where there are some."""
+    document = _document(plan, command, advice, refusal)
+    return json.dumps(document, indent=2) + "\n"
+
+
+def render_json_stages(stages: Sequence[Stage], *, name: str, command: str = "") -> str:
+    """Return the previews of a pipeline's stages as one JSON document, in the order in which they run."""
+    plans: list[Json] = [_document(one.plan, command, one.advice, one.refusal) for one in stages]
+    document: dict[str, Json] = {"version": VERSION, "kind": "plans", "name": name, "command": command, "plans": plans}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _document(
+    plan: Plan, command: str, advice: Sequence[Mapping[str, Any]], refusal: OrchError | None
+) -> dict[str, Json]:
     document: dict[str, Json] = {
         "version": VERSION,
         "kind": "plan",
@@ -56,7 +80,7 @@ def render_json(
             "why": refusal.why,
             "next_step": refusal.next_step,
         }
-    return json.dumps(document, indent=2) + "\n"
+    return document
 
 
 def _request_json(desired: Desired) -> dict[str, Json]:

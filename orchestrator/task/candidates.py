@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.catalog import accelerators as catalog
-from orchestrator.catalog.choosing import Requirements, UnmetRequirementError, choose_machine, filter_machines
+from orchestrator.catalog.choosing import (
+    NotRentedError,
+    Requirements,
+    UnmetRequirementError,
+    choose_machine,
+    filter_machines,
+)
 from orchestrator.catalog.machines import LocalHosts, Machine, OwnDevices
 from orchestrator.drivers import list_clouds
 from orchestrator.errors import UserError
@@ -65,10 +71,15 @@ class _AtKeyError(Exception):
 
 
 def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candidates:
-    """Return all candidates, each once, without those whose mistakes were added to `issues`."""
+    """Return all candidates, each once, without those whose mistakes were added to `issues`.
+
+    One of several that no cloud of orch rents out is left out with a note, as the dialect leaves out what no enabled
+    cloud has.
+    """
     entries, order = _list_entries(section, issues)
     found: list[Resources] = []
     notes: list[str] = []
+    left_out: list[Issue] = []
     for entry in entries:
         try:
             choice = _resolve_entry(entry.section, notes)
@@ -76,11 +87,16 @@ def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candid
             for one in (error, *_find_more(entry.section, error)):
                 path, cause = entry.path_of(one.key), one.cause
                 issue = Issue(path=path, what=cause.what, why=cause.why, next_step=cause.next_step)
-                if issue not in issues:
-                    issues.append(issue)
+                kept = left_out if isinstance(cause, NotRentedError) else issues
+                if issue not in kept:
+                    kept.append(issue)
         else:
             if choice not in found:
                 found.append(choice)
+    if found:
+        notes += [f"left out: {one.what}{f' ({one.why})' if one.why else ''}" for one in left_out]
+    else:
+        issues += left_out
     return Candidates(tuple(found), order, tuple(dict.fromkeys(notes)))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.catalog import ec2, tpu
-from orchestrator.catalog.accelerators import nearest_names, resolve, resolve_own
+from orchestrator.catalog.accelerators import is_gpu, nearest_names, resolve, resolve_own
 from orchestrator.catalog.machines import CpuMachine, Ec2Instance, LocalHosts, OwnDevices, TpuSlice
 from orchestrator.errors import UserError
 
@@ -187,3 +187,11 @@ def test_every_row_has_a_source_and_a_date() -> None:
         for row in read_rows(file, table):
             assert row.text("source"), row
             assert re.fullmatch(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", row.text("as_of")), row
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus"),
+    [("v5litepod-16", False), ("H100:8", True), ("p5.48xlarge", True), ("trn2.48xlarge", False)],
+)
+def test_a_machine_rehearsed_on_this_computer_has_gpus_where_the_real_one_has_them(name: str, gpus: bool) -> None:
+    assert is_gpu(resolve(name).name) is is_gpu(resolve(f"local:{name}").name) is gpus

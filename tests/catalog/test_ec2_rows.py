@@ -9,7 +9,7 @@ import moto
 import pytest
 
 from orchestrator.catalog import ec2
-from orchestrator.catalog.accelerators import resolve
+from orchestrator.catalog.accelerators import resolve, resolve_instance
 from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.catalog.prices import price_per_hour
@@ -140,12 +140,19 @@ def test_a_type_that_is_newer_than_the_table_is_known_by_its_name() -> None:
         ("u-p6e-gb200x72", "UltraServers in Capacity Blocks"),
         ("GB200:4", "ARM"),
         ("g5g.xlarge", "images and packages are for x86_64"),
+        ("V100", "AWS ended its p3 types"),
+        ("V100:4", "in December 2025"),
+        ("V100-32GB:8", "AWS ended its p3dn types"),
+        ("p3.2xlarge", "AWS ended its p3 types"),
+        ("K80:1", "AWS ended its p2 types"),
     ],
 )
 def test_machines_that_orch_does_not_serve_are_refused_by_name_with_the_reason(name: str, why: str) -> None:
     with pytest.raises(UserError, match=why) as caught:
         resolve(name)
-    assert name.lower() in str(caught.value) and caught.value.next_step
+    with pytest.raises(UserError, match=why):
+        resolve_instance(name)
+    assert name in str(caught.value) and caught.value.next_step
 
 
 def test_prices_of_other_regions_are_found_by_region() -> None:

@@ -123,6 +123,22 @@ def test_the_preview_of_a_pipeline_shows_every_stage_on_its_own_cluster(orch: Or
     ]
 
 
+def test_the_json_preview_of_a_pipeline_is_one_document(orch: Orch, tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text("name: both\n---\nrun: echo a\n---\nrun: echo b\n")
+    said = orch("plan", str(path), "-o", "json")
+    assert said.status == 0, said.err
+    found = json.loads(said.out)
+    schema = json.loads((ROOT / "orchestrator" / "plan" / "data" / "plan.schema.json").read_text())
+    jsonschema.validate(found, schema)
+    assert (found["version"], found["kind"], found["name"]) == (1, "plans", "both")
+    assert [(one["kind"], one["wanted"]["cluster"]) for one in found["plans"]] == [
+        ("plan", "both-1"),
+        ("plan", "both-2"),
+    ]
+    assert orch("launch", str(path), "--dry-run", "-o", "json").out == said.out.replace("orch plan", "orch launch")
+
+
 def test_a_secret_without_value_is_refused_before_anything(orch: Orch, task: Path) -> None:
     said = orch("launch", str(task), "--dry-run")
     assert said.status == 2 and "TOKEN" in said.err

@@ -224,7 +224,7 @@ def test_the_schema_names_every_action_wait_cause_and_strategy_and_no_other() ->
     assert set(steps) == kinds | {"wait"}
     assert set(steps["wait"]["properties"]["on"]["enum"]) == set(WaitFor)
     assert set(SCHEMA["$defs"]["cause"]["enum"]) == set(EndCause)
-    run = SCHEMA["properties"]["wanted"]["oneOf"][0]["properties"]
+    run = SCHEMA["$defs"]["plan"]["properties"]["wanted"]["oneOf"][0]["properties"]
     assert set(run["recovery"]["properties"]["strategy"]["enum"]) == set(Strategy)
 
 

@@ -64,7 +64,7 @@ def test_what_cannot_be_served_comes_together_with_the_lines_of_the_written_file
     assert found.file is None
     assert [(one.line, one.what) for one in found.problems] == [
         (2, "`service` is not served by orch"),
-        (5, "there is no accelerator or machine type called `A40`"),
+        (5, "orch rents no machine with `A40`"),
     ]
 
 

@@ -84,3 +84,25 @@ def test_the_recorded_task_has_the_chosen_type() -> None:
     again = parse_task(read("{cpus: 4+, infra: aws}").only.to_json(), file="t.json", env={}).only
     assert [one.machine.name for one in again.choices] == ["t3.xlarge"]
     assert "cpus" not in read("{cpus: 4+, infra: aws}").only.to_json()
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "taken", "note"),
+    [
+        ("{A10: 1, L4: 1}", ["g2-standard-4"], "left out: orch rents no machine with `A10:1` (other clouds have it)"),
+        ("['V100:1', 'T4:1']", ["g4dn.xlarge"], "left out: orch does not serve `V100:1` (AWS ended its p3 types"),
+        ("['H200:1', 'H200:8']", ["p5en.48xlarge"], "left out: no machine has 1 H200 (one has 8)"),
+    ],
+)
+def test_one_of_several_that_no_cloud_of_orch_has_is_left_out_with_a_note(
+    accelerators: str, taken: list[str], note: str
+) -> None:
+    found = parse_task(f"resources: {{accelerators: {accelerators}}}\nrun: a\n", file="t.yaml", env={})
+    assert [choice.machine.name for choice in found.only.choices] == taken
+    assert any(one.startswith(note) for one in found.notes), found.notes
+
+
+@pytest.mark.parametrize("accelerators", ["{A10: 1, V100: 1}", "[H100:8, H1000:8]", "A10:1"])
+def test_without_another_choice_or_with_a_wrong_name_it_is_refused(accelerators: str) -> None:
+    with pytest.raises(TaskError):
+        parse_task(f"resources: {{accelerators: {accelerators}}}\nrun: a\n", file="t.yaml", env={})

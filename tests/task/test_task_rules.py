@@ -276,6 +276,31 @@ RULES = [
         "checkpoint: {bucket: 'file:///x/y'}",
     ),
     ("checkpoint: {bucket: 'gs://'}", "1: `gs://` names no bucket", "checkpoint: {bucket: 'gs://a'}"),
+    (
+        "resources: {accelerators: v5e-8, accelerator_args: {runtime_version: v2-alpha-tpuv6e}}",
+        "1: the runtime version `v2-alpha-tpuv6e` cannot run on v5litepod-8",
+        "resources: {accelerators: v6e-8, accelerator_args: {runtime_version: v2-alpha-tpuv6e}}",
+    ),
+    (
+        "resources: {accelerators: v4-8, accelerator_args: {runtime_version: v2-alpha-tpuv5-lite}}",
+        "1: the runtime version `v2-alpha-tpuv5-lite` cannot run on v4-8",
+        "resources: {accelerators: v5e-8, accelerator_args: {runtime_version: v2-alpha-tpuv5}}",
+    ),
+    (
+        "resources: {infra: gcp, accelerators: 'L4:1', disk_size: 5}",
+        "1: a boot disk of 5 GB is too small for g2-standard-4",
+        "resources: {infra: gcp, accelerators: 'L4:1', disk_size: 60000}",
+    ),
+    (
+        "resources: {infra: aws, accelerators: 'H100:8', disk_size: 74}",
+        "1: a boot disk of 74 GB is too small for p5.48xlarge",
+        "resources: {infra: aws, accelerators: 'H100:8', disk_size: 60000}",
+    ),
+    (
+        "resources: {infra: aws, instance_type: t3.large, disk_size: 5}",
+        "1: a boot disk of 5 GB is too small for t3.large",
+        "resources: {infra: aws, instance_type: t3.large, disk_size: 5, image_id: ami-0123456789abcdef0}",
+    ),
     ("resources: {disk_size: 0GB}", "1: `resources.disk_size` cannot be `0GB`", "resources: {disk_size: 1GB}"),
     ("resources: {autostop: 0m}", "1: `resources.autostop` cannot be `0m`", "resources: {autostop: 1m}"),
     (

@@ -17,7 +17,7 @@ from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
     from orchestrator.plan.dry_run import Plan
@@ -101,6 +101,27 @@ def show(ready: PreparedCommand, mode: PreviewMode) -> int:
     )
     sys.stdout.write(text)
     sys.stdout.flush()
+    return _report_refusal(plan, refusal, mode)
+
+
+def show_stages_as_json(name: str, stages: Sequence[PreparedCommand]) -> int:
+    """Print the plans of a pipeline's stages as one JSON document, and notes about them to stderr.
+
+    Returns:
+        The exit status of the first stage whose plan ends with another one than 0.
+    """
+    from orchestrator.plan.preview_json import Stage, render_json_stages
+
+    previews = [Stage(plan=make_preview_plan(ready), advice=ready.advice, refusal=ready.refusal()) for ready in stages]
+    write_stderr(*(f"note: {note}" for ready in stages for note in ready.notes))
+    sys.stdout.write(render_json_stages(previews, name=name, command=real_command()))
+    sys.stdout.flush()
+    statuses = [_report_refusal(one.plan, one.refusal, PreviewMode("json")) for one in previews]
+    return next((status for status in statuses if status), int(Exit.OK))
+
+
+def _report_refusal(plan: Plan, refusal: OrchError | None, mode: PreviewMode) -> int:
+    """Return the exit status that the command would end with; the text form already shows a refusal."""
     if refusal is None:
         return int(plan.ending.status)
     if mode.form != "text":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.catalog.machines import Ec2Instance, Machine
 from orchestrator.providers.aws.candidates import read_settings
+from orchestrator.providers.aws.choices import LARGEST_DISK_GIB, least_disk
 from orchestrator.task.driver_rules import TaskRules
 from orchestrator.task.errors import InvalidValueError, Issue
 from orchestrator.task.infra import Infra
@@ -34,6 +35,20 @@ class AwsRules(TaskRules):
             return []
         unknown = "its chips, price and EFA interfaces are not known; it gets one network interface"
         return [f"{machine.name} is not in orch's table of types: {unknown}"]
+
+    def find_machine_conflicts(self, choice: Resources) -> Iterator[Issue]:
+        """Yield a boot disk that is too small for the image; images of the user's own are not known."""
+        machine, size = choice.machine, choice.disk_size
+        if size is None or choice.machine_images or not isinstance(machine, Ec2Instance):
+            return
+        least = least_disk(machine)
+        if size < least:
+            yield Issue(
+                path=("resources", "disk_size"),
+                what=f"a boot disk of {size} GB is too small for {machine.name}",
+                why=f"the image has {least} GB, and EC2 has gp3 volumes of up to {LARGEST_DISK_GIB:,} GB",
+                next_step=f"disk_size: {least} or more",
+            )
 
     def find_conflicts(self, task: Task, choice: Resources) -> Iterator[Issue]:
         """Yield what EC2 cannot give."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from orchestrator.task.resources import Resources
     from orchestrator.task.yaml_reader import Document
 
+_OF_A_GENERATION = "v2-alpha-tpu"
+# Persistent disks have 10 to 65,536 GB (`gcloud compute disk-types list`, VALID_DISK_SIZES of pd-balanced, 2026-04-15).
+_LEAST_DISK = 10
 # Compute Engine documentation, "Requirements for labels" (read 2026-11-23).
 _KEY, _VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -55,6 +58,7 @@ class GoogleRules(TaskRules):
         if right := tpu.load_wrong_runtimes().get(args.runtime_version):
             what = f"there is no runtime version `{args.runtime_version}`"
             raise InvalidValueError(what, "", f"write {right}, or remove it")
+        _refuse_other_generation(args.runtime_version, machine)
         if args.topology and isinstance(machine, ComputeType):
             raise InvalidValueError(f"`topology` has no meaning for {machine.name}", "it has no TPUs", "remove it")
         topology = find_own_topology(machine)
@@ -88,6 +92,13 @@ class GoogleRules(TaskRules):
                 why="an image of Google is in all regions" if plain else "TPU VMs have runtime versions",
                 next_step="name one image" if plain else "write accelerator_args: {runtime_version: ...}",
             )
+        if plain and choice.disk_size is not None and choice.disk_size < _LEAST_DISK:
+            yield Issue(
+                path=("resources", "disk_size"),
+                what=f"a boot disk of {choice.disk_size} GB is too small for {name}",
+                why=f"Compute Engine has disks of {_LEAST_DISK} to 65,536 GB, and images need at least {_LEAST_DISK}",
+                next_step=f"disk_size: {_LEAST_DISK} or more",
+            )
         if choice.network_tier == "best":
             yield Issue(
                 path=("resources", "network_tier"),
@@ -102,6 +113,25 @@ class GoogleRules(TaskRules):
             return None
         why = "Google allows small letters, digits, - and _, at most 63 of them, and keys begin with a letter"
         return InvalidValueError(f"`{key}: {value}` cannot be a label on gcp", why, "write it so")
+
+
+def _refuse_other_generation(version: str, machine: Machine) -> None:
+    """Refuse the runtime version of another TPU generation ("TPU software versions", Cloud TPU, read 2026-11-26).
+
+    Only versions that carry the number of a generation are refused. Public code requests tpu-ubuntu2204-base, which
+    Google lists for v4 and older, for v5e and v6e too. v5p's version runs on v5e (pytorch/xla issue 8295, 2024-10-21).
+    """
+    if not isinstance(machine, TpuSlice) or not version.startswith(_OF_A_GENERATION):
+        return
+    owner = next((one for one in tpu.list_generations() if one.runtime_version == version), None)
+    if owner is None or owner.name[:2] == machine.generation[:2]:
+        return
+    right = tpu.get_generation(machine.generation).runtime_version
+    raise InvalidValueError(
+        f"the runtime version `{version}` cannot run on {machine.name}",
+        f"it is for {owner.name}",
+        f"write {right}, or remove it" if right else "remove it",
+    )
 
 
 RULES = GoogleRules()

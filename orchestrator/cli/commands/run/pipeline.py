@@ -6,7 +6,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode, ask_before_spending, show
+from orchestrator.cli.execution.act import (
+    ActMode,
+    PerformMode,
+    PreviewMode,
+    ask_before_spending,
+    show,
+    show_stages_as_json,
+)
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
@@ -42,6 +49,8 @@ def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:
         add_advice(ready, task) for ready, task in zip(prepare_stages(pipeline), pipeline.tasks, strict=True)
     )
     if isinstance(mode, PreviewMode):
+        if mode.form == "json":
+            return show_stages_as_json(pipeline.name, prepared)
         statuses: list[int] = []
         for index, ready in enumerate(prepared):
             if mode.form == "text":
