@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterable
 
-from orchestrator.render.templates import render_template
 from orchestrator.slices import Candidate, HostFacts
 
 
@@ -31,9 +30,18 @@ def loopback_facts(
     return HostFacts(
         env=env,
         python=sys.executable,
-        end_command=render_template("limits/simulated.sh.j2", verb=end_verb) if end_verb else "",
-        stop_command=render_template("limits/simulated.sh.j2", verb=stop_verb) if stop_verb else "",
+        end_command=_render_request(end_verb),
+        stop_command=_render_request(stop_verb),
         backend="cpu",
         has_accelerator=False,
         shares_files=True,
     )
+
+
+def _render_request(verb: str) -> str:
+    """Return the command by which a simulated host requests something of its cloud; "" for nothing."""
+    if not verb:
+        return ""
+    from orchestrator.render.templates import render_template  # only simulated clouds need Jinja here
+
+    return render_template("limits/simulated.sh.j2", verb=verb)

@@ -134,7 +134,8 @@ def _guard(service: Service, route: Route, handler: Callable[[Request, Person | 
             error = AccessError("this needs a session or a token", "", _SIGN_IN)
             return _show_error(service, request, error, route.medium, 401)
         if person is not None and person.role < route.role:
-            return _show_error(service, request, NotFoundError(f"there is no {request.url.path}", "", "/"), route.medium, 404)
+            hidden = NotFoundError(f"there is no {request.url.path}", "", "runs are at /")
+            return _show_error(service, request, hidden, route.medium, 404)
         try:
             return await handler(request, person)
         except OrchError as error:

@@ -24,6 +24,7 @@ from support.front_home import Front
 from support.google_cloud import tpu_candidate
 from support.plain_machines import NeutralMachines
 from support.tpu_front import TPU_API
+from support.zones import EVERY_TYPE
 
 from orchestrator.clock import RealClock
 from orchestrator.drivers import has_part, list_driver_names
@@ -167,7 +168,7 @@ def _plain_candidate(hosts: int, market: Market, provider: str = "plain") -> Can
 
 @contextmanager
 def _served(front: Front, candidate: Candidate, folder: Path, *, stops: bool = True) -> Generator[Case]:
-    scenario = Scenario(zones=front.to_zones(candidate.zone), durations=BRIEF)
+    scenario = Scenario(zones=front.to_zones(candidate.zone), pools=EVERY_TYPE, durations=BRIEF)
     with front.serve(Durable(folder / "cloud" / "cloud.json", scenario, RealClock())) as server:
         keys = make_keys(folder / "keys", candidate.hosts)
         opened = partial(front.provider, server.url)

@@ -13,6 +13,7 @@ from support.aws_cloud import aws_candidate
 from support.ec2_front import EC2
 from support.google_cloud import tpu_candidate
 from support.tpu_front import TPU_API
+from support.zones import EVERY_TYPE
 
 from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.clock import RealClock, SteadyClock
@@ -34,7 +35,7 @@ def clock(request: pytest.FixtureRequest, tmp_path: Path) -> SteadyClock:
 @pytest.fixture(params=[(TPU_API, tpu_candidate("v4-8")), (EC2, aws_candidate())], ids=["gcp", "aws"])
 def candidate(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Candidate]:
     front, found = request.param
-    access = Durable(tmp_path / "cloud.json", Scenario(zones=front.to_zones(found.zone)), RealClock())
+    access = Durable(tmp_path / "cloud.json", Scenario(zones=front.to_zones(found.zone), pools=EVERY_TYPE), RealClock())
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", PROJECT)
     with front.serve(access) as server:
         monkeypatch.setenv(front.variable, server.url)

@@ -66,9 +66,9 @@ def names_task_file(words: tuple[str, ...]) -> bool:
             step = f"orch launch {shlex.quote(first)}   or, for a command, one word: orch launch 'COMMAND'"
             raise UserError(f"more was given than a task file: {words[1][:40]}", "", step)
         return False
-    if first.endswith(_SUFFIXES) or os.path.isdir(first):  # noqa: PTH112
+    if first.endswith(_SUFFIXES) or os.path.isdir(first):  # noqa: PTH112  # pathlib raises for names that no file has
         return True
-    if os.path.isfile(first):  # noqa: PTH113
+    if os.path.isfile(first):  # noqa: PTH113  # the same
         if _is_script(first):
             step = f"send its folder and run it: orch launch --workdir . {shlex.quote(f'bash {first}')}"
             raise UserError(f"`{first}` is a script, not a task file", "", step)

@@ -132,7 +132,7 @@ def _read_task(
     if unused:
         write_stderr(f"note: exec does not use {join_words([f'`{name}`' for name in unused])} of {path}")
     secrets = tuple((secret.name, secret.value) for secret in task.secrets)
-    folder = Path(os.path.expanduser(task.workdir)) if task.workdir is not None else None  # noqa: PTH111
+    folder = Path(os.path.expanduser(task.workdir)) if task.workdir is not None else None  # noqa: PTH111  # `~` alone, as the shell does
     return task.run, folder, _environment(task.envs, secrets)
 
 
