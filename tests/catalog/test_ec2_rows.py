@@ -139,7 +139,7 @@ def test_a_type_that_is_newer_than_the_table_is_known_by_its_name() -> None:
         ("p6e-gb200.36xlarge", "UltraServers in Capacity Blocks"),
         ("u-p6e-gb200x72", "UltraServers in Capacity Blocks"),
         ("GB200:4", "ARM"),
-        ("g5g.xlarge", "images and packages are for x86_64"),
+        ("g5g.xlarge", "packages for ARM have no kernels for its GPU"),
     ],
 )
 def test_machines_that_orch_does_not_serve_are_refused_by_name_with_the_reason(name: str, why: str) -> None:
