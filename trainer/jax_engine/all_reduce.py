@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -52,9 +53,10 @@ def measure_all_reduce(config: Config, world: World, team: Team, *, chips: int) 
         sharding = jax.sharding.NamedSharding(grid, each)
         # Made on the devices: each has one row.
         values = jax.jit(lambda: jnp.ones((count, mebibytes << 18), jnp.float32), out_shardings=sharding)()
-        add = jax.jit(jax.shard_map(lambda row: lax.psum(row, _ALL), mesh=grid, in_specs=each, out_specs=each))
+        add = jax.jit(jax.shard_map(_add_rows, mesh=grid, in_specs=each, out_specs=each))
         # A sum of 2 x count at one place and of 0 at another must not look right, so both ends count.
-        extremes = jax.jit(lambda sums: (sums.min(), sums.max()))
+        extremes = jax.jit(_find_extremes)
+        sums: Any = values
         seconds: list[float] = []
         for _ in range(WARM_UP + ROUNDS):
             began = time.perf_counter()
@@ -72,6 +74,14 @@ def measure_all_reduce(config: Config, world: World, team: Team, *, chips: int) 
         mebibytes=mebibytes,
         gigabytes_per_second=compute_bus_bandwidth(mebibytes << 20, count, statistics.median(slowest)),
     )
+
+
+def _add_rows(row: Any) -> Any:
+    return lax.psum(row, _ALL)
+
+
+def _find_extremes(sums: Any) -> Any:
+    return sums.min(), sums.max()
 
 
 def check_local_devices(platform: str, seen: int, chips: int) -> None:
