@@ -48,7 +48,10 @@ def _explain_unserved(name: str) -> NotRentedError | None:
     """Return why orch does not serve a machine of EC2 that exists, or None.
 
     Sources: "UltraServers" and "Capacity Blocks for ML", EC2 User Guide, and DescribeCapacityBlockOfferings, EC2 API
-    reference (UltraserverType; read November 2026); "Amazon EC2 G5g instances" (Graviton2).
+    reference (UltraserverType; read November 2026); "Amazon EC2 G5g instances" (Graviton2); DLAMI release notes of
+    9 October 2026 (images for ARM: G5g, P6e-GB200, P6e-GB300). PyTorch's CUDA packages for ARM have kernels for compute
+    capability 8.0 and later (pytorch/pytorch, .ci/aarch64_linux/aarch64_ci_build.sh and pull request 161257, 2025);
+    that of T4G is 7.5 (NVIDIA, "CUDA GPUs").
     """
     if _ULTRASERVER.fullmatch(name.lower()):
         return NotRentedError(
@@ -59,7 +62,7 @@ def _explain_unserved(name: str) -> NotRentedError | None:
     if _ARM_GPU.fullmatch(name.lower()):
         return NotRentedError(
             f"orch does not serve `{name}`",
-            "its processors are ARM, and orch's images and packages are for x86_64",
+            "AWS has images for its ARM processors, but PyTorch's packages for ARM have no kernels for its GPU, T4G",
             "T4:1   has the nearest GPU",
         )
     return _explain_ended(name)

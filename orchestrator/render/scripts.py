@@ -177,7 +177,7 @@ def render_run(inputs: RunInputs) -> str:
         gpu=_device(inputs) == "cuda",
         tpu=_device(inputs) in ("tpu", "jax", "xla"),
         smoke_words=_smoke_words(inputs) if inputs.smoke else None,
-        network_words=_words(inputs) if inputs.backend == "cuda" and words is not None else None,
+        network_words=_words(inputs) if _measures_network(inputs) else None,
         topology=inputs.topology,
     )
 
@@ -211,6 +211,12 @@ def _words(inputs: SetupInputs | RunInputs) -> tuple[str, ...]:
     engine = inputs.engine or ("jax" if inputs.backend == "jax" else "torch")
     device = _device(inputs)
     return f"engine={engine}", f"device={'auto' if device == 'jax' else device}"
+
+
+def _measures_network(inputs: RunInputs) -> bool:
+    """Return whether the trainer measures an all-reduce first: not on Neuron, whose compiler takes minutes for it."""
+    with_jax = inputs.backend == "jax" and _device(inputs) in ("tpu", "cuda", "jax")
+    return inputs.trainer_args is not None and (inputs.backend == "cuda" or with_jax)
 
 
 def _smoke_words(inputs: RunInputs) -> tuple[str, ...]:

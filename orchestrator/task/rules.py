@@ -51,6 +51,7 @@ SETTABLE = frozenset(
         "ORCH_NETWORK_FLOOR",
         "ORCH_UNLOCKED_PACKAGES",
         "ORCH_NEURON_CHECK",
+        "ORCH_TPU_CHECK",
         "ORCH_SCRATCH",
         "ORCH_DEV_DIR",
         "ORCH_SYS_DIR",

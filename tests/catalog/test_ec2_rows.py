@@ -139,7 +139,7 @@ def test_a_type_that_is_newer_than_the_table_is_known_by_its_name() -> None:
         ("p6e-gb200.36xlarge", "UltraServers in Capacity Blocks"),
         ("u-p6e-gb200x72", "UltraServers in Capacity Blocks"),
         ("GB200:4", "ARM"),
-        ("g5g.xlarge", "images and packages are for x86_64"),
+        ("g5g.xlarge", "packages for ARM have no kernels for its GPU"),
         ("V100", "AWS ended its p3 types"),
         ("V100:4", "in December 2025"),
         ("V100-32GB:8", "AWS ended its p3dn types"),

@@ -56,7 +56,8 @@ def status(orch: Orch) -> dict[str, Any]:
         (f"{EC2}, autostop: 1", "", "stopped"),
         (f"{VM}, autostop: 1", "", "stopped"),
         (f"{TPU}, autostop: 1", "", "stopped"),
-        (EC2, "limits: {max_hours: 0.005}", "no hosts"),
+        # Terminated instances leave auxiliary resources, so the slice is "failed" until `orch down` ends those too.
+        (EC2, "limits: {max_hours: 0.005}", "failed"),
         (f"{SLICE}, autostop: 1", "", "no hosts"),
     ],
 )

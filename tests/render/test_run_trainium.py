@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,33 @@ from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import TRAINER_ROOT, RunInputs, SetupInputs, render_run, render_setup
 
 TWO = {**HOST, "ORCH_RANK": "1", "ORCH_NUM_HOSTS": "2", "ORCH_COORDINATOR": "10.0.0.1:29507"}
+# "CONNECTED DEVICES" of a trn2n.48xlarge, in the order of AWS Neuron documentation, "Neuron LS User Guide" (release
+# 2.28.0, read 26 November 2026); the JSON form is that document's "neuron-ls -j".
+LINKS: Mapping[int, tuple[int, ...]] = {
+    0: (12, 3, 4, 1), 1: (13, 0, 5, 2), 2: (14, 1, 6, 3), 3: (15, 2, 7, 0),
+    4: (0, 7, 8, 5), 5: (1, 4, 9, 6), 6: (2, 5, 10, 7), 7: (3, 6, 11, 4),
+    8: (4, 11, 12, 9), 9: (5, 8, 13, 10), 10: (6, 9, 14, 11), 11: (7, 10, 15, 8),
+    12: (8, 15, 0, 13), 13: (9, 12, 1, 14), 14: (10, 13, 2, 15), 15: (11, 14, 3, 12),
+}  # fmt: skip
 TRN1 = {"ORCH_ACCELERATOR": "trn1.32xlarge", "ORCH_CHIPS_PER_HOST": "16"}
+
+
+def show_chips(tmp_path: Path, links: Mapping[int, tuple[int, ...] | None]) -> None:
+    """Install a neuron-ls that shows these chips, each with those that it is connected to."""
+    shown = [
+        {
+            "neuron_device": chip,
+            "bdf": f"00:{chip:02x}.0",
+            "connected_to": None if peers is None else list(peers),
+            "nc_count": 4,
+            "logical_neuroncore_config": 2,
+            "memory_size": 103079215104,
+            "neuron_processes": [],
+        }
+        for chip, peers in links.items()
+    ]
+    answer = f'#!/bin/sh\n[ "$*" = --json-output ] && echo {shlex.quote(json.dumps(shown, indent=4))}\n'
+    program(tmp_path / "opt" / "aws" / "neuron" / "bin" / "neuron-ls", answer)
 
 
 def run(text: str, tmp_path: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -20,6 +49,9 @@ def run(text: str, tmp_path: Path, env: dict[str, str]) -> subprocess.CompletedP
     for chip in range(16):
         program(tmp_path / "dev" / f"neuron{chip}", "")
     program(tmp_path / "dev" / "neuron_aux", "")
+    tool = tmp_path / "opt" / "aws" / "neuron" / "bin" / "neuron-ls"
+    if not tool.exists():
+        show_chips(tmp_path, LINKS)
     program(tmp_path / "bin" / "sleep", '#!/bin/sh\n[ "$1" != 5 ] || echo waited >>"$HOME/waits"\n')
     places = {"ORCH_DEV_DIR": str(tmp_path / "dev"), "ORCH_VENVS_DIR": str(tmp_path / "opt")}
     return run_script(text, tmp_path / "home", {**places, **env}, path=str(tmp_path / "bin"))
@@ -125,6 +157,50 @@ def test_missing_chips_are_an_error_unless_configured_otherwise(tmp_path: Path, 
     assert "ORCH_NEURON_CHECK=0" in done.stderr
     assert (tmp_path / "home" / "waits").read_text() == "waited\n" * 2
     assert run(text, tmp_path, {**env, "ORCH_NEURON_CHECK": "0"}).stdout == "started\n"
+
+
+def without(*cut: tuple[int, int]) -> dict[int, tuple[int, ...] | None]:
+    """The documented links without some, in both directions."""
+    missing = {pair for one, other in cut for pair in ((one, other), (other, one))}
+    return {chip: tuple(peer for peer in peers if (chip, peer) not in missing) for chip, peers in LINKS.items()}
+
+
+RING = {chip: ((chip - 1) % 4, (chip + 1) % 4) for chip in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "chips", "links", "problem"),
+    [
+        ("trn2.48xlarge", 16, LINKS, ""),
+        ("trn2.3xlarge", 1, {0: None}, ""),
+        ("trn3.48xlarge", 16, dict.fromkeys(range(16)), ""),
+        ("trn3.x", 4, RING, ""),
+        ("trn1.32xlarge", 16, without((2, 6)), "chip 2 has 3 links of 4"),
+        ("Trainium2:16", 16, {chip: LINKS[chip] for chip in range(15)}, "neuron-ls shows 15 chips of 16"),
+        ("trn3.x", 4, {0: (1,), 1: (0,), 2: (3,), 3: (2,)}, "chip 0 reaches 1 of 3 others"),
+    ],
+)
+def test_chips_that_are_not_connected_are_an_error(
+    tmp_path: Path, accelerator: str, chips: int, links: Mapping[int, tuple[int, ...] | None], problem: str
+) -> None:
+    show_chips(tmp_path, links)
+    text = render_run(RunInputs(backend="neuron", user_run="echo started", neuron=True))
+    env = {**TWO, "ORCH_ACCELERATOR": accelerator, "ORCH_CHIPS_PER_HOST": str(chips)}
+    done = run(text, tmp_path, env)
+    if not problem:
+        assert (done.stdout, done.stderr) == ("started\n", "")
+        return
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"this host's chips are not all connected: {problem}\n" in done.stderr
+    assert "neuron-ls --topology; launch again" in done.stderr
+    assert run(text, tmp_path, {**env, "ORCH_NEURON_CHECK": "0"}).stdout == "started\n"
+
+
+def test_a_neuron_ls_that_cannot_be_read_is_shown(tmp_path: Path) -> None:
+    program(tmp_path / "opt" / "aws" / "neuron" / "bin" / "neuron-ls", "#!/bin/sh\necho no driver >&2\nexit 1\n")
+    done = run(render_run(RunInputs(backend="neuron", user_run="x", neuron=True)), tmp_path, {**HOST, **TRN1})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "neuron-ls cannot be read: no driver" in done.stderr
 
 
 # The image's own Python. A program that prints which one it is, and says of torch_xla what the test wants.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trainer_ranks import Launcher
 
+from trainer.all_reduce import AllReduceRate
 from trainer.commands.network import describe
 from trainer.errors import Exit
-from trainer.torch_engine.all_reduce import AllReduceRate
 
 
 def test_two_ranks_measure_their_all_reduce(launch: Launcher) -> None:

@@ -13,6 +13,7 @@ from trainer.accelerators.registry import choose_engine, open_native_device
 from trainer.environment import World
 from trainer.errors import DeviceError, TrainerError
 from trainer.options import parse_config
+from trainer.smoke_test.stages import check_devices
 
 CPU = Device(kind="cpu", name="c", vendor="v", index=0, total_mem_mb=1, available_mem_mb=1, topology="t")
 
@@ -116,3 +117,12 @@ def test_the_processor_as_a_device() -> None:
     assert cpu.notes(parse_config(["dtype=bf16"])) == []
     assert cpu.snapshot()["device"] == "cpu"
     assert (cpu.memory() or 0) > 50_000_000
+
+
+def test_the_smoke_test_counts_the_chips_of_the_host() -> None:
+    config, found = parse_config(["engine=jax", "device=tpu"]), [*devices("tpu"), CPU]
+    assert check_devices(config, {"ORCH_CHIPS_PER_HOST": "1"}, found) == "1 x x: jax on tpu"
+    with pytest.raises(DeviceError, match=r"this host shows 1 chips of 4: .* ORCH_TPU_CHECK=0"):
+        check_devices(config, {"ORCH_CHIPS_PER_HOST": "4"}, found)
+    check_devices(config, {"ORCH_CHIPS_PER_HOST": "4", "ORCH_TPU_CHECK": "0"}, found)
+    check_devices(parse_config(["engine=torch", "device=cpu"]), {"ORCH_CHIPS_PER_HOST": "4"}, [CPU])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jax_cases import jax_engine, run, settings
+from jax_cases import SMALL, jax_engine, run, settings
 
+from trainer.errors import DeviceError, Exit
+from trainer.jax_engine.all_reduce import check_local_devices
 from trainer.shape.architecture import count_parameters
 
 HERE = Path(__file__).resolve().parent
@@ -67,13 +70,17 @@ def test_processes_that_share_rows_agree_and_notice_a_killed_one() -> None:
 
 
 def _world(size: int, devices: int, words: str, **more: str) -> list[Rank]:
+    return _run_world(size, devices, [str(HERE / "jax_world.py"), *words.split()], **more)
+
+
+def _run_world(size: int, devices: int, command: list[str], **more: str) -> list[Rank]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     path = os.pathsep.join([str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")])
     processes = [
         subprocess.Popen(
-            [sys.executable, str(HERE / "jax_world.py"), *words.split()],
+            [sys.executable, *command],
             env={
                 **os.environ,
                 **more,
@@ -97,3 +104,24 @@ def _world(size: int, devices: int, words: str, **more: str) -> list[Rank]:
         for process in processes:
             process.kill()
     return [Rank(process.returncode, out.splitlines()) for process, out in zip(processes, outputs, strict=True)]
+
+
+def test_the_network_command_measures_all_devices_of_all_processes() -> None:
+    ranks = _run_world(2, 2, ["-m", "trainer", "network", *SMALL.split(), "engine=jax"], ORCH_NETWORK_GBPS="100")
+    assert [rank.status for rank in ranks] == [0, 0], ranks
+    (line,) = [line for rank in ranks for line in rank.lines if line.startswith("network: ")]
+    assert re.match(r"network: all-reduce of 4 MiB over 4 devices: \d+\.\d GB/s \(jax\); ", line), line
+    assert line.endswith("of one host's 100 Gbit/s")
+
+
+def test_a_rate_below_the_floor_ends_every_process() -> None:
+    ranks = _run_world(2, 1, ["-m", "trainer", "network", *SMALL.split(), "engine=jax"], ORCH_NETWORK_FLOOR="100000")
+    assert [rank.status for rank in ranks] == [Exit.DEVICE, Exit.DEVICE], ranks
+    assert all("is below ORCH_NETWORK_FLOOR=100000" in rank.lines[-1] for rank in ranks), ranks
+
+
+def test_a_host_whose_chips_jax_does_not_all_see_is_refused() -> None:
+    check_local_devices("tpu", 4, 4)
+    check_local_devices("cpu", 1, 4)
+    with pytest.raises(DeviceError, match="JAX sees 3 devices on this host, which should have 4 chips"):
+        check_local_devices("tpu", 3, 4)

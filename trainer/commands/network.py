@@ -9,17 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from trainer.environment import read_run, read_world
+from trainer.engines import choose_engine_and_device
+from trainer.environment import World, read_run, read_world
 from trainer.errors import ConfigError, DeviceError, Exit
 from trainer.options import parse_config
 
 if TYPE_CHECKING:
-    from trainer.torch_engine.all_reduce import AllReduceRate
+    from trainer.all_reduce import AllReduceRate
+    from trainer.config import Config
+    from trainer.team import Team
 
 SUMMARY = "measure an all-reduce between all ranks, and compare it with what the machines' network can do"
 
 HELP = """\
-Measure an all-reduce between all ranks.
+Measure an all-reduce between all ranks, with JAX between all devices.
 
   python -m trainer network [key=value ...] [--json]
 
@@ -32,34 +35,50 @@ def run(words: Sequence[str]) -> int:
     """Measure, and print the rate on rank 0.
 
     Raises:
-        DeviceError: The rate is below the floor, or the sums are wrong.
+        DeviceError: The rate is below the floor, the sums are wrong, or a chip is missing.
         PeerError: A rank was lost.
     """
     config, world = parse_config([word for word in words if word != "--json"]), read_world(os.environ)
     floor = _read_number(os.environ, "ORCH_NETWORK_FLOOR")
-    if world.size == 1:
+    jax = choose_engine_and_device(config).engine == "jax"
+    if world.size == 1 and not jax:
         sys.stdout.write("network: one rank, nothing to measure\n")
         return Exit.OK
     from trainer.tcp_team import join_team
-    from trainer.torch_engine.all_reduce import measure_all_reduce
-    from trainer.torch_engine.process_group import exit_process
 
     team = join_team(world, config.dist, f"{read_run(os.environ).identity} network")
-    rate = measure_all_reduce(config, world, team)
-    (found, *_) = team.gather(rate.gigabytes_per_second)
+    rate = _measure_with_jax(config, world, team) if jax else _measure_with_torch(config, world, team)
+    (found, *_) = team.gather(rate.gigabytes_per_second if rate else None)
     if world.is_first:
-        sys.stdout.write(f"{json.dumps(asdict(rate)) if '--json' in words else describe(rate, os.environ)}\n")
+        sys.stdout.write(f"{json.dumps(asdict(rate)) if '--json' in words and rate else describe(rate, os.environ)}\n")
     team.close()
-    if floor and found < floor:
+    if floor and found is not None and found < floor:
         raise DeviceError(f"all-reduce: {found:.1f} GB/s is below ORCH_NETWORK_FLOOR={floor:g}")
-    exit_process(Exit.OK)
     return Exit.OK
 
 
-def describe(rate: AllReduceRate, environ: Mapping[str, str]) -> str:
+def _measure_with_torch(config: Config, world: World, team: Team) -> AllReduceRate:
+    from trainer.torch_engine.all_reduce import measure_all_reduce
+
+    return measure_all_reduce(config, world, team)
+
+
+def _measure_with_jax(config: Config, world: World, team: Team) -> AllReduceRate | None:
+    from trainer.jax_engine.all_reduce import measure_all_reduce
+    from trainer.jax_engine.devices import close_devices
+
+    checked = os.environ.get("ORCH_TPU_CHECK") != "0"
+    rate = measure_all_reduce(config, world, team, chips=int(_read_number(os.environ, "ORCH_CHIPS_PER_HOST")) * checked)
+    close_devices(world)
+    return rate
+
+
+def describe(rate: AllReduceRate | None, environ: Mapping[str, str]) -> str:
     """Return the rate in words, with what is known of the network."""
-    speed = rate.gigabytes_per_second
-    parts = [f"network: all-reduce of {rate.mebibytes} MiB over {rate.ranks} ranks: {speed:.1f} GB/s ({rate.backend})"]
+    if rate is None:
+        return "network: one device, nothing to measure"
+    speed, members = rate.gigabytes_per_second, f"{rate.ranks} {rate.members}"
+    parts = [f"network: all-reduce of {rate.mebibytes} MiB over {members}: {speed:.1f} GB/s ({rate.backend})"]
     if gbps := _read_number(environ, "ORCH_NETWORK_GBPS"):
         parts.append(f"{speed / (gbps / 8):.0%} of one host's {gbps:,.0f} Gbit/s")
     if expected := _read_number(environ, "ORCH_NETWORK_EXPECTED"):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.accelerators.device import Device
 from trainer.accelerators.discovery import discover_devices
 from trainer.accelerators.registry import choose_engine
 from trainer.checkpoint.store import Store, open_store
@@ -24,7 +25,7 @@ from trainer.config import Config
 from trainer.data.batches import BatchLoader
 from trainer.data.corpus import open_corpus
 from trainer.environment import World
-from trainer.errors import DataError, StorageError, TrainerError
+from trainer.errors import DataError, DeviceError, StorageError, TrainerError
 from trainer.order import RowOrder
 from trainer.shape.mesh import RowShare
 from trainer.smoke_test.table import StageError
@@ -90,10 +91,24 @@ class SmokeRun:
         return done.stdout
 
 
-def check_devices(config: Config) -> str:
-    """Return which devices there are and what would use them."""
-    found = discover_devices()
+def check_devices(config: Config, environ: Mapping[str, str] = os.environ, found: Sequence[Device] = ()) -> str:
+    """Return which devices there are and what would use them.
+
+    Args:
+        config: Of the smoke test.
+        environ: With $ORCH_CHIPS_PER_HOST, where known.
+        found: The devices of this machine; none: those that its files show.
+
+    Raises:
+        DeviceError: The host should have more chips.
+    """
+    found = found or discover_devices()
     engine, device = choose_engine(config, found)
+    chips = int(environ.get("ORCH_CHIPS_PER_HOST") or 0)
+    seen = sum(one.kind in ("tpu", "neuron") for one in found)
+    check = "ORCH_NEURON_CHECK" if any(one.kind == "neuron" for one in found) else "ORCH_TPU_CHECK"
+    if device in ("tpu", "neuron") and seen < chips and environ.get(check) != "0":
+        raise DeviceError(f"this host shows {seen} chips of {chips}: launch again for other machines, or set {check}=0")
     mine = [one for one in found if one.kind == (device if device != "xla" else one.kind)]
     names = f"{mine[0].peers} x {mine[0].name}" if mine else f"none of {device} found by its files"
     return f"{names}: {engine} on {device}"

@@ -1,15 +1,15 @@
-"""How fast the ranks of a run add up gradients: the bus bandwidth of an all-reduce, as nccl-tests defines it."""
+"""How fast the ranks of a run add up gradients with torch."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
 
 import torch
 
 from trainer.accelerators.discovery import discover_devices
 from trainer.accelerators.registry import choose_engine, open_native_device
+from trainer.all_reduce import AllReduceRate, compute_bus_bandwidth
 from trainer.config import Config
 from trainer.environment import World
 from trainer.errors import DeviceError
@@ -19,25 +19,6 @@ from trainer.torch_engine.untyped import dist
 
 MEBIBYTES = {"cpu": 4, "cuda": 64, "neuron": 16}  # of fp32; AWS publishes its own figures at 64 MiB
 WARM_UP, ROUNDS = 3, 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduceRate:
-    """One measurement.
-
-    Attributes:
-        device: Kind of the devices.
-        backend: Of the collective.
-        ranks: Number of ranks.
-        mebibytes: Size of the tensor that every rank adds.
-        gigabytes_per_second: Bus bandwidth: size / time * 2 (n - 1) / n (nccl-tests, doc/PERFORMANCE.md).
-    """
-
-    device: str
-    backend: str
-    ranks: int
-    mebibytes: int
-    gigabytes_per_second: float
 
 
 def measure_all_reduce(config: Config, world: World, team: Team) -> AllReduceRate:
@@ -69,12 +50,10 @@ def measure_all_reduce(config: Config, world: World, team: Team) -> AllReduceRat
         if not bool((values == float(world.size)).all()):
             raise DeviceError(f"rank {world.rank}: {world.size} ranks add ones up to {float(values[0])}")
     slowest = [max(each) for each in zip(*team.gather(seconds[WARM_UP:]), strict=True)]
-    factor = 2 * (world.size - 1) / world.size
-    rate = (mebibytes << 20) / statistics.median(slowest) * factor / 1e9
     return AllReduceRate(
         device=accelerator.name,
         backend=accelerator.backend,
         ranks=world.size,
         mebibytes=mebibytes,
-        gigabytes_per_second=rate,
+        gigabytes_per_second=compute_bus_bandwidth(mebibytes << 20, world.size, statistics.median(slowest)),
     )

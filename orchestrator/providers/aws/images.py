@@ -59,7 +59,7 @@ def choose(instance_type: str, framework: str, asked: str) -> Image:
         if _ARM.match(instance_type):
             raise UserError(
                 f"{instance_type} has processors of ARM",
-                "orch knows images for x86_64 only",
+                "orch chooses images for x86_64 only",
                 "name one: image_id: ami-…",
             )
         return usual

@@ -97,6 +97,37 @@ if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*
   fi
 fi
 
+# A chip that is missing shows only when a collective hangs. One node in /dev is one chip: accel* (v2 to v4), or a number in
+# vfio (v5e and later); Ray counts them so too (python/ray/_private/accelerators/tpu.py, 2026).
+orch_devices() { # how many of them the kernel shows
+  case $1 in
+    tpu)
+      local nodes=accel
+      compgen -G "${ORCH_DEV_DIR:-/dev}/accel*" >/dev/null || nodes=vfio/
+      compgen -G "${ORCH_DEV_DIR:-/dev}/${nodes}[0-9]*" | wc -l || true
+      ;;
+    efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
+  esac
+}
+orch_expect() { # true when at least so many exist at one of three checks: devices appear late on some types
+  local look
+  for look in 1 2 3; do
+    orch_found=$(orch_devices "$1")
+    [ "$orch_found" -lt "$2" ] || return 0
+    [ "$look" -eq 3 ] || sleep 5
+  done
+  return 1
+}
+orch_chips=${ORCH_CHIPS_PER_HOST:-0}
+case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
+  tpu* | v[2-6]*-[0-9]* | v7x*) ;;
+  *) orch_chips=0 ;;
+esac
+if [ "$orch_chips" -gt 0 ] && [ "${ORCH_TPU_CHECK:-1}" != 0 ]; then
+  orch_expect tpu "$orch_chips" || orch_fail "this host shows $orch_found TPU chips of $orch_chips" \
+    'on the host: ls /dev/accel* /dev/vfio; launch again for other machines, or set ORCH_TPU_CHECK=0 in envs to continue'
+fi
+
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
 # The dialect's name of this folder. One that the program made itself stays.
@@ -104,6 +135,14 @@ cd -- "$HOME"
 orch_start() {
 exec -- "$@"
 }
+# How fast the hosts add up gradients. A plugin that is not found, or one slow link, shows here and not after a day.
+if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_NETWORK_CHECK:-1}" != 0 ]; then
+  (
+    orch_start "$ORCH_PYTHON" -m trainer network \
+      engine=jax \
+      device=tpu
+  ) || exit
+fi
 # The smoke test, on all hosts together as the run will be: devices, data, loop, gradients, checkpoint, resume.
 orch_smoke=0
 (

@@ -62,6 +62,11 @@ fi
 orch_devices() { # how many of them the kernel shows
   case $1 in
     chips) compgen -G "${ORCH_DEV_DIR:-/dev}/neuron[0-9]*" | wc -l || true ;;
+    tpu)
+      local nodes=accel
+      compgen -G "${ORCH_DEV_DIR:-/dev}/accel*" >/dev/null || nodes=vfio/
+      compgen -G "${ORCH_DEV_DIR:-/dev}/${nodes}[0-9]*" | wc -l || true
+      ;;
     efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
   esac
 }
@@ -78,6 +83,46 @@ if [ "$orch_chips" -gt 0 ] && [ "${ORCH_NEURON_CHECK:-1}" != 0 ]; then
   orch_expect chips "$orch_chips" \
     || orch_fail "this host shows $orch_found Neuron chips of $orch_chips" \
       'on the host: neuron-ls; launch again for other machines, or set ORCH_NEURON_CHECK=0 in envs to go on'
+fi
+# Chips without links to each other hang collectives too. neuron-ls prints a list with "neuron_device" and "connected_to", which
+# is null on types of one chip. 16 chips of Trainium 1 and 2 form a torus, with four links each. Sources: AWS Neuron
+# documentation, "Neuron LS User Guide" (2.28, 2026) and "Neuron scheduler extension" (2026).
+orch_ls=$(command -v neuron-ls || command -v "${ORCH_VENVS_DIR:-/opt}/aws/neuron/bin/neuron-ls" || true)
+if [ "$orch_chips" -gt 1 ] && [ "${ORCH_NEURON_CHECK:-1}" != 0 ]; then
+  if [ -z "$orch_ls" ] || ! command -v python3 >/dev/null; then
+    printf 'run: there is no neuron-ls or no python3 on this host, so it is not known whether its chips are connected\n' >&2
+  else
+    orch_links=0
+    case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
+      trn[12]* | trainium | trainium:* | trainium[12]*) [ "$orch_chips" -ne 16 ] || orch_links=4 ;;
+    esac
+    orch_problem=$({ "$orch_ls" --json-output 2>&1 || true; } | python3 -c '
+import json, sys
+chips, links, text = int(sys.argv[1]), int(sys.argv[2]), sys.stdin.read()
+try:
+    found = {one["neuron_device"]: set(one["connected_to"] or ()) for one in json.loads(text)}
+except (ValueError, TypeError, KeyError):
+    sys.exit(print("neuron-ls cannot be read:", " ".join(text.split())[:200]))
+if len(found) < chips:
+    sys.exit(print(f"neuron-ls shows {len(found)} chips of {chips}"))
+if not links and not any(found.values()):
+    sys.exit() # a type whose links neuron-ls does not show
+for chip, peers in sorted(found.items()):
+    found[chip] = {peer for peer in peers & set(found) if chip in found[peer]}
+    if len(found[chip]) < links:
+        sys.exit(print(f"chip {chip} has {len(found[chip])} links of {links}"))
+reached, ahead = set(), [min(found)]
+while ahead:
+    chip = ahead.pop()
+    if chip not in reached:
+        reached.add(chip)
+        ahead += found[chip]
+if len(reached) < len(found):
+    print(f"chip {min(found)} reaches {len(reached) - 1} of {len(found) - 1} others")
+' "$orch_chips" "$orch_links") || orch_problem='neuron-ls failed'
+    [ -z "$orch_problem" ] || orch_fail "this host's chips are not all connected: $orch_problem" \
+      "on the host: $orch_ls --topology; launch again for other machines, or set ORCH_NEURON_CHECK=0 in envs to continue"
+  fi
 fi
 # Hosts without an EFA interface would silently use TCP, which is far slower. The numbers are those
 # of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); AWS's own health check tries three times too.

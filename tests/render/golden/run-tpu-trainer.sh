@@ -78,6 +78,37 @@ if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*
   fi
 fi
 
+# A chip that is missing shows only when a collective hangs. One node in /dev is one chip: accel* (v2 to v4), or a number in
+# vfio (v5e and later); Ray counts them so too (python/ray/_private/accelerators/tpu.py, 2026).
+orch_devices() { # how many of them the kernel shows
+  case $1 in
+    tpu)
+      local nodes=accel
+      compgen -G "${ORCH_DEV_DIR:-/dev}/accel*" >/dev/null || nodes=vfio/
+      compgen -G "${ORCH_DEV_DIR:-/dev}/${nodes}[0-9]*" | wc -l || true
+      ;;
+    efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
+  esac
+}
+orch_expect() { # true when at least so many exist at one of three checks: devices appear late on some types
+  local look
+  for look in 1 2 3; do
+    orch_found=$(orch_devices "$1")
+    [ "$orch_found" -lt "$2" ] || return 0
+    [ "$look" -eq 3 ] || sleep 5
+  done
+  return 1
+}
+orch_chips=${ORCH_CHIPS_PER_HOST:-0}
+case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
+  tpu* | v[2-6]*-[0-9]* | v7x*) ;;
+  *) orch_chips=0 ;;
+esac
+if [ "$orch_chips" -gt 0 ] && [ "${ORCH_TPU_CHECK:-1}" != 0 ]; then
+  orch_expect tpu "$orch_chips" || orch_fail "this host shows $orch_found TPU chips of $orch_chips" \
+    'on the host: ls /dev/accel* /dev/vfio; launch again for other machines, or set ORCH_TPU_CHECK=0 in envs to continue'
+fi
+
 # TorchTPU: one process per device, and what all of them must agree on is decided before they start, by its own function; it
 # leaves alone what is set. Ranks stay in our order, whose first host is the one that all meet at. Source: torch_tpu 0.2.0,
 # docstring of set_tpu_launch_env (November 2026). Without a chip it would ask the metadata server for half a minute.
