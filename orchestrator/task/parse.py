@@ -129,7 +129,7 @@ def find_source_problem(path: str) -> InvalidValueError | None:
 
     if os.path.exists(os.path.expanduser(path)):  # noqa: PTH110, PTH111  # Path.expanduser raises for an unknown user
         return None
-    step = f"ls {quote(os.path.dirname(path) or '.')}   to find it"  # noqa: PTH120
+    step = f"ls {quote(os.path.dirname(path) or '.')}   to find it"  # noqa: PTH120  # a path as it was written
     return InvalidValueError(f"`{path}` does not exist", "paths begin at the folder of the command", step)
 
 

@@ -190,7 +190,7 @@ def test_a_revoked_login_and_a_busy_token_server_of_google_differ(
 
         def view() -> Any:
             credentials, project = library.default(scopes=[SCOPE])
-            provider = open_compute(Session(credentials, project, url), tmp_path / "records")  # type: ignore[arg-type]
+            provider = open_compute(Session(credentials, project, url), tmp_path / "records")  # type: ignore[arg-type]  # credentials of the test
             return provider.observe("demo-1")
 
         answers[:] = [(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})]

@@ -86,7 +86,7 @@ def join_command(words: tuple[str, ...]) -> str:
 
 def _is_script(path: str) -> bool:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:  # noqa: PTH123  # a path as it was typed
             return file.read(2) == b"#!"
     except OSError:
         return False  # the reader of the file reports it
