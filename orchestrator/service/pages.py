@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -47,7 +47,8 @@ class PageRenderer:
             "job": describe_job,
             "money": lambda value: f"${value:,.2f}",
         }
-        environment.globals |= {
+        shared = cast("dict[str, Any]", environment.globals)  # Jinja states the types of its own values alone
+        shared |= {
             "version": version,
             "static": {name: f"/static/{_hashed_name(name)}" for name in _STATIC},
             "plot": {name: getattr(chart, name) for name in ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")},
