@@ -32,6 +32,7 @@ from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
 from orchestrator.service.routes import ROUTES
 from orchestrator.service.site import Site
 
+_HTTP = 80  # browsers leave this port out of the name
 _THREADS = 8  # handlers read the store and buckets, which blocks
 _HEADERS = {
     "Content-Security-Policy": (
@@ -80,7 +81,7 @@ def build_application(site: Site, gate: Gate, port: int, version: str) -> Starle
         gate=gate,
         hub=EventHub(site=site),
         pages=PageRenderer.create(version),
-        hosts=frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")),
+        hosts=frozenset(name if port == _HTTP else f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")),
         cookie=f"orch_session_{port}",
         limiter=CapacityLimiter(_THREADS),
     )
@@ -193,6 +194,8 @@ def _stream(service: Service, request: Request, after: int | None) -> Response:
     if service.hub.full:
         raise OrchError("too many streams are open", "", "close other pages of this server")
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    if request.method == "HEAD":
+        return Response(media_type=Medium.EVENTS.value, headers=headers)
     return StreamingResponse(service.hub.listen(after), media_type=Medium.EVENTS.value, headers=headers)
 
 

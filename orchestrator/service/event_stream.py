@@ -80,8 +80,6 @@ class EventHub:
 
     def close(self) -> None:
         """End all streams."""
-        for listener in self._listeners:
-            _drop(listener)
         if self._poller is not None:
             self._poller.cancel()
             self._poller = None
@@ -92,6 +90,13 @@ class EventHub:
             self._poller = asyncio.create_task(self._poll())
 
     async def _poll(self) -> None:
+        try:
+            await self._poll_while_listened()
+        finally:  # whatever ended it: a client that comes back misses nothing, and one that waits here would
+            for listener in self._listeners:
+                _drop(listener)
+
+    async def _poll_while_listened(self) -> None:
         while self._listeners:
             await asyncio.sleep(POLL_SECONDS)
             try:

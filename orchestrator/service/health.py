@@ -26,10 +26,9 @@ def show_metrics(call: Call) -> Answer:
     """Answer with numbers in the text format of Prometheus."""
     with call.site.open_reader() as store:
         summaries = [summarize_cluster(store, record) for record in store.clusters()]
-        jobs = store.jobs_of_runs()
+        job_states = store.count_jobs()
         seq = store.head().seq
     states = Counter(one.state for one in summaries)
-    job_states = Counter(job.state for job in jobs)
     prices = [one.price_per_hour for one in summaries]
     hosts = sum(one.current.candidate.hosts for one in summaries if one.current is not None)
     live = [one.current for one in summaries if one.current is not None and one.current.state not in FINAL_STATES]

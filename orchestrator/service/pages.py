@@ -47,7 +47,7 @@ class PageRenderer:
             "job": describe_job,
             "money": lambda value: f"${value:,.2f}",
         }
-        shared = cast("dict[str, Any]", environment.globals)  # Jinja states the types of its own values alone
+        shared = cast("dict[str, Any]", environment.globals)  # typed by Jinja for its built-in values only
         shared |= {
             "version": version,
             "static": {name: f"/static/{_hashed_name(name)}" for name in _STATIC},

@@ -47,8 +47,8 @@ def list_clusters(call: Call) -> Answer:
     """Answer with the open clusters."""
     with call.site.open_reader() as store:
         records = select_clusters(store, call)
-        summaries = [summarize_cluster(store, record) for record in records]
-        return Answer(document=clusters_as_json(summaries, store.last_actors("cluster")))
+        actors = store.last_actors("cluster", [record.qualified_name for record in records])
+        return Answer(document=clusters_as_json([summarize_cluster(store, record) for record in records], actors))
 
 
 def show_cluster(call: Call) -> Answer:
@@ -68,7 +68,9 @@ def select_clusters(store: Reader, call: Call) -> list[ClusterRecord]:
 def show_queue(call: Call) -> Answer:
     """Answer with the jobs and pipelines that are not finished."""
     with call.site.open_reader() as store:
-        return Answer(document=queue_as_json(list_queue(store), store.last_actors("subject")))
+        queue = list_queue(store)
+        names = {one.cluster.qualified_name for one in queue.jobs} | {"" for _ in queue.pipelines}
+        return Answer(document=queue_as_json(queue, store.last_actors("subject", names)))
 
 
 def list_events(call: Call) -> Answer:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import uvicorn
 
@@ -38,7 +40,7 @@ def serve_pages(
         port: The port; 0 for a free one.
         version: The version of orch.
         on_start: Called with the address and the secret of a link, when the server answers.
-        stop: Set by the engine's thread, when nothing is left to serve.
+        stop: Set when the engine beside it has failed.
 
     Raises:
         UserError: The address is not of this computer alone, or the port is taken.
@@ -64,13 +66,27 @@ def serve_pages(
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS, h11_max_incomplete_event_size=65_536, lifespan="on",
         )  # fmt: skip
         server = _Server(config, lambda: on_start(address, gate.make_link()), stop)
-        make_private_folder(folder)
-        write_whole(folder / "address.json", json.dumps({"host": address.host, "port": address.port}))
+        # uvicorn ends in order, and then sends itself the signal that ended it: the default would skip what follows.
+        before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
         try:
-            server.run(sockets=[listening])
+            with _noted_address(folder / "address.json", address):
+                server.run(sockets=[listening])
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                (folder / "address.json").unlink()
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _noted_address(file: Path, address: Address) -> Generator[None]:
+    """Keep the address in a file for this computer's programs. A file that another server has written since stays."""
+    content = json.dumps({"host": address.host, "port": address.port})
+    make_private_folder(file.parent)
+    write_whole(file, content)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            if file.read_text(encoding="utf-8") == content:
+                file.unlink()
 
 
 @contextlib.contextmanager

@@ -134,6 +134,11 @@ class Reader:
         query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY created"  # noqa: S608  # constant parts
         return tuple(job_from_row(row) for row in self._rows(query, *values))
 
+    def count_jobs(self) -> dict[str, int]:
+        """Return how many launches and resumes are in each state."""
+        rows = self._rows("SELECT state, count(*) AS jobs FROM jobs WHERE kind != 'exec' GROUP BY state")
+        return {str(row["state"]): int(row["jobs"]) for row in rows}
+
     def job_actors(self, clusters: Collection[str] | None = None) -> dict[str, str]:
         """Return who opened each job, as `user@computer:pid`, by the job's subject (audited.format_subject).
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from orchestrator.errors import NotFoundError, StorageError
+from orchestrator.errors import NotFoundError
 from orchestrator.storage.bucket import Bucket
 
 FOLDER = "metrics"  # written by trainer/metrics/files.py
@@ -55,8 +56,12 @@ class Point:
 
 @dataclass(kw_only=True)
 class CurveReader:
-    """Reads the points of runs, and each part of their files once: parts are never overwritten."""
+    """Reads the points of runs, and each part of their files once: parts are never overwritten.
 
+    Safe for several threads.
+    """
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: dict[str, dict[str, tuple[Point, ...]]] = field(default_factory=dict[str, dict[str, tuple[Point, ...]]])
 
     def read_points(self, bucket: Bucket, run_id: str) -> tuple[Point, ...]:
@@ -70,13 +75,15 @@ class CurveReader:
             OrchError: The bucket cannot be read.
         """
         key = bucket.uri_of(run_id)
-        known = self._parts.pop(key, {})
-        self._parts[key] = known  # the newest last
-        for old in list(self._parts)[:-_MOST_RUNS]:
-            del self._parts[old]
-        for path, attempt in _list_parts(bucket, run_id):
-            if path not in known:
-                known[path] = _read_part(bucket, path, attempt)
+        with self._lock:
+            known = dict(self._parts.get(key, {}))
+        listed = dict(_list_parts(bucket, run_id))
+        known |= {path: _read_part(bucket, path, listed[path]) for path in listed.keys() - known.keys()}
+        with self._lock:
+            self._parts.pop(key, None)
+            self._parts[key] = known  # the newest last
+            for old in list(self._parts)[:-_MOST_RUNS]:
+                del self._parts[old]
         return tuple(sorted((point for part in known.values() for point in part), key=lambda point: point.time))
 
 
@@ -92,10 +99,7 @@ def _list_parts(bucket: Bucket, run_id: str) -> Iterator[tuple[str, int]]:
 
 
 def _read_part(bucket: Bucket, path: str, attempt: int) -> tuple[Point, ...]:
-    try:
-        text = bucket.get_bounded(path, _MOST_BYTES).decode("utf-8", "replace")
-    except (NotFoundError, StorageError):
-        return ()
+    text = bucket.get_bounded(path, _MOST_BYTES).decode("utf-8", "replace")
     found = (parse_point(line, attempt) for line in text.splitlines())
     return tuple(point for point in found if point is not None)
 

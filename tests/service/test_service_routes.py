@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import stat
 import time
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from service_site import Served, write_points
+from service_site import Served, serve, write_points
+from support.orch_process import Orch
 
 from orchestrator.service.openapi import load_schema
 from orchestrator.service.route import Medium, Role, Route
@@ -203,3 +206,26 @@ def read_messages(site: Served, count: int, *, path: str, **headers: str) -> lis
             found.append(int(line[4:]))
     connection.close()
     return found
+
+
+def test_a_stop_signal_ends_it_in_order_and_another_port_stays_known(tmp_path: Path) -> None:
+    orch = Orch(tmp_path)
+    file = orch.state / "service" / "address.json"
+    with serve(orch) as first:
+        with serve(orch) as second:
+            first.process.send_signal(signal.SIGTERM)
+            assert first.process.wait(20) == 0
+            assert json.loads(file.read_text())["port"] == second.port, "the file of the second server stays"
+            assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{second.port}/login?link=")
+        assert second.process.wait(20) == 0
+    assert not file.exists()
+
+
+def test_a_port_that_is_taken_is_refused_before_the_engine_starts(site: Served, tmp_path: Path) -> None:
+    ended = Orch(tmp_path)("serve", "--port", str(site.port))
+    assert (ended.returncode, "is taken" in ended.stderr) == (2, True), ended.stderr
+    assert "engine" not in ended.stdout + ended.stderr
+
+
+def test_a_head_of_the_stream_ends(site: Served) -> None:
+    assert site.ask("/v1/events/stream", method="HEAD").status == 200

@@ -27,7 +27,8 @@ USER = "ubuntu"
 _NEEDS = ("unshare", "nsenter", "chroot", "setpriv", "apt-get", "dpkg-deb", "ssh", "ssh-keygen", "curl")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SSHD = Path("/usr/sbin/sshd")
-_PYTHONS = (Path("/root/.pyenv/versions"), Path("/opt/pyenv/versions"), Path.home() / ".pyenv/versions")
+# Where other versions of Python lie beside this one, as pyenv keeps them.
+_PYTHONS = (Path(sys.base_prefix).parent, Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

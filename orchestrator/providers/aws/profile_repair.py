@@ -81,7 +81,7 @@ def _read(asked: Asked, operation: str, params: Mapping[str, str]) -> Mapping[st
 
 
 def _policy_name(where: str) -> str:
-    """Return a name of its own for each bucket and prefix: 1 to 128 of [\\w+=,.@-] (IAM API, PutRolePolicy, 2026)."""
+    """Return a separate name for each bucket and prefix: 1 to 128 of [\\w+=,.@-] (IAM API, PutRolePolicy, 2026)."""
     return re.sub(r"[^\w+=,.@-]", "+", f"orch-{where}")[:128]
 
 

@@ -9,7 +9,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.distribution import install_command
-from orchestrator.errors import UserError
+from orchestrator.errors import OrchError, UserError
 
 if TYPE_CHECKING:
     from orchestrator.engine.unattended.engine import UnattendedEngine
@@ -97,19 +97,33 @@ def _serve_page(where: Paths, host: str, port: int, *, with_engine: bool) -> Non
         from orchestrator.service.server import serve_pages
     except ModuleNotFoundError as error:
         raise UserError("the page needs more packages", str(error), install_command("server")) from error
-    stop = threading.Event()
+    stop, failures = threading.Event(), list[OrchError]()
     engine = _make_engine(where) if with_engine else None
-    thread = None if engine is None else threading.Thread(target=_report, args=(engine,), kwargs={"until_idle": False})
-    if thread is not None:
-        thread.start()
+
+    def drive_jobs(engine: UnattendedEngine) -> None:
+        try:
+            _report(engine, until_idle=False)
+        except OrchError as error:  # such as: this computer was removed from the team
+            failures.append(error)
+            stop.set()
+
+    thread = threading.Thread(target=drive_jobs, args=(engine,)) if engine is not None else None
+
+    def start(address: Address, link: str) -> None:
+        _announce(address, link)
+        if thread is not None:
+            thread.start()
+
     try:
-        serve_pages(where, host, port, __version__, _announce, stop)
+        serve_pages(where, host, port, __version__, start, stop)
     except KeyboardInterrupt:
         write_stderr("the page ends; jobs continue")
     finally:
-        if engine is not None and thread is not None:
+        if engine is not None and thread is not None and thread.ident is not None:
             engine.stop.set()
             thread.join()
+    if failures:
+        raise failures[0]
 
 
 def _announce(address: Address, link: str) -> None:

@@ -1,7 +1,7 @@
 """Hosts that boot as Google's images do: sshd answers with the image's own key before our start-up script has run.
 
 The script is the one that came in the node's metadata. It really runs, against a metadata server on the loopback, with
-a folder of its own in place of /etc/ssh; what it installs becomes the key of the host's sshd. Before that the host has
+a separate folder in place of /etc/ssh; what it installs becomes the key of the host's sshd. Before that the host has
 no guest attributes ("Guest attributes", Compute Engine documentation; images of TPU VMs, read November 2026).
 """
 
@@ -110,7 +110,7 @@ def _run_start_up(look: Look, rank: int, folder: HostFolder) -> None:
 
 
 def _reload(folder: HostFolder) -> None:
-    """Let sshd read its key again. It begins anew and removes its pid file, without which a host is taken for dead."""
+    """Let sshd read its key again. It restarts and removes its pid file, without which a host is taken for dead."""
     pid = int(folder.sshd_pid.read_text(encoding="utf-8"))
     before = folder.sshd_pid.stat().st_mtime_ns
     os.kill(pid, signal.SIGHUP)

@@ -211,7 +211,7 @@ def _fill(visit: Visit, zone: str, name: str, group: dict[str, Any], path: str) 
     properties = call.extra["compute"]["properties"]
     quota = limits.exceeded(visit.cloud, zone, limits.instance_needs(call.accelerator, call.hosts, properties))
     if quota is not None:
-        making.wish(visit.cloud, visit.project, call, None, making.quota_error(quota, visit.region(zone)))
+        making.keep_request(visit.cloud, visit.project, call, None, making.quota_error(quota, visit.region(zone)))
         visit.kept("groups")[path] = group
         return
     try:
@@ -220,7 +220,7 @@ def _fill(visit: Visit, zone: str, name: str, group: dict[str, Any], path: str) 
         if error.code not in making.NO_ROOM:
             adopt(visit)  # a call without an answer may have acted
             raise
-        making.wish(visit.cloud, visit.project, call, None, making.error_of(error, visit.project, zone))
+        making.keep_request(visit.cloud, visit.project, call, None, making.error_of(error, visit.project, zone))
     visit.kept("groups")[path] = group
 
 

@@ -73,7 +73,7 @@ def insert(visit: Visit, zone: str) -> dict[str, Any]:
         patience = int(given.get("params", {}).get("requestValidForDuration", {}).get("seconds", 0))
         found = making.error_of(error, visit.project, zone)
         if market == "flex-start" and patience and error.code is Code.NO_CAPACITY:
-            making.wish(visit.cloud, visit.project, call, visit.cloud.state.now + patience, found)
+            making.keep_request(visit.cloud, visit.project, call, visit.cloud.state.now + patience, found)
             return operations.begin(visit, scope, "insert", path)
         failed = operation_error(found["code"], found["message"], 403 if error.code is Code.QUOTA else 503)
         after = visit.cloud.scenario.durations.queue

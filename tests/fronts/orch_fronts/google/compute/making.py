@@ -49,7 +49,9 @@ def call_of(
     )
 
 
-def wish(cloud: SimulatedCloud, project: str, call: CreateCall, until: float | None, error: dict[str, str]) -> None:
+def keep_request(
+    cloud: SimulatedCloud, project: str, call: CreateCall, until: float | None, error: dict[str, str]
+) -> None:
     """Keep a call that found no room. until: when it is given up, None = never."""
     fields = asdict(replace(call, labels=dict(call.labels), extra=dict(call.extra)))
     kept(cloud, "wishes")[f"{call.zone}/{call.name}"] = {
