@@ -74,7 +74,7 @@ def test_a_long_run_keeps_its_peaks_its_gaps_and_its_end() -> None:
     points = steps(1, 1, 100_000, at=0)
     points[5_555] = replace(points[5_555], loss=77.0)
     points[7_777] = replace(points[7_777], loss=0.001)
-    points[9_999] = replace(points[9_999], loss=None)
+    points[12_345] = replace(points[12_345], loss=None)  # neither first nor last of its group
     kept = reduce_points(points, 400)
     assert len(kept) <= 450
     assert {77.0, 0.001, None} <= {point.loss for point in kept}
