@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -67,8 +66,8 @@ class Service:
     limiter: CapacityLimiter
 
 
-def build_application(site: Site, gate: Gate, port: int, version: str) -> Starlette:
-    """Return the application of a site that is served on this computer.
+def build_application(site: Site, gate: Gate, port: int, version: str) -> tuple[Starlette, EventHub]:
+    """Return the application of a site that is served on this computer, and its streams.
 
     Args:
         site: What is served.
@@ -91,12 +90,7 @@ def build_application(site: Site, gate: Gate, port: int, version: str) -> Starle
     async def show_openapi(_request: Request) -> Response:
         return Response(document, media_type="application/json")
 
-    @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        yield
-        service.hub.close()
-
-    return Starlette(
+    application = Starlette(
         routes=[
             *endpoints,
             Endpoint("/openapi.json", _only_named_hosts(service, show_openapi)),
@@ -106,8 +100,8 @@ def build_application(site: Site, gate: Gate, port: int, version: str) -> Starle
             Endpoint("/{path:path}", _only_named_hosts(service, _refuse_path(service))),
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=1000)],
-        lifespan=lifespan,
     )
+    return application, service.hub
 
 
 def _only_named_hosts(service: Service, handler: Handler) -> Handler:

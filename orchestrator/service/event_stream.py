@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from anyio import to_thread
@@ -17,17 +17,33 @@ from orchestrator.errors import OrchError
 from orchestrator.service.site import Site
 from orchestrator.store.records import EventRecord
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.25
 ALIVE_SECONDS = 15.0  # a comment, so that proxies keep the connection
 LIFE_SECONDS = 15 * 60.0  # then the client comes back, and is checked again
 MOST_LISTENERS = 1000
-_MOST_WAITING = 1000  # messages for one listener
+_MOST_WAITING = 60  # pages for one listener: 15 s, or more
 _PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Events that were read together, as messages: made once for all listeners."""
+
+    numbers: tuple[int, ...]
+    messages: tuple[str, ...]
+
+    @classmethod
+    def of(cls, events: Sequence[EventRecord]) -> _Page:
+        return cls(tuple(event.seq for event in events), tuple(map(format_message, events)))
+
+    def after(self, last: int) -> str:
+        """Return the messages past a number."""
+        return "".join(text for seq, text in zip(self.numbers, self.messages, strict=True) if seq > last)
 
 
 @dataclass(eq=False, slots=True)
 class _Listener:
-    queue: asyncio.Queue[EventRecord | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
+    queue: asyncio.Queue[_Page | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
 
 
 @dataclass(kw_only=True)
@@ -50,19 +66,19 @@ class EventHub:
         Args:
             after: The last event that the client has; None for events from now on.
         """
-        head = await to_thread.run_sync(self._read_head)
-        last = head if after is None else after
         listener = _Listener()
         self._listeners.add(listener)
-        self._start(head)
         loop = asyncio.get_running_loop()
         end = loop.time() + LIFE_SECONDS
         try:
+            if not self._is_polling:
+                self._start(await to_thread.run_sync(self._read_head))
+            begun = self._seen  # later events come by the queue; a listener from now on reads nothing itself
+            last = begun if after is None else after
             yield "retry: 1000\n\n"
-            while page := await to_thread.run_sync(self._read_page, last):
-                for event in page:
-                    yield format_message(event)
-                last = page[-1].seq
+            while last < begun and (events := await to_thread.run_sync(self._read_page, last)):
+                yield _Page.of(events).after(last)
+                last = events[-1].seq
             while (left := end - loop.time()) > 0:
                 try:
                     async with asyncio.timeout(min(ALIVE_SECONDS, left)):
@@ -72,20 +88,23 @@ class EventHub:
                     continue
                 if found is None:
                     return
-                if found.seq > last:
-                    last = found.seq
-                    yield format_message(found)
+                if found.numbers[-1] > last:
+                    yield found.after(last)
+                    last = found.numbers[-1]
         finally:
             self._listeners.discard(listener)
 
     def close(self) -> None:
-        """End all streams."""
-        if self._poller is not None:
-            self._poller.cancel()
-            self._poller = None
+        """End all streams; their clients come back to the next server."""
+        for listener in self._listeners:
+            _drop(listener)
+
+    @property
+    def _is_polling(self) -> bool:
+        return self._poller is not None and not self._poller.done()
 
     def _start(self, head: int) -> None:
-        if self._poller is None or self._poller.done():
+        if not self._is_polling:
             self._seen = head
             self._poller = asyncio.create_task(self._poll())
 
@@ -100,17 +119,18 @@ class EventHub:
         while self._listeners:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                page = await to_thread.run_sync(self._read_page, self._seen)
+                events = await to_thread.run_sync(self._read_page, self._seen)
             except OrchError:  # the store is away: the next poll tries again, and nothing is lost
                 continue
-            for event in page:
-                self._seen = event.seq
-                for listener in list(self._listeners):
-                    try:
-                        listener.queue.put_nowait(event)
-                    except asyncio.QueueFull:
-                        self._listeners.discard(listener)
-                        _drop(listener)
+            if not events:
+                continue
+            self._seen, page = events[-1].seq, _Page.of(events)
+            for listener in list(self._listeners):
+                try:
+                    listener.queue.put_nowait(page)
+                except asyncio.QueueFull:
+                    self._listeners.discard(listener)
+                    _drop(listener)
 
     def _read_head(self) -> int:
         with self.site.open_reader() as store:

@@ -20,6 +20,7 @@ from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.project import read_project
 from orchestrator.service.address import Address, find_folder
 from orchestrator.service.application import build_application
+from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import Gate
 from orchestrator.service.site import Site
 from orchestrator.store.location import store_location
@@ -60,12 +61,12 @@ def serve_pages(
     with _listen(host, port) as listening:
         address = Address(host=host, port=listening.getsockname()[1])
         site = Site(location=location, project=project, access=read_cloud_access(os.environ))
-        application = build_application(site, gate, address.port, version)
+        application, streams = build_application(site, gate, address.port, version)
         config = uvicorn.Config(
             application, log_level="warning", access_log=False, server_header=False, date_header=True,
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, h11_max_incomplete_event_size=65_536, lifespan="on",
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, h11_max_incomplete_event_size=65_536, lifespan="off",
         )  # fmt: skip
-        server = _Server(config, lambda: on_start(address, gate.make_link()), stop)
+        server = _Server(config, lambda: on_start(address, gate.make_link()), stop, streams)
         # uvicorn ends in order, and then sends itself the signal that ended it: the default would skip what follows.
         before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
         try:
@@ -92,7 +93,8 @@ def _noted_address(file: Path, address: Address) -> Generator[None]:
 @contextlib.contextmanager
 def _listen(host: str, port: int) -> Generator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
+    # asyncio sends small answers immediately (TCP_NODELAY) only where the protocol is named.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
@@ -106,15 +108,22 @@ def _listen(host: str, port: int) -> Generator[socket.socket]:
 class _Server(uvicorn.Server):
     """A server that says when it answers, and ends with the engine."""
 
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None], stop: threading.Event) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_start: Callable[[], None], stop: threading.Event, streams: EventHub
+    ) -> None:
         super().__init__(config)
         self._on_start = on_start
         self._stop = stop
+        self._streams = streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._streams.close()  # else every stream is waited for until the limit
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._stop.is_set()

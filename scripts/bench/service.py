@@ -109,11 +109,15 @@ async def measure_streams(site: Served, streams: int, seconds: float) -> list[fl
         lines = ("GET /v1/events/stream HTTP/1.1", f"Host: 127.0.0.1:{site.port}", f"Authorization: Bearer {token}")
         writer.write("\r\n".join((*lines, "", "")).encode())
         try:
-            while line := await reader.readline():
-                if line.startswith(b"retry: "):
-                    ready.release()
-                if line.startswith(b"id: "):
-                    arrived.setdefault(int(line[4:]), []).append(time.time())
+            left = b""
+            while block := await reader.read(1 << 16):
+                *lines, left = (left + block).split(b"\n")
+                now = time.time()
+                for line in lines:
+                    if line.startswith(b"id: "):
+                        arrived.setdefault(int(line[4:]), []).append(now)
+                    elif line.startswith(b"retry: "):
+                        ready.release()
         finally:
             writer.close()
 
