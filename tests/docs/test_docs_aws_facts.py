@@ -11,7 +11,17 @@ from orchestrator.catalog.ec2 import find_instance, load_instances
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.engine.preparation.preflight import unsupported_hosts_error
 from orchestrator.plan.desired import Budgets
-from orchestrator.providers.aws import access, blocks, choices, images, interfaces, market, reservations, userdata
+from orchestrator.providers.aws import (
+    access,
+    blocks,
+    choices,
+    disks,
+    images,
+    interfaces,
+    market,
+    reservations,
+    userdata,
+)
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.faults import by_code, explain
 from orchestrator.providers.aws.planner import SCRATCH
@@ -177,7 +187,7 @@ def test_the_bundled_trainer_drives_as_many_hosts_as_it_is_said_to() -> None:
 
 
 def test_numbers_of_the_text_are_those_of_the_code() -> None:
-    gib = (choices.DISK_GIB, choices.NEURON_DISK_GIB, choices.PLAIN_DISK_GIB)
+    gib = (disks.DISK_GIB, disks.NEURON_DISK_GIB, disks.PLAIN_DISK_GIB)
     assert "an encrypted root disk of {} GiB (Trainium: {}, without accelerators: {})".format(*gib) in FLAT
     assert f"up to {market.MOST_IN_BLOCK} machines for 1 to 14 whole days, or up to 182 days in weeks" in FLAT
     for days in (1, 14, 182):

@@ -216,10 +216,15 @@ def test_an_engine_without_the_secret_reports_it_and_a_watch_with_it_continues(o
 def test_two_watchers_beside_an_engine_keep_each_line_once(orch: Orch) -> None:
     (orch.folder / "talk.yaml").write_text(
         "name: mine\nresources: {infra: 'local:1'}\nrun: |\n"
-        "  for i in $(seq 400); do echo line $i; sleep 0.01; done\n  sleep 1\n"
+        "  for i in $(seq 400); do echo line $i; sleep 0.01; done\n"
+        '  while [ ! -e "$GO" ]; do sleep 0.1; done\n'
     )
     launch(orch, "talk")
     watchers = [orch.start("watch", "mine") for _ in range(2)]
+    for watcher in watchers:
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline()  # it watches, however slowly it started
+    go(orch)
     for watcher in watchers:
         _, said = watcher.communicate(timeout=60)
         assert watcher.returncode == 0, said

@@ -85,6 +85,8 @@ def test_all_processes_of_a_tpu_agree_on_what_torchtpu_needs(
     (package / "__init__.py").touch()
     (package / "tpu" / "__init__.py").touch()
     (package / "tpu" / "distributed.py").write_text(TORCH)
+    for chip in range(4):
+        (tmp_path / f"accel{chip}").touch()
     seen: list[dict[str, str]] = []
     for rank in range(hosts):
         home = tmp_path / f"host{rank}"

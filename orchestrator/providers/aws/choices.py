@@ -9,20 +9,13 @@ from functools import lru_cache
 from orchestrator.catalog import ec2
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.errors import UserError
-from orchestrator.providers.aws import access, images, interfaces, market, userdata
+from orchestrator.providers.aws import access, disks, images, interfaces, market, userdata
 from orchestrator.providers.aws.access import Access
 from orchestrator.providers.aws.images import Image
 from orchestrator.providers.aws.options import AwsOptions, read_options
 from orchestrator.providers.aws.requests import Place
 from orchestrator.slices import Candidate, CapacityBlock, Market, Reservation
 
-DISK_GIB = 200
-PLAIN_DISK_GIB = 50  # of machines without accelerators, whose image and packages are small
-NEURON_DISK_GIB = 512  # what the Neuron documentation asks for ("Update PyTorch on a Deep Learning AMI", October 2026)
-LARGEST_DISK_GIB = 65_536  # of gp3 (CreateVolume, EC2 API reference, read 2026-11-26; 16,384 before September 2025)
-# A volume cannot be smaller than its image. Ubuntu's has 8 GiB. The Deep Learning Base image with NVIDIA's driver has
-# 75: a root file system of 73G, 50G of it used, in build 20250505 (tekumara/notes, file aws-deeplearning-ami.md).
-_LEAST_PLAIN_GIB, _LEAST_GPU_GIB = 8, 75
 _TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]{1,2}")
 _IN_REGION = re.compile(r"[a-z]|-[a-z]+-[0-9]+[a-z]")  # the rest of a zone's name: `a`, or `-lax-1a` of a local zone
@@ -123,7 +116,7 @@ def read(candidate: Candidate) -> Choices:
         access=way,
         image=image,
         makes_placement_group=makes_group,
-        disk_gib=_disk(candidate, instance),
+        disk_gib=disks.choose_disk(candidate, instance),
         why="; ".join(reason for reason in reasons if reason),
     )
 
@@ -183,23 +176,3 @@ def _group(name: str, candidate: Candidate, named: str) -> tuple[bool, str]:
     if _NO_CLUSTER.match(name):
         return False, f"no placement group: none takes {name}"
     return True, "a cluster placement group keeps the machines close together"
-
-
-def least_disk(machine: Ec2Instance) -> int:
-    """Return the GiB that the usual image of a type needs; 1, the least of a gp3 volume, where that is not known."""
-    if images.is_neuron(machine.name):
-        return 1
-    return _LEAST_GPU_GIB if machine.backends[:1] == ("cuda",) else _LEAST_PLAIN_GIB
-
-
-def _disk(candidate: Candidate, instance: Ec2Instance | None) -> int:
-    plain = instance is not None and not instance.chips
-    usual = NEURON_DISK_GIB if images.is_neuron(candidate.accelerator) else PLAIN_DISK_GIB if plain else DISK_GIB
-    size = candidate.disk_gib if candidate.disk_gib is not None else usual
-    if not 1 <= size <= LARGEST_DISK_GIB:
-        raise UserError(
-            f"a disk of {size} GiB is not possible",
-            f"a gp3 volume has 1 to {LARGEST_DISK_GIB:,} GiB",
-            f"disk_size: {usual}",
-        )
-    return size

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.catalog.machines import Ec2Instance, Machine
 from orchestrator.providers.aws.candidates import read_settings
-from orchestrator.providers.aws.choices import LARGEST_DISK_GIB, least_disk
+from orchestrator.providers.aws.disks import LARGEST_DISK_GIB, least_disk
 from orchestrator.task.driver_rules import TaskRules
 from orchestrator.task.errors import InvalidValueError, Issue
 from orchestrator.task.infra import Infra
