@@ -1,7 +1,8 @@
 """The rules of the audit: how events name rows, which columns are left out and why, and the chain of hashes.
 
 Every event names the row that it changed by a subject: "cluster UID", "intent UID/GENERATION", "job UID/ID",
-"attempt UID/JOB/ATTEMPT", "pipeline UID", "host_pin NAME", "slice_owner TOKEN". Each event's hash covers its content
+"attempt UID/JOB/ATTEMPT", "pipeline UID", "host_pin NAME", "slice_owner TOKEN",
+"order UID". Each event's hash covers its content
 and the hash of the event before, so that a row that was changed, removed or moved later is found (replay.verify_chain).
 Pure: no database library.
 """
@@ -25,6 +26,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "host_pins": ("name",),
     "computers": ("uid",),
     "slice_owners": ("token",),
+    "orders": ("uid",),
 }
 _NUMBERS = frozenset({"generation", "id", "job_id", "attempt"})
 

@@ -327,9 +327,24 @@ def _migrate_to_5(tx: Connection, _at: float) -> None:
         tx.execute(text(statement))
 
 
+_ORDERS = (
+    "CREATE TABLE orders (uid VARCHAR NOT NULL PRIMARY KEY, project VARCHAR NOT NULL, cluster VARCHAR NOT NULL, "
+    "verb VARCHAR NOT NULL, arguments TEXT NOT NULL, plan VARCHAR NOT NULL, fingerprint VARCHAR NOT NULL, "
+    "member VARCHAR NOT NULL, state VARCHAR NOT NULL, created FLOAT NOT NULL, run_id VARCHAR NOT NULL DEFAULT '', "
+    "ended FLOAT, status INTEGER, code VARCHAR NOT NULL DEFAULT '', what TEXT NOT NULL DEFAULT '', "
+    "why TEXT NOT NULL DEFAULT '', next_step TEXT NOT NULL DEFAULT '')"
+)
+
+
+def _migrate_to_6(tx: Connection, _at: float) -> None:
+    """Add the orders."""
+    tx.execute(text(_ORDERS))
+
+
 STEPS: dict[int, Callable[[Connection, float], None]] = {
     2: _migrate_to_2,
     3: _migrate_to_3,
     4: _migrate_to_4,
     5: _migrate_to_5,
+    6: _migrate_to_6,
 }

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from orchestrator.clock import SteadyClock
 from orchestrator.computer import read_member
 from orchestrator.errors import NotFoundError
-from orchestrator.hosts import HostPin
-from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent
+from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.project import DEFAULT_PROJECT, to_column
 from orchestrator.store.audited import Head
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
+from orchestrator.store.read_team import TeamReads
 from orchestrator.store.records import (
     ClusterRecord,
     EventRecord,
@@ -28,7 +28,6 @@ from orchestrator.store.records import (
     cluster_from_row,
     ended_from_row,
     event_from_row,
-    host_pin_from_row,
     intent_from_row,
     job_from_row,
     pipeline_from_row,
@@ -38,7 +37,6 @@ from orchestrator.store.version import SCHEMA_VERSION, newer_store_error, parse_
 if TYPE_CHECKING:
     from orchestrator.store.backup_note import BackupNote
     from orchestrator.store.other_state import Tie
-    from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, SliceOwner
 
 
 def open_reader_at(location: Location, project: str = DEFAULT_PROJECT) -> Reader:
@@ -50,7 +48,7 @@ def open_reader_at(location: Location, project: str = DEFAULT_PROJECT) -> Reader
     return ServerReader(location, project)
 
 
-class Reader:
+class Reader(TeamReads):
     """A read-only view of the store, used as a context manager. An absent store reads as an empty one.
 
     Attributes:
@@ -234,62 +232,6 @@ class Reader:
         for row in self._rows("SELECT * FROM pipelines WHERE uid = ?", uid):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
-
-    def computers(self) -> tuple[ComputerRecord, ...]:
-        """Return the computers of the team by name, and those that were removed from it."""
-        from orchestrator.store.team_records import computer_from_row
-
-        return tuple(computer_from_row(row) for row in self._rows("SELECT * FROM computers ORDER BY host, uid"))
-
-    def last_changes(self) -> dict[str, float]:
-        """Return when each `user@computer` last changed something, in epoch seconds."""
-        found: dict[str, float] = {}
-        for row in self._rows("SELECT actor, max(at) AS at FROM events GROUP BY actor"):
-            name = str(row["actor"]).rpartition(":")[0]
-            found[name] = max(found.get(name, 0.0), float(row["at"]))
-        return found
-
-    def admissions_of(self, computer: str) -> tuple[tuple[ClusterRecord, Intent, AdmissionRecord], ...]:
-        """Return where a computer is admitted: at hosts that exist, or may exist, of open clusters."""
-        from orchestrator.store.team_records import admission_from_row
-
-        rows = self._rows("SELECT * FROM admissions WHERE computer = ? ORDER BY cluster_uid, generation", computer)
-        given = [admission_from_row(row) for row in rows]
-        existing = {record.uid: record for record in self.clusters()} if given else {}
-        return tuple(
-            (existing[one.cluster_uid], intent, one)
-            for one in given
-            if one.cluster_uid in existing
-            for intent in self.intents(existing[one.cluster_uid])
-            if intent.generation == one.generation and intent.state not in FINAL_STATES
-        )
-
-    def admissions(self, cluster_uid: str, generation: int) -> tuple[AdmissionRecord, ...]:
-        """Return what lets computers in to the hosts of one slice."""
-        from orchestrator.store.team_records import admission_from_row
-
-        query = "SELECT * FROM admissions WHERE cluster_uid = ? AND generation = ? ORDER BY computer, address"
-        return tuple(map(admission_from_row, self._rows(query, cluster_uid, generation)))
-
-    def admitted_addresses(self) -> tuple[AdmissionRecord, ...]:
-        """Return the addresses that firewalls admit, or are about to, of all computers."""
-        from orchestrator.store.team_records import admission_from_row
-
-        query = "SELECT * FROM admissions WHERE address <> '' ORDER BY computer, address, cluster_uid"
-        return tuple(map(admission_from_row, self._rows(query)))
-
-    def host_pin(self, name: str) -> HostPin | None:
-        """Return the pin of one of people's own machines, or None; see HostAddress.pin_name."""
-        for row in self._rows("SELECT * FROM host_pins WHERE name = ?", name):
-            return host_pin_from_row(row)
-        return None
-
-    def slice_owner(self, token: str) -> SliceOwner | None:
-        """Return who has a slice, if it ever changed hands."""
-        from orchestrator.store.team_records import slice_owner_from_row
-
-        query = "SELECT * FROM slice_owners WHERE token = ?"
-        return next(map(slice_owner_from_row, self._rows(query, token)), None)
 
     def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
         """Return the newest `limit` events past sequence number `after`, oldest first.

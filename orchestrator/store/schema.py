@@ -126,6 +126,28 @@ pipelines = Table(
     Column("wish", Text, nullable=False, server_default=""),
 )
 
+orders = Table(
+    "orders",
+    metadata,
+    Column("uid", String, primary_key=True),
+    Column("project", String, nullable=False),
+    Column("cluster", String, nullable=False),
+    Column("verb", String, nullable=False),
+    Column("arguments", Text, nullable=False),  # JSON
+    Column("plan", String, nullable=False),  # digest of the plan that the member saw
+    Column("fingerprint", String, nullable=False),  # digest of the whole request
+    Column("member", String, nullable=False),
+    Column("state", String, nullable=False),  # open, ended
+    Column("created", Float, nullable=False),
+    Column("run_id", String, nullable=False, server_default=""),
+    Column("ended", Float),
+    Column("status", Integer),
+    Column("code", String, nullable=False, server_default=""),
+    Column("what", Text, nullable=False, server_default=""),
+    Column("why", Text, nullable=False, server_default=""),
+    Column("next_step", Text, nullable=False, server_default=""),
+)
+
 host_pins = Table(
     "host_pins",
     metadata,

@@ -9,6 +9,7 @@ from orchestrator.store.blob_changes import BlobChanges
 from orchestrator.store.cluster_changes import ClusterChanges
 from orchestrator.store.host_pin_changes import HostPinChanges
 from orchestrator.store.job_changes import JobChanges
+from orchestrator.store.order_changes import OrderChanges
 from orchestrator.store.pipeline_changes import PipelineChanges
 from orchestrator.store.recovery_changes import RecoveryChanges
 from orchestrator.store.run_keys import RunKeys
@@ -19,6 +20,7 @@ class Store(
     ClusterChanges,
     JobChanges,
     PipelineChanges,
+    OrderChanges,
     HostPinChanges,
     TeamChanges,
     RunKeys,

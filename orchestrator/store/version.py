@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from orchestrator.distribution import install_command
 from orchestrator.store.failures import StoreError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 OLDEST_READER = 4  # the oldest orch that can read the tables of SCHEMA_VERSION
-OLDEST_WRITER = 4  # the oldest that can change them: all that version 5 has is an addition with a default
+OLDEST_WRITER = 4  # the oldest that can change them: all that versions 5 and 6 have are additions
 # Keys of the table meta.
 SCHEMA = "schema"  # what orchs up to version 4 compare with their version: above it they refuse the store
 VERSION = "version"

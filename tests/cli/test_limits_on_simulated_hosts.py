@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 
 EC2 = "infra: aws/us-east-1/us-east-1a, instance_type: t3.medium"
 VM = "infra: gcp/us-central1/us-central1-a, instance_type: e2-standard-2"
+SLICE = "infra: gcp/us-west4/us-west4-a, accelerators: v5litepod-16"
 TPU = "infra: gcp/us-west4/us-west4-a, accelerators: v5litepod-4"
 
 
@@ -55,6 +56,8 @@ def status(orch: Orch) -> dict[str, Any]:
         (f"{EC2}, autostop: 1", "", "stopped"),
         (f"{VM}, autostop: 1", "", "stopped"),
         (f"{TPU}, autostop: 1", "", "stopped"),
+        # What is left of a slice, such as its SSH access, is "ending" until `orch down` removes it.
+        (f"{SLICE}, autostop: 1", "", "ending"),
         # Terminated instances leave auxiliary resources, so the slice is "failed" until `orch down` ends those too.
         (EC2, "limits: {max_hours: 0.005}", "failed"),
     ],
@@ -68,7 +71,8 @@ def test_a_limit_on_the_hosts_stops_or_deletes_the_machines(
     with simulated(tmp_path, "aws" if "aws" in resources else "gcp") as orch:
         orch.ok("launch", "t.yaml", "--yes")
         assert status(orch)["state"] == "ready"
-        until(f"the machines are {ends_as}", lambda: status(orch)["state"] == ends_as)
+        until(f"the machines are {ends_as}", lambda: status(orch)["state"] == ends_as, 200)
+        assert ("orch down mine" in orch.ok("status", "mine")) == (ends_as != "stopped")
         if ends_as == "stopped":
             orch.ok("start", "mine", "--yes")
             orch.ok("exec", "mine", "--", "true")

@@ -17,6 +17,7 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Outcome
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
+from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 from orchestrator.store.team_records import NewSliceRecord
@@ -30,7 +31,7 @@ READS = frozenset(
         "find_run", "last_run_of", "deleted_cluster", "refuse_removed_computer",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
-        "all_intents", "slice_owner", "slice_owners", "find_blob", "unused_blobs",
+        "all_intents", "order", "open_orders", "slice_owner", "slice_owners", "find_blob", "unused_blobs",
     }
 )  # fmt: skip
 # leases, the change itself, the rights of logins, and what is not audited (see audited.TABLES_NOT_AUDITED)
@@ -173,6 +174,13 @@ def _outcome(step: Step) -> Outcome:
     return Outcome(status=step.number, code=step.text, what=step.text, why=step.text, next_step=step.text)
 
 
+def _order(step: Step) -> OrderRecord:
+    return OrderRecord(
+        uid=f"o{step.number}", project="default", cluster=step.cluster, verb="down", arguments=step.text,
+        plan=step.text, fingerprint=step.text, member=step.text, state="open", created=1e9,
+    )  # fmt: skip
+
+
 def _pin(step: Step) -> HostPin:
     name = quote(step.text, safe="", errors="replace")
     return HostPin(name=name, kind=step.state, key=f"{step.number:04d}", job=f"u/{step.number}")
@@ -257,6 +265,10 @@ _DO: dict[str, Callable[..., Any]] = {
     ),
     "set_launch_request": _pipeline(lambda store, step, uid, lease: store.set_launch_request(uid, step.text)),
     "end_pipeline": _pipeline(lambda store, step, uid, lease: store.end_pipeline(uid, "ended", step.number, step.text)),
+    "open_order": lambda store, step, cluster, lease: store.open_order(_order(step)),
+    "end_order": lambda store, step, cluster, lease: [
+        store.end_order(one, _outcome(step)) for one in store.open_orders() if one.uid == f"o{step.number}"
+    ],
     "keep_host_pin": lambda store, step, cluster, lease: store.keep_host_pin(
         _pin(step),
         PinReason.NAMED if step.flag else PinReason.FIRST,

@@ -209,9 +209,9 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, pr
     )
 
 
-def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
+def prepare_stop(cluster: str, *, force: bool = False, project: str = "") -> PreparedCommand:
     """Prepare stopping a cluster's machines; `force` also those of another member."""
-    with open_reader() as reader:
+    with open_reader(project) as reader:
         record, _ = _require_machines(reader, cluster)
         return PreparedCommand(
             cluster=cluster,
@@ -223,12 +223,13 @@ def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
             notes=_running_job_notes(reader, record),
             refused=refuse_other_owner(record, reader.member, force=force),
             forced=describe_forced_change(record, reader.member, "stop", force=force),
+            project=project,
         )
 
 
-def prepare_start(cluster: str, *, force: bool = False) -> PreparedCommand:
+def prepare_start(cluster: str, *, force: bool = False, project: str = "") -> PreparedCommand:
     """Prepare starting a stopped cluster's machines, which cost money again; `force` also those of another member."""
-    with open_reader() as reader:
+    with open_reader(project) as reader:
         record, _ = _require_machines(reader, cluster)
         return PreparedCommand(
             cluster=cluster,
@@ -239,18 +240,20 @@ def prepare_start(cluster: str, *, force: bool = False) -> PreparedCommand:
             facts=make_facts(),
             refused=refuse_other_owner(record, reader.member, force=force),
             forced=describe_forced_change(record, reader.member, "start", force=force),
+            project=project,
         )
 
 
-def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> PreparedCommand:
+def prepare_cancel(cluster: str, job: int | None, *, force: bool = False, project: str = "") -> PreparedCommand:
     """Prepare ending a job's program on all hosts; the cluster stays.
 
     Args:
         cluster: The cluster's name.
         job: The job's number; None for the newest running job, else the newest waiting one.
         force: Also when the cluster belongs to another member.
+        project: The cluster's project; "" for that of the environment.
     """
-    with open_reader() as reader:
+    with open_reader(project) as reader:
         record = find_cluster(reader, cluster)
         jobs = reader.jobs(record)
         chosen = [one for one in jobs if (one.id == job if job is not None else one.state != "ended")]
@@ -272,6 +275,7 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
         facts=make_facts(),
         refused=refused,
         forced=forced,
+        project=project,
     )
 
 

@@ -27,6 +27,7 @@ from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
 from orchestrator.engine.state.snapshots import drop_unused_snapshots
 from orchestrator.engine.state.store_backup import back_up_if_due
 from orchestrator.engine.unattended.handover import ENGINE_ENV_NAMES
+from orchestrator.engine.unattended.orders import carry_out_order
 from orchestrator.engine.unattended.pipeline import (
     attend_pipeline,
     is_unattended,
@@ -40,6 +41,7 @@ from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
 from orchestrator.retries import UNATTENDED_WORK
 from orchestrator.store.leases import Lease
+from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 from orchestrator.store.store import Store
 
@@ -139,6 +141,8 @@ class UnattendedEngine:
                 pending[f"job {cluster.uid}/{first.id}"] = partial(self._drive_job, cluster, first)
         for cluster in () if self.only_secret else store.clusters_going_down():
             pending[f"down {cluster.uid}"] = partial(self._finish_down, cluster)
+        for order in () if self.only_secret else store.open_orders():
+            pending[f"order {order.uid}"] = partial(self._carry_out_order, order)
         for pipeline in store.pipelines():
             if pipeline.state != "running" or not is_unattended(pipeline):
                 continue
@@ -224,6 +228,16 @@ class UnattendedEngine:
 
     def _drive_pipeline(self, record: PipelineRecord) -> bool:
         return attend_pipeline(self.where, self.services, record, self.narrators(record.name, record.stage + 1))
+
+    def _carry_out_order(self, order: OrderRecord) -> bool:
+        narrator = self.narrators(order.cluster, 0)
+        with (
+            open_store(self.where, self.services, order.verb, order.project) as store,
+            LeaseKeeper(store, order.uid, f"{order.verb} '{order.cluster}'", narrator, kind="order") as keeper,
+        ):
+            if keeper.try_hold() and store.order(order.uid).state == "open":
+                store.end_order(order, carry_out_order(order, narrator, self.services))
+        return True
 
     def _finish_down(self, cluster: ClusterRecord) -> bool:
         ready = commands.prepare_down(cluster.name, force=True, project=cluster.project)

@@ -18,12 +18,18 @@ from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.ranks import format_ranks
 from orchestrator.project import DEFAULT_PROJECT
+from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
 from orchestrator.summaries.clusters import ClusterSummary, clusters_as_json, describe_job, summarize_cluster
 
+# Machines that a limit, or somebody else, has ended: auxiliary resources stay until `down`.
+_LEFT_OVER = {
+    SliceState.ENDING: "removes what the machines leave behind; they are deleted, or being deleted",
+    SliceState.FAILED: "ends what is left of the machines, and removes what they leave behind",
+}
 STOPPED_PRICE = "machines are not billed while stopped; their disks are, at a price that is not known here"
 
 
@@ -119,6 +125,8 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
     )
     if item.busy_with:
         facts.append(("in use by", item.busy_with))
+    elif item.state in _LEFT_OVER and not any(job.state != "ended" for job in item.jobs):
+        facts.append(("next", f"orch down {item.cluster.name}   {_LEFT_OVER[item.state]}"))
     if intent is not None:
         machine = intent.candidate
         chips = f", {count_noun(machine.chips_per_host, 'chip')} each" if machine.chips_per_host else ""

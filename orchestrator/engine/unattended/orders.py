@@ -1,0 +1,114 @@
+"""Carry out what members asked the service to do: launches are queued, other commands run as they do in a terminal.
+
+An order is repeated after a crash. That is safe, because each command is: a launch has its run's id from the order, and
+the others continue from what is on record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+from orchestrator.engine.preparation.resume import prepare_resume
+from orchestrator.engine.services import Services
+from orchestrator.engine.state.recorded import open_reader
+from orchestrator.engine.unattended.handover import enqueue_job, find_handed_over_job, prepare_for_engine
+from orchestrator.errors import ConflictError, CredentialsError, OrchError, UserError
+from orchestrator.plan.observed import Outcome
+from orchestrator.plan.steps import Done
+from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.store.failures import StoreError
+from orchestrator.store.order_records import OrderRecord
+from orchestrator.task.model import Task
+
+_QUEUED = ("launch", "resume")
+_PASSING = (CredentialsError, StoreError)
+
+
+def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project: str) -> PreparedCommand:
+    """Prepare the command of an order, to preview or to carry it out.
+
+    Args:
+        verb: One of ORDER_VERBS.
+        cluster: The name of the cluster; "" for a launch, whose task names it.
+        arguments: `task` as JSON and `down` of a launch, `down` of a resume, `job` of a cancel.
+        project: The project of the cluster.
+
+    Raises:
+        OrchError: There is no such cluster, job or run, or the command cannot be prepared.
+    """
+    after = TeardownPolicy.DOWN if arguments.get("down") else TeardownPolicy.KEEP
+    if verb == "launch":
+        task = commands.add_secrets_from_environment(Task.from_json(arguments["task"]))
+        return commands.prepare_launch(task, cluster=cluster or None, after=after, project=project)
+    if verb == "cancel":
+        return commands.prepare_cancel(cluster, arguments.get("job"), project=project)
+    made: Mapping[str, Callable[[], PreparedCommand]] = {
+        "stop": lambda: commands.prepare_stop(cluster, project=project),
+        "start": lambda: commands.prepare_start(cluster, project=project),
+        "down": lambda: commands.prepare_down(cluster, project=project),
+        "resume": lambda: prepare_resume(cluster, after=after),
+    }
+    if verb not in made:
+        raise UserError(f"an order cannot be `{verb}`", "", f"one of: launch, cancel, {', '.join(made)}")
+    return made[verb]()
+
+
+def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) -> Outcome:
+    """Carry out an order, and return how it ended.
+
+    Raises:
+        CredentialsError, ConflictError, StoreError: It is to be tried again.
+    """
+    try:
+        if order.verb in _QUEUED and (queued := _find_queued_run(order)):
+            return queued
+        ready = prepare_order(order.verb, order.cluster, json.loads(order.arguments), order.project)
+        ready.raise_refusal()
+    except _PASSING:
+        raise
+    except OrchError as error:
+        return _to_outcome(error)
+    try:
+        queue = order.verb in _QUEUED
+        step = (_queue_run(order, ready, narrator) if queue else drive_cluster(ready, narrator, services=services)).step
+    except (*_PASSING, ConflictError):  # another orch works on the cluster
+        raise
+    except OrchError as error:
+        return _to_outcome(error)
+    if isinstance(step, Done):
+        return Outcome(status=int(step.status), code="", what=step.message, why="", next_step="")
+    return Outcome(status=int(step.status), code=step.code, what=step.what, why=step.why, next_step=step.next_step)
+
+
+def _to_outcome(error: OrchError) -> Outcome:
+    return Outcome(
+        status=int(error.exit_status), code=error.code, what=error.what, why=error.why, next_step=error.next_step
+    )
+
+
+def _find_queued_run(order: OrderRecord) -> Outcome | None:
+    """Return the outcome when an engine that was killed had queued the run already."""
+    with open_reader(order.project) as reader:
+        found = reader.find_run(order.run_id) if order.run_id else None
+    if found is None or order.verb == "resume":
+        return None
+    cluster, job = found
+    return Outcome(status=0, code="", what=f"job {job.id} is queued on '{cluster}'", why="", next_step="")
+
+
+def _queue_run(order: OrderRecord, ready: PreparedCommand, narrator: Narrator) -> CommandResult:
+    """Queue the job of a launch or resume, whose id the order fixes; engines drive it from there."""
+    ready = prepare_for_engine(ready, narrator.note)
+    if (same := find_handed_over_job(ready)) is not None:
+        return same
+    job = ready.job
+    if job is not None and not job.run_id:
+        ready = replace(ready, job=replace(job, run_id=order.run_id))
+    return enqueue_job(ready, narrator.note)
