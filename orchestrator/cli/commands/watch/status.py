@@ -25,9 +25,9 @@ from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
 from orchestrator.summaries.clusters import ClusterSummary, clusters_as_json, describe_job, summarize_cluster
 
-# Machines that a limit, or somebody else, has ended: auxiliary resources stay until `down`.
+# Machines that a limit, or another program, has ended: auxiliary resources stay until `down`.
 _LEFT_OVER = {
-    SliceState.ENDING: "removes what the machines leave behind; they are deleted, or being deleted",
+    SliceState.ENDING: "removes what the machines leave behind; they are deleted, or are being deleted",
     SliceState.FAILED: "ends what is left of the machines, and removes what they leave behind",
 }
 STOPPED_PRICE = "machines are not billed while stopped; their disks are, at a price that is not known here"
