@@ -18,7 +18,7 @@ def render_plan(
     *,
     verbose: bool = False,
     width: int = 100,
-    command: str = "",
+    command: str | None = "",
     hosts: Sequence[HostAddress] = (),
     advice: Sequence[Mapping[str, Any]] = (),
     refusal: OrchError | None = None,
@@ -30,7 +30,7 @@ def render_plan(
         form: The format.
         verbose: Text only: add requests, environments and scripts.
         width: Text only: columns.
-        command: The command line that carries the plan out.
+        command: The command line that carries the plan out; None to name none (text only).
         hosts: Addresses that are known already, for the ssh lines of the script.
         advice: What the training needs on each kind of machine, as trainer/shape/advice.py gives it.
         refusal: Why the command would refuse this plan, if it would.
@@ -38,11 +38,11 @@ def render_plan(
     if form == "json":
         from orchestrator.plan import preview_json
 
-        return preview_json.render_json(plan, command=command, advice=advice, refusal=refusal)
+        return preview_json.render_json(plan, command=command or "", advice=advice, refusal=refusal)
     if form == "sh":
         from orchestrator.plan import preview_sh
 
-        return preview_sh.render_sh(plan, command=command, hosts=hosts)
+        return preview_sh.render_sh(plan, command=command or "", hosts=hosts)
     from orchestrator.plan import preview_text
 
     return preview_text.render_text(plan, verbose=verbose, width=width, command=command, advice=advice, refusal=refusal)

@@ -45,7 +45,7 @@ def render_text(
     *,
     verbose: bool = False,
     width: int = 100,
-    command: str = "",
+    command: str | None = "",
     advice: Sequence[Mapping[str, Any]] = (),
     refusal: OrchError | None = None,
 ) -> str:
@@ -55,7 +55,8 @@ def render_text(
         plan: What would be done.
         verbose: Add the requests, environments and scripts under their steps.
         width: Columns; at least 40 are used.
-        command: The command line that carries the plan out; "" for the same one without --dry-run.
+        command: The command line that carries the plan out; "" for the same one without --dry-run,
+            None to name none.
         advice: What the training needs on each kind of machine, as trainer/shape/advice.py gives it.
         refusal: Why the command would refuse this plan, if it would.
     """
@@ -141,7 +142,7 @@ class _Page:
         else:
             yield head + (title if len(title) <= columns else title[: max(columns - 1, 10)] + "…") + tail
 
-    def foot(self, command: str, refusal: OrchError | None) -> Iterator[str]:
+    def foot(self, command: str | None, refusal: OrchError | None) -> Iterator[str]:
         ending, some = self.plan.ending, bool(self.plan.actions)
         if total := _describe_total(self.plan):
             yield from self._fill("In all: ", total)
@@ -155,7 +156,7 @@ class _Page:
         else:
             yield from self._reasons("Stops there: ", ending.code, ending.what, ending.status)
             yield from self._next(ending.why, ending.next_step)
-        if not some:
+        if not some or command is None:
             return
         if not self.verbose:
             yield "Details: -v (requests, scripts), -o sh (as a script), -o json (for programs)"

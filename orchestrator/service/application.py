@@ -1,7 +1,8 @@
 """The ASGI application: it turns the table of routes into endpoints, and holds every request to the same rules.
 
 Each request passes, in this order: the name of the host, the route, who asks, the parameters, the handler. A page of
-another site can neither read nor change anything: there is no CORS, and nothing here changes anything for a session.
+another site can neither read nor change anything: there is no CORS, and a change needs either a token, or a session, a
+request of this server's page, and what its form had.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
@@ -32,6 +34,8 @@ from orchestrator.service.routes import ROUTES
 from orchestrator.service.site import Site
 
 _HTTP = 80  # browsers leave this port out of the name
+_MOST_BYTES = 2**20  # of a request's body
+_FORM, _FORM_TOKEN, _FORM_KEY = "application/x-www-form-urlencoded", "_token", "_key"
 _THREADS = 8  # handlers read the store and buckets, which blocks
 _HEADERS = {
     "Content-Security-Policy": (
@@ -85,7 +89,10 @@ def build_application(site: Site, gate: Gate, port: int, version: str) -> tuple[
         limiter=CapacityLimiter(_THREADS),
     )
     document = json.dumps(describe_api(ROUTES, version))
-    endpoints = [Endpoint(route.path, _guard(service, route, _answer_of(service, route))) for route in ROUTES]
+    endpoints = [
+        Endpoint(route.path, _guard(service, route, _answer_of(service, route)), methods=[route.method])
+        for route in ROUTES
+    ]
 
     async def show_openapi(_request: Request) -> Response:
         return Response(document, media_type="application/json")
@@ -151,7 +158,16 @@ def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | No
         query = route.parse_query(dict(request.query_params))
         if route.handler is None:
             return _stream(service, request, query["after"] if "after" in request.query_params else None)
-        call = Call(site=service.site, person=person, path=request.path_params, query=query)
+        body, key = await _read_body(service, request, route, person)
+        call = Call(
+            site=service.site,
+            person=person,
+            body=body,
+            key=key,
+            form_token=_make_form_token(service, request),
+            path=request.path_params,
+            query=query,
+        )
         handler = route.handler
         made = await to_thread.run_sync(handler, call, limiter=service.limiter)
         return await to_thread.run_sync(_respond, service, request, route, call, made, limiter=service.limiter)
@@ -159,7 +175,63 @@ def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | No
     return answer
 
 
+async def _read_body(service: Service, request: Request, route: Route, person: Person | None) -> tuple[Any, str]:
+    """Return what was sent, and its key.
+
+    A program sends JSON with its token. A person's browser sends a form with its session: of this server's page, which has
+    the form's token. So no page of another site, and no program with a stolen cookie alone, changes anything.
+
+    Raises:
+        UserError: It is not what the route takes.
+        AccessError: The form is of another page.
+    """
+    if route.request is None:
+        return None, ""
+    in_form = route.medium is Medium.PAGE
+    if in_form != (person is not None and person.session):
+        raise AccessError("a program sends JSON, a page its form", "", "the API is in /openapi.json")
+    medium = _FORM if in_form else Medium.JSON.value
+    if request.headers.get("content-type", "").partition(";")[0].strip() != medium:
+        raise UserError(f"the body is not {medium}", "", "see /openapi.json")
+    content = b""
+    async for part in request.stream():
+        content += part
+        if len(content) > _MOST_BYTES:
+            raise UserError("the body is too large", f"it has at most {_MOST_BYTES:,} bytes", "send less")
+    if not in_form:
+        key = request.headers.get("idempotency-key", "") if route.keyed else ""
+        _refuse_key(route, key)
+        return route.parse_body(content), key
+    fields = dict(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+    token, key = fields.pop(_FORM_TOKEN, ""), fields.pop(_FORM_KEY, "")
+    if not _is_own_form(service, request, token):
+        raise AccessError("this form is not one of this page's session", "", "open the page again, and repeat it")
+    _refuse_key(route, key)
+    return route.parse_body({name: value for name, value in fields.items() if value}), key
+
+
+def _refuse_key(route: Route, key: str) -> None:
+    if route.keyed and not 8 <= len(key) <= 100:
+        why = "the same request with the same key is done once"
+        raise UserError("the header Idempotency-Key has 8 to 100 characters", why, "send a random one")
+
+
+def _is_own_form(service: Service, request: Request, token: str) -> bool:
+    site = request.headers.get("sec-fetch-site")
+    own = (
+        request.headers.get("origin") == f"http://{request.headers['host']}" if site is None else site == "same-origin"
+    )
+    return own and secrets.compare_digest(token, _make_form_token(service, request))
+
+
+def _make_form_token(service: Service, request: Request) -> str:
+    """Return what forms of this session send back, which other sites cannot know."""
+    return hashlib.sha256(f"form\0{request.cookies.get(service.cookie, '')}".encode()).hexdigest()
+
+
 def _respond(service: Service, request: Request, route: Route, call: Call, made: Answer) -> Response:
+    if route.medium is Medium.PAGE and made.location:
+        return RedirectResponse(made.location, made.status)
     following = (
         f"{request.url.path}?{urlencode(dict(request.query_params) | dict(made.following))}" if made.following else ""
     )
@@ -173,9 +245,11 @@ def _respond(service: Service, request: Request, route: Route, call: Call, made:
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     if following:
         headers["Link"] = f'<{following}>; rel="next"'
-    if request.headers.get("if-none-match") == tag:
+    if made.location:
+        headers["Location"] = made.location
+    if made.status == 200 and request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    return Response(content, media_type=route.medium.value, headers=headers)
+    return Response(content, made.status, media_type=route.medium.value, headers=headers)
 
 
 def _stream(service: Service, request: Request, after: int | None) -> Response:

@@ -39,14 +39,25 @@ def _describe_route(route: Route) -> dict[str, Any]:
     content: dict[str, Any] = {route.medium.value: {"schema": {"type": "string"}}}
     if route.schema:
         content = {route.medium.value: {"schema": {"$ref": f"#/components/schemas/{route.schema}"}}}
-    answers: dict[str, Any] = {"200": {"description": route.meaning, "content": content}}
+    answers: dict[str, Any] = {"202" if route.keyed else "200": {"description": route.meaning, "content": content}}
     if route.role > Role.ANYONE:
         answers["401"] = {"description": "No session and no token."}
     if route.medium is not Medium.TEXT:
         answers["default"] = {"description": "A problem (RFC 9457) with `next_step` and `exit_status`."}
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    return {
+    in_path: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+    ]
+    described: dict[str, Any] = {}
+    if route.request is not None:
+        medium = Medium.JSON.value if route.medium is Medium.JSON else "application/x-www-form-urlencoded"
+        schema = route.request.model_json_schema()
+        described["requestBody"] = {"required": True, "content": {medium: {"schema": schema}}}
+    if route.keyed and route.medium is Medium.JSON:
+        about = "The same request with the same key is done once."
+        key = {"name": "Idempotency-Key", "in": "header", "required": True, "description": about}
+        in_path.append(key | {"schema": {"type": "string", "minLength": 8, "maxLength": 100}})
+    return described | {
         "operationId": route.name,
         "summary": route.meaning,
         "x-role": route.role.name.lower(),

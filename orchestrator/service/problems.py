@@ -15,6 +15,7 @@ from orchestrator.errors import (
     UserError,
 )
 
+_OF_CODES = {"plan-changed": 412, "key-reused": 422}
 _STATUSES: tuple[tuple[type[OrchError], int], ...] = (
     (UserError, 400),
     (AccessError, 403),
@@ -28,6 +29,8 @@ _STATUSES: tuple[tuple[type[OrchError], int], ...] = (
 
 def find_http_status(error: OrchError) -> int:
     """Return the HTTP status of an error."""
+    if error.code in _OF_CODES:
+        return _OF_CODES[error.code]
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
@@ -48,4 +51,5 @@ def describe_problem(error: OrchError, status: int, request: str) -> dict[str, A
         "code": error.code,
         "exit_status": int(error.exit_status),
         "next_step": error.next_step,
+        "lines": error.lines(),
     }

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from orchestrator.errors import UserError
 from orchestrator.service.site import Site
 
@@ -91,10 +93,19 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of a route, with everything parsed."""
+    """One call of a route, with everything parsed.
+
+    Attributes:
+        body: What was sent, for routes with a request model.
+        key: By which a repeated request is the same one (Idempotency-Key); "" where none is needed.
+        form_token: What a form of this session has to send back.
+    """
 
     site: Site
     person: Person | None
+    body: Any = None
+    key: str = ""
+    form_token: str = ""
     path: Mapping[str, str] = field(default_factory=dict[str, str])
     query: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -105,6 +116,8 @@ class Answer:
 
     Attributes:
         following: The query of the next page of a list; None for the last.
+        location: Address of what was made: a page leads there, other answers name it.
+        status: The HTTP status.
     """
 
     document: Any = None
@@ -112,6 +125,8 @@ class Answer:
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     text: str = ""
     following: Mapping[str, str] | None = None
+    location: str = ""
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +137,8 @@ class Route:
         name: Stable name, unique in the table.
         schema: Name of the JSON Schema of the answer; "" for a page or a text.
         handler: Answers a call, in a thread; None for streams, which application.py serves.
+        request: The model of what is sent: JSON with a token, or the fields of a form with a session.
+        keyed: Whether a request has a key, by which the same request again changes nothing more.
     """
 
     name: str
@@ -133,6 +150,25 @@ class Route:
     method: str = "GET"
     schema: str = ""
     parameters: Sequence[Parameter] = ()
+    request: type[BaseModel] | None = None
+    keyed: bool = False
+
+    def parse_body(self, content: bytes | Mapping[str, str]) -> Any:
+        """Return what was sent, as JSON or as the fields of a form.
+
+        Raises:
+            UserError: It is not what the route takes.
+        """
+        if self.request is None:
+            return None
+        try:
+            if isinstance(content, bytes):
+                return self.request.model_validate_json(content)
+            return self.request.model_validate(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            name = ".".join(str(part) for part in first["loc"]) or "the body"
+            raise UserError(f"`{name[:60]}` is not taken: {first['msg'][:200]}", "", "see /openapi.json") from error
 
     def parse_query(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the values of all parameters.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from orchestrator.service import health, page_values, records
+from orchestrator.service import health, order_pages, orders, page_values, records
+from orchestrator.service.order_pages import LaunchForm, OrderForm
+from orchestrator.service.plans import OrderRequest, PlanRequest
 from orchestrator.service.route import Medium, Parameter, Role, Route
+from orchestrator.store.order_records import ORDER_VERBS
 
 _LIMIT = Parameter(name="limit", kind=int, default=100, least=1, most=1000, meaning="The most items.")
 _BEFORE = Parameter(name="before", kind=float, meaning="Only runs whose newest job is older, in epoch seconds.")
@@ -13,8 +16,11 @@ _AFTER = Parameter(name="after", kind=int, default=0, meaning="Only events past 
 _CLUSTER = Parameter(name="cluster", default="", meaning="Only those of one cluster.")
 _POINTS = Parameter(name="points", kind=int, default=600, least=4, most=2000, meaning="The most points, about.")
 _AXIS = Parameter(name="x", default="step", choices=("step", "time", "dollars"), meaning="The axis of the charts.")
+_VERB = Parameter(name="verb", choices=ORDER_VERBS[1:], default="down", meaning="The command.")
+_JOB = Parameter(name="job", kind=int, least=1, meaning="The job to cancel; the newest running one without it.")
+_NAME = Parameter(name="cluster", default="", meaning="The cluster.")
 _JSON, _PAGE, _TEXT, _EVENTS = Medium.JSON, Medium.PAGE, Medium.TEXT, Medium.EVENTS
-_ANYONE, _VIEWER = Role.ANYONE, Role.VIEWER
+_ANYONE, _VIEWER, _MEMBER = Role.ANYONE, Role.VIEWER, Role.MEMBER
 
 ROUTES: tuple[Route, ...] = (
     Route(name="health", path="/healthz", role=_ANYONE, medium=_TEXT, handler=health.show_health,
@@ -39,6 +45,15 @@ ROUTES: tuple[Route, ...] = (
           parameters=(_AFTER, _LIMIT, _CLUSTER), meaning="Events of the audit, oldest first."),
     Route(name="event-stream", path="/v1/events/stream", role=_VIEWER, medium=_EVENTS, handler=None,
           parameters=(_AFTER,), meaning="Events as they happen; the header Last-Event-ID resumes after one."),
+    Route(name="plan", path="/v1/plans", method="POST", role=_MEMBER, medium=_JSON, schema="order-plan",
+          handler=orders.show_plan, request=PlanRequest, meaning="The plan of a command; nothing is done."),
+    Route(name="order-create", path="/v1/orders", method="POST", role=_MEMBER, medium=_JSON, schema="order",
+          handler=orders.create_order, request=OrderRequest, keyed=True,
+          meaning="Order what a plan shows. An engine carries it out; 412 when the plan would be another one now."),
+    Route(name="orders", path="/v1/orders", role=_VIEWER, medium=_JSON, schema="orders", handler=orders.list_orders,
+          parameters=(_LIMIT,), meaning="The newest orders."),
+    Route(name="order", path="/v1/orders/{uid}", role=_VIEWER, medium=_JSON, schema="order",
+          handler=orders.show_order, meaning="One order, and how it ended."),
     Route(name="runs-page", path="/", role=_VIEWER, medium=_PAGE, handler=page_values.show_runs,
           parameters=(_LIMIT, _BEFORE, _PROJECT, _OWNER), meaning="The page of runs."),
     Route(name="run-page", path="/runs/{run_id}", role=_VIEWER, medium=_PAGE, handler=page_values.show_run,
@@ -49,6 +64,16 @@ ROUTES: tuple[Route, ...] = (
           meaning="The page of one cluster."),
     Route(name="queue-page", path="/queue", role=_VIEWER, medium=_PAGE, handler=page_values.show_queue,
           meaning="The page of the queue."),
+    Route(name="launch-page", path="/launch", role=_MEMBER, medium=_PAGE, handler=order_pages.show_launch_form,
+          meaning="The form of a launch."),
+    Route(name="launch-plan-page", path="/launch", method="POST", role=_MEMBER, medium=_PAGE,
+          handler=order_pages.show_launch_plan, request=LaunchForm, meaning="The plan of a launch."),
+    Route(name="order-form-page", path="/order", role=_MEMBER, medium=_PAGE, handler=order_pages.show_plan_of_command,
+          parameters=(_VERB, _NAME, _JOB), meaning="The plan of a command, with the button that orders it."),
+    Route(name="order-create-page", path="/order", method="POST", role=_MEMBER, medium=_PAGE,
+          handler=order_pages.create_order, request=OrderForm, keyed=True, meaning="Order what the plan shows."),
+    Route(name="order-page", path="/orders/{uid}", role=_VIEWER, medium=_PAGE, handler=order_pages.show_order,
+          meaning="The page of one order."),
     Route(name="events-page", path="/events", role=_VIEWER, medium=_PAGE, handler=page_values.show_events,
           parameters=(_LIMIT, _CLUSTER), meaning="The page of events."),
 )  # fmt: skip

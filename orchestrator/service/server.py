@@ -14,6 +14,8 @@ from pathlib import Path
 import uvicorn
 
 from orchestrator.cloud_access import read_cloud_access
+from orchestrator.engine.services import real_services
+from orchestrator.engine.state.opening import open_store
 from orchestrator.errors import UserError
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, write_whole
@@ -31,7 +33,13 @@ _SHUTDOWN_SECONDS = 3  # streams stay open for ever otherwise
 
 
 def serve_pages(
-    paths: Paths, host: str, port: int, version: str, on_start: Callable[[Address, str], None], stop: threading.Event
+    paths: Paths,
+    host: str,
+    port: int,
+    version: str,
+    on_start: Callable[[Address, str], None],
+    stop: threading.Event,
+    wake_engine: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve API and page until a signal, or until `stop` is set.
 
@@ -42,6 +50,7 @@ def serve_pages(
         version: The version of orch.
         on_start: Called with the address and the secret of a link, when the server answers.
         stop: Set when the engine beside it has failed.
+        wake_engine: Called after each order, where no engine works beside it.
 
     Raises:
         UserError: The address is not of this computer alone, or the port is taken.
@@ -53,6 +62,8 @@ def serve_pages(
             f"from elsewhere: ssh -L {port}:127.0.0.1:{port} THIS-COMPUTER   then the link that orch serve prints",
         )
     location, project = store_location(os.environ, paths), read_project(os.environ)
+    if isinstance(location, Path) and not location.exists():  # its id is in plans, which must not change by themselves
+        open_store(paths, real_services(paths), "serve").close()
     with open_reader_at(location, project) as store:
         member = store.member
     folder = find_folder(paths)
@@ -60,7 +71,7 @@ def serve_pages(
     gate.read_token()
     with _listen(host, port) as listening:
         address = Address(host=host, port=listening.getsockname()[1])
-        site = Site(location=location, project=project, access=read_cloud_access(os.environ))
+        site = Site(location=location, project=project, access=read_cloud_access(os.environ), wake_engine=wake_engine)
         application, streams = build_application(site, gate, address.port, version)
         config = uvicorn.Config(
             application, log_level="warning", access_log=False, server_header=False, date_header=True,

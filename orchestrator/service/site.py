@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.cloud_access import CloudAccess
+from orchestrator.engine.services import real_services
+from orchestrator.engine.state.opening import open_store
+from orchestrator.paths import load_paths
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
+from orchestrator.store.store import Store
 from orchestrator.summaries.curves import CurveReader
 
 
@@ -22,6 +26,7 @@ class Site:
         project: The project whose clusters are found by their names.
         access: How buckets are reached.
         now: The time, in epoch seconds.
+        wake_engine: Makes sure that an engine works, which carries out what was asked.
         curves: The points of runs that were read before.
     """
 
@@ -29,11 +34,17 @@ class Site:
     project: str
     access: CloudAccess
     now: Callable[[], float] = time.time
+    wake_engine: Callable[[], None] = lambda: None
     curves: CurveReader = field(default_factory=CurveReader)
 
     def open_reader(self) -> Reader:
         """Open the store for reading. Use it as a context manager."""
         return open_reader_at(self.location, self.project)
+
+    def open_store(self, doing: str) -> Store:
+        """Open the store for a change; `doing` is the cause that its events name. Use it as a context manager."""
+        where = load_paths()
+        return open_store(where, real_services(where), doing, self.project)
 
     def open_bucket(self, uri: str) -> Bucket:
         """Return a bucket. Sends nothing."""

@@ -25,9 +25,13 @@ class OrderChanges(Ledger):
             return order
         return self.order(order.uid)
 
+    def find_order(self, uid: str) -> OrderRecord | None:
+        """Return one order, or None."""
+        return self._read_first(select(orders).where(orders.c.uid == uid), order_from_row)
+
     def order(self, uid: str) -> OrderRecord:
         """Return one order. Raises NotFoundError when there is none."""
-        found = self._read_first(select(orders).where(orders.c.uid == uid), order_from_row)
+        found = self.find_order(uid)
         if found is None:
             raise NotFoundError(f"no order {uid}", next_step="orch events")
         return found

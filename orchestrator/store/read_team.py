@@ -30,12 +30,16 @@ class TeamReads(ABC):
     def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
         """Return the intents of a cluster by generation."""
 
-    def order(self, uid: str) -> OrderRecord:
-        """Return one order of a member. Raises NotFoundError when there is none."""
+    def find_order(self, uid: str) -> OrderRecord | None:
+        """Return one order of a member, or None."""
         from orchestrator.store.order_records import order_from_row
 
-        for row in self._rows("SELECT * FROM orders WHERE uid = ?", uid):
-            return order_from_row(row)
+        return next(map(order_from_row, self._rows("SELECT * FROM orders WHERE uid = ?", uid)), None)
+
+    def order(self, uid: str) -> OrderRecord:
+        """Return one order of a member. Raises NotFoundError when there is none."""
+        if (found := self.find_order(uid)) is not None:
+            return found
         raise NotFoundError(f"no order {uid}", next_step="orch events")
 
     def newest_orders(self, limit: int) -> tuple[OrderRecord, ...]:

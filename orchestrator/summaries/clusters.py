@@ -43,6 +43,11 @@ class ClusterSummary:
         return find_current_job(self.jobs)
 
     @property
+    def has_open_job(self) -> bool:
+        """Whether a job waits or runs."""
+        return any(job.state != "ended" for job in self.jobs)
+
+    @property
     def price_per_hour(self) -> float | None:
         """Return the price of the machines that are billed now: 0 without any, None when it is not known."""
         if self.current is None:

@@ -9,6 +9,8 @@ import pytest
 from service_site import Served, record_run, save_steps, serve, write_points
 from support.orch_process import Orch
 
+from orchestrator.plan.observed import Outcome
+from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.store import Store
 
 
@@ -21,6 +23,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Store(orch.state / "orch.db") as store:
         record_run(store, "first", "one", f"file://{bucket}", attempts=2)
         record_run(store, "second", "two", ended=False)
+        order = OrderRecord(
+            uid="asked", project="default", cluster="first", verb="down", arguments="{}", plan="p", fingerprint="f",
+            member="ann", state="open", created=time.time(),
+        )  # fmt: skip
+        store.end_order(store.open_order(order), Outcome(status=5, code="capacity", what="no", why="", next_step="x"))
     now = time.time()
     write_points(bucket, "one", 1, [(step, now + step, 5 - step / 10) for step in range(1, 31)])
     write_points(bucket, "one", 2, [(step, now + 40 + step, 5 - step / 10) for step in range(21, 41)])

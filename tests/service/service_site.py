@@ -55,19 +55,23 @@ class Served:
     def token(self) -> str:
         return (self.orch.state / "service" / "token").read_text()
 
-    def open(self, path: str, *, method: str = "GET", **headers: str) -> tuple[HTTPConnection, HTTPResponse]:
+    def open(
+        self, path: str, *, method: str = "GET", body: bytes = b"", **headers: str
+    ) -> tuple[HTTPConnection, HTTPResponse]:
         """Send a request, and return the connection with its answer unread. A `host` replaces the real one."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
         for name, value in headers.items():
             connection.putheader(name.replace("_", "-"), value)
-        connection.endheaders()
+        if body:
+            connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body or None)
         return connection, connection.getresponse()
 
-    def ask(self, path: str, *, method: str = "GET", signed: bool = True, **headers: str) -> Reply:
+    def ask(self, path: str, *, method: str = "GET", signed: bool = True, body: bytes = b"", **headers: str) -> Reply:
         """Send a request, with the token unless `signed` is False, and return its answer."""
         mine = {"authorization": f"Bearer {self.token}"} if signed else {}
-        connection, answer = self.open(path, method=method, **(mine | headers))
+        connection, answer = self.open(path, method=method, body=body, **(mine | headers))
         try:
             named = {name.lower(): value for name, value in answer.getheaders()}
             return Reply(status=answer.status, headers=named, body=answer.read())

@@ -5,17 +5,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from service_site import Served, record_run
+from service_site import Served, record_run, serve
+from support.orch_process import Orch, until
 
 from orchestrator.store.store import Store
 
 CHROMIUM = shutil.which("chromium")
 PAGES = ("/", "/runs/one", "/runs/one?x=time", "/runs/one?x=dollars", "/runs/two", "/clusters", "/clusters/first",
-         "/queue", "/events", "/events?cluster=first", "/runs/none", "/nothing")  # fmt: skip
+         "/queue", "/launch", "/order?verb=down&cluster=first", "/orders/asked",
+         "/events", "/events?cluster=first", "/runs/none", "/nothing")  # fmt: skip
 RULES = "['wcag2a','wcag2aa','wcag21aa','wcag22aa','best-practice']"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -167,3 +170,34 @@ def test_a_session_that_ends_is_said(browser: Browser, cookie: dict[str, Any], s
     shown.goto(address(site, "/"))
     expect(shown.get_by_text("orch serve --link")).to_be_visible()
     context.close()
+
+
+def test_a_person_launches_and_takes_down_without_script(browser: Browser, tmp_path: Path) -> None:
+    with serve(Orch(tmp_path)) as site:
+        context = browser.new_context(java_script_enabled=False, base_url=address(site))
+        shown = context.new_page()
+        shown.goto(site.link)
+        shown.get_by_role("link", name="Launch").click()
+        shown.get_by_label("Task file").fill("name: mine\nresources: {infra: 'local:1'}\nrunn: sleep 60\n")
+        shown.get_by_role("button", name="Show the plan").click()
+        expect(shown.get_by_role("alert")).to_contain_text("unknown key `runn`")
+        shown.get_by_label("Task file").fill("name: mine\nresources: {infra: 'local:1'}\nrun: sleep 60\n")
+        shown.get_by_role("button", name="Show the plan").click()
+        expect(shown.get_by_role("heading", level=1)).to_have_text("Launch mine?")
+        shown.get_by_role("button", name="Launch mine").click()
+        wait_until_done(shown, "job 1 is queued on 'mine'")
+        shown.get_by_role("link", name="The run").click()
+        shown.goto("/clusters/mine")
+        shown.get_by_role("link", name="Take down").click()
+        expect(shown.locator("pre.plan")).to_contain_text("take down cluster 'mine'")
+        shown.get_by_role("button", name="Take down mine").click()
+        wait_until_done(shown, "cluster 'mine' is deleted")
+        context.close()
+
+
+def wait_until_done(shown: Page, said: str) -> None:
+    def is_said() -> bool:
+        shown.reload()
+        return said in shown.locator("main").inner_text()
+
+    until(said, is_said, 60)

@@ -31,7 +31,7 @@ READS = frozenset(
         "find_run", "last_run_of", "deleted_cluster", "refuse_removed_computer",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
-        "all_intents", "order", "open_orders", "slice_owner", "slice_owners", "find_blob", "unused_blobs",
+        "all_intents", "order", "find_order", "open_orders", "slice_owner", "slice_owners", "find_blob", "unused_blobs",
     }
 )  # fmt: skip
 # leases, the change itself, the rights of logins, and what is not audited (see audited.TABLES_NOT_AUDITED)

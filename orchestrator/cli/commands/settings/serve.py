@@ -115,7 +115,7 @@ def _serve_page(where: Paths, host: str, port: int, *, with_engine: bool) -> Non
             thread.start()
 
     try:
-        serve_pages(where, host, port, __version__, start, stop)
+        serve_pages(where, host, port, __version__, start, stop, _leave_to_engine if engine is None else lambda: None)
     except KeyboardInterrupt:
         write_stderr("the page ends; jobs continue")
     finally:
@@ -124,6 +124,13 @@ def _serve_page(where: Paths, host: str, port: int, *, with_engine: bool) -> Non
             thread.join()
     if failures:
         raise failures[0]
+
+
+def _leave_to_engine() -> None:
+    """Start the engine that carries an order out, unless one works."""
+    from orchestrator.engine.unattended.handover import start_engine
+
+    start_engine()
 
 
 def _announce(address: Address, link: str) -> None:

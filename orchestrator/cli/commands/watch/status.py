@@ -26,7 +26,7 @@ from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
 from orchestrator.summaries.clusters import ClusterSummary, clusters_as_json, describe_job, summarize_cluster
 
 # Machines that a limit, or another program, has ended: auxiliary resources stay until `down`.
-_LEFT_OVER = {
+_LEFT_OVER: dict[str, str] = {
     SliceState.ENDING: "removes what the machines leave behind; they are deleted, or are being deleted",
     SliceState.FAILED: "ends what is left of the machines, and removes what they leave behind",
 }
@@ -125,7 +125,7 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
     )
     if item.busy_with:
         facts.append(("in use by", item.busy_with))
-    elif item.state in _LEFT_OVER and not any(job.state != "ended" for job in item.jobs):
+    elif item.state in _LEFT_OVER and not item.has_open_job:
         facts.append(("next", f"orch down {item.cluster.name}   {_LEFT_OVER[item.state]}"))
     if intent is not None:
         machine = intent.candidate

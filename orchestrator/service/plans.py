@@ -1,0 +1,176 @@
+"""The plan of an order: what a member sees before anything is done, and what has to be the same when it is done.
+
+A plan is a function of the request and of the records, so it is not stored. Its digest has four parts: the cluster, the
+machines, their price and the steps with every request. An order names the digest of the plan that the member saw; the
+plan is made again then, and a part that is another one is named. A lower price is no difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.unattended.orders import prepare_order
+from orchestrator.errors import UserError
+from orchestrator.formatting import format_price
+from orchestrator.plan.actions import CreateSlice, StartSlice
+from orchestrator.plan.dry_run import Plan, make_plan
+from orchestrator.plan.preview import render_plan
+from orchestrator.plan.preview_json import render_json
+from orchestrator.task.config import load_config
+from orchestrator.task.errors import InvalidValueError
+from orchestrator.task.parse import parse_task
+
+_WIDTH = 100
+_PRICES = ("price_per_hour", "price_note")
+_PARTS = ("the cluster", "the machines", "the price", "the steps")
+Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
+
+
+class PlanRequest(BaseModel):
+    """What a member asks for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    verb: Verb = Field(description="The command.")
+    cluster: str = Field(default="", max_length=100, description="The cluster; of a launch, in place of the task's.")
+    job: int | None = Field(default=None, ge=1, description="The job to cancel; the newest running one without it.")
+    down: bool = Field(default=False, description="Whether a launch or resume deletes the machines when it ends.")
+    task: str = Field(default="", max_length=500_000, description="The task file of a launch, as YAML.")
+
+    @field_validator("task")
+    @classmethod
+    def _use_line_feeds(cls, text: str) -> str:
+        return text.replace("\r\n", "\n")  # which forms send
+
+
+class OrderRequest(PlanRequest):
+    """What a member asks for, with the plan that they saw."""
+
+    plan: str = Field(min_length=1, max_length=200, description="The digest of the plan.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderPlan:
+    """The plan of an order.
+
+    Attributes:
+        cluster: The name of the cluster.
+        arguments: What the order keeps beside verb and cluster; see engine/unattended/orders.py.
+        digest: Of the plan.
+        steps: The plan as a document, as `-o json` prints it.
+        text: The plan for people.
+        details: The same with every request and script.
+        price_per_hour: Of the machines that it may begin to pay for; 0 for none, None when not known.
+    """
+
+    cluster: str
+    arguments: str
+    digest: str
+    steps: Mapping[str, Any]
+    text: str
+    details: str
+    price_per_hour: float | None
+    ready: PreparedCommand
+
+
+def make_order_plan(request: PlanRequest, project: str) -> OrderPlan:
+    """Return the plan of a request. Sends nothing and changes nothing.
+
+    Raises:
+        OrchError: The request cannot be planned.
+    """
+    if request.verb != "launch" and not request.cluster:
+        raise UserError(f"`{request.verb}` needs a cluster", "", "name it in `cluster`")
+    arguments: dict[str, Any] = {"down": request.down} if request.verb in ("launch", "resume") else {}
+    if request.verb == "launch":
+        arguments["task"] = _read_task(request.task)
+    if request.verb == "cancel":
+        arguments["job"] = request.job
+    ready = prepare_order(request.verb, request.cluster, arguments, project)
+    plan, refusal = make_plan(ready.desired, ready.recorded, ready.facts), ready.refusal()
+    document = json.loads(render_json(plan, advice=ready.advice, refusal=refusal))
+    price = _find_price(ready, plan)
+    return OrderPlan(
+        cluster=ready.cluster,
+        arguments=json.dumps(arguments, sort_keys=True),
+        digest=_make_digest(ready.cluster, document, price),
+        steps=document,
+        text=render_plan(plan, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
+        details=render_plan(plan, verbose=True, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
+        price_per_hour=price,
+        ready=ready,
+    )
+
+
+def describe_difference(seen: str, plan: OrderPlan) -> str:
+    """Return what differs between the plan that a member saw and the present one; "" when nothing does.
+
+    Args:
+        seen: The digest of the plan that the member saw.
+        plan: The present plan.
+    """
+    before, now = seen.split("."), plan.digest.split(".")
+    if len(before) != len(now):
+        return "it is no digest of a plan"
+    names = [name for name, old, new in zip(_PARTS, before, now, strict=True) if not _is_kept(name, old, new)]
+    found = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    return f"{found} changed since; the price is {format_price(plan.price_per_hour)} now" if names else ""
+
+
+def _is_kept(name: str, old: str, new: str) -> bool:
+    if name != "the price" or "unknown" in (old, new) or not old.isdigit():
+        return old == new
+    return int(new) <= int(old)
+
+
+def _make_digest(cluster: str, document: Mapping[str, Any], price: float | None) -> str:
+    bare = _without_prices(document)
+    machines = bare["wanted"].pop("candidates", None)
+    cents = "unknown" if price is None else str(round(price * 10_000))
+    return ".".join((_hash(cluster), _hash(machines), cents, _hash(bare)))
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_prices(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_prices(one) for name, one in value.items() if name not in _PRICES}
+    return [_without_prices(one) for one in value] if isinstance(value, list) else value
+
+
+def _find_price(ready: PreparedCommand, plan: Plan) -> float | None:
+    """Return the price of the machines that the plan creates or starts."""
+    created = [action.spec.candidate for action in plan.actions if isinstance(action, CreateSlice)]
+    if any(isinstance(action, StartSlice) for action in plan.actions) and ready.recorded.current is not None:
+        created.append(ready.recorded.current.candidate)
+    prices = [one.price_per_hour for one in created]
+    return None if None in prices else sum(price for price in prices if price is not None)
+
+
+def _read_task(text: str) -> str:
+    """Return the one task of a task file as JSON.
+
+    Raises:
+        OrchError: It is wrong, is a pipeline, or names files of a computer.
+    """
+    file = parse_task(
+        text, file="task", env=os.environ, config=load_config(os.environ), find_source_problem=_refuse_local_source
+    )
+    if len(file.tasks) > 1:
+        raise UserError("a pipeline cannot be launched from here", "", "orch launch FILE   on a computer")
+    return file.only.to_json()
+
+
+def _refuse_local_source(path: str) -> InvalidValueError:
+    step = "take it from a bucket or a git repository, or: orch launch FILE   on a computer"
+    return InvalidValueError(f"`{path}` is a path of a computer", "the service sends no files of its own", step)

@@ -1,0 +1,228 @@
+"""What members order over the API and the page: the plan first, then exactly that, once."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from jsonschema import Draft202012Validator
+from service_site import Reply, Served, serve
+from support.orch_process import Orch, until
+
+from orchestrator.service.openapi import load_schema
+from orchestrator.store.order_records import OrderRecord
+from orchestrator.store.store import Store
+
+TASK = "name: mine\nresources: {infra: 'local:1'}\nrun: echo $((40 + 2)) >> $HOME/../../answer\n"
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture(scope="module")
+def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service with its engine."""
+    with serve(Orch(tmp_path_factory.mktemp("working"))) as served:
+        yield served
+
+
+def post(site: Served, path: str, body: dict[str, Any], key: str = "", **more: str) -> Reply:
+    headers = {"content_type": "application/json"} | ({"idempotency_key": key} if key else {}) | more
+    return site.ask(path, method="POST", body=json.dumps(body).encode(), **headers)
+
+
+def plan(site: Served, body: dict[str, Any]) -> Any:
+    answer = post(site, "/v1/plans", body)
+    assert answer.status == 200, answer.text
+    Draft202012Validator(load_schema("order-plan")).validate(answer.document)
+    return answer.document
+
+
+def order(site: Served, body: dict[str, Any], key: str = "") -> Any:
+    """Order what the present plan shows, and return the order when it has ended."""
+    answer = post(site, "/v1/orders", body | {"plan": plan(site, body)["plan"]}, key or uuid.uuid4().hex)
+    assert answer.status == 202, answer.text
+    return wait_for(site, answer)
+
+
+def wait_for(site: Served, made: Reply) -> Any:
+    place = made.headers["location"]
+    until("the order ended", lambda: site.ask(place).document["state"] == "ended", 60)
+    found = site.ask(place).document
+    Draft202012Validator(load_schema("order")).validate(found)
+    return found
+
+
+def test_a_launch_and_its_end_are_ordered_by_their_plans(working: Served) -> None:
+    body = {"verb": "launch", "task": TASK, "cluster": "mine"}
+    seen = plan(working, body)
+    assert "local:1" in seen["text"] and "To do it" not in seen["text"]
+    assert seen["price_per_hour"] == 0
+    assert working.ask("/v1/clusters").document["clusters"] == [], "a plan does nothing"
+    key = uuid.uuid4().hex
+    made = post(working, "/v1/orders", body | {"plan": seen["plan"]}, key)
+    again = post(working, "/v1/orders", body | {"plan": seen["plan"]}, key)
+    assert (made.status, again.status) == (202, 202), again.text
+    assert again.headers["location"] == made.headers["location"]
+    other = post(working, "/v1/orders", body | {"plan": seen["plan"], "down": True}, key)
+    assert (other.status, other.document["code"]) == (422, "key-reused")
+    ended = wait_for(working, made)
+    assert ended["status"] == 0, ended
+    until("the job ended", lambda: run_of(working, ended)["state"] == "ended")
+    runs = working.ask("/v1/runs").document["runs"]
+    assert [one["run_id"] for one in runs] == [ended["run_id"]], "one run, by the id that the order fixed"
+    assert post(working, "/v1/orders", body | {"plan": seen["plan"]}, key).status == 202, "also after its end"
+    old = post(working, "/v1/orders", body | {"plan": seen["plan"]}, uuid.uuid4().hex)
+    assert (old.status, old.document["exit_status"]) == (412, 6)
+    assert "the steps" in old.document["title"], old.document
+    assert order(working, {"verb": "down", "cluster": "mine"})["what"] == "cluster 'mine' is deleted"
+    assert working.ask("/v1/clusters").document["clusters"] == []
+
+
+def run_of(site: Served, ended: dict[str, Any]) -> Any:
+    (found,) = [one for one in site.ask("/v1/queue").document["jobs"] if one["run_id"] == ended["run_id"]] or [
+        {"state": "ended"}
+    ]
+    return found
+
+
+def test_an_order_that_cannot_be_done_says_why(working: Served) -> None:
+    answer = post(working, "/v1/plans", {"verb": "down", "cluster": "none"})
+    assert (answer.status, answer.document["exit_status"]) == (404, 3)
+    broken = post(working, "/v1/plans", {"verb": "launch", "task": "nam: x\nworkdir: ../secrets\n"})
+    said = "\n".join(broken.document["lines"])
+    assert broken.status == 400 and "task:1:1" in said and "task:2:1" in said and "path of a computer" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"idempotency_key": "short"}, 400),
+        ({"content_type": "text/plain"}, 400),
+        ({"authorization": "Bearer orch_wrong"}, 401),
+        ({"authorization": ""}, 401),
+    ],
+)
+def test_a_request_without_what_it_needs_changes_nothing(site: Served, change: dict[str, str], status: int) -> None:
+    body = {"verb": "down", "cluster": "first", "plan": plan(site, {"verb": "down", "cluster": "first"})["plan"]}
+    before = site.ask("/v1/events?limit=1000").document
+    headers = {"content_type": "application/json", "idempotency_key": uuid.uuid4().hex} | change
+    assert site.ask("/v1/orders", method="POST", body=json.dumps(body).encode(), **headers).status == status
+    assert site.ask("/v1/events?limit=1000").document == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'{"verb": "reap", "cluster": "first"}', b'{"verb": "down", "cluster": "first", "user": "x"}',
+     b'{"verb": "cancel", "cluster": "first", "job": 0}', b'{"verb": "launch", "task": "' + b"x" * 2**20 + b'"}'],
+)  # fmt: skip
+def test_a_body_that_is_wrong_is_refused_in_words(site: Served, body: bytes) -> None:
+    answer = site.ask("/v1/plans", method="POST", body=body, content_type="application/json")
+    assert answer.status == 400, answer.text
+    assert answer.document["exit_status"] == 2 and len(answer.document["title"]) < 300
+
+
+def session_of(site: Served) -> str:
+    link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
+    return site.ask(f"/login?link={link}", signed=False).headers["set-cookie"].partition(";")[0]
+
+
+def fields_of(page: str) -> dict[str, str]:
+    return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page))
+
+
+@pytest.mark.parametrize(
+    ("change", "headers"),
+    [
+        ({"_token": "0" * 64}, {}),
+        ({"_token": ""}, {}),
+        ({}, {"sec_fetch_site": "cross-site"}),
+        ({}, {"sec_fetch_site": "same-site"}),
+        ({}, {"sec_fetch_site": "none"}),
+        ({}, {"sec_fetch_site": "", "origin": "http://evil.example"}),
+    ],
+)
+def test_a_form_of_another_page_changes_nothing(site: Served, change: dict[str, str], headers: dict[str, str]) -> None:
+    cookie = session_of(site)
+    shown = site.ask("/order?verb=down&cluster=first", signed=False, cookie=cookie)
+    fields = fields_of(shown.text) | change
+    sent = {"sec_fetch_site": "same-origin", "content_type": FORM, "cookie": cookie} | headers
+    before = site.ask("/v1/events?limit=1000").document
+    answer = site.ask("/order", method="POST", signed=False, body=urlencode(fields).encode(), **sent)
+    assert answer.status == 403, answer.text
+    assert site.ask("/v1/events?limit=1000").document == before
+
+
+def test_a_session_sends_forms_and_a_token_sends_json(site: Served) -> None:
+    cookie = session_of(site)
+    body = json.dumps({"verb": "down", "cluster": "first"}).encode()
+    asked = site.ask(
+        "/v1/plans", method="POST", signed=False, body=body, cookie=cookie, content_type="application/json"
+    )
+    assert asked.status == 403
+    form = urlencode({"task": TASK}).encode()
+    assert site.ask("/launch", method="POST", body=form, content_type=FORM).status == 403
+
+
+def test_a_form_shows_the_present_plan_when_it_is_another_one(site: Served) -> None:
+    cookie = session_of(site)
+    shown = site.ask("/order?verb=down&cluster=first", signed=False, cookie=cookie)
+    fields = fields_of(shown.text) | {"plan": "a.b.0.c"}
+    sent = {"sec_fetch_site": "same-origin", "content_type": FORM, "cookie": cookie}
+    answer = site.ask("/order", method="POST", signed=False, body=urlencode(fields).encode(), **sent)
+    assert answer.status == 412 and "changed since" in answer.text
+    assert fields_of(answer.text)["plan"] == fields_of(shown.text)["plan"]
+
+
+def test_an_engine_that_was_killed_after_it_queued_a_run_queues_it_once(tmp_path: Path) -> None:
+    orch = Orch(tmp_path)
+    arguments = json.dumps({"task": json.dumps({"name": "mine", "resources": {"infra": "local:1"}, "run": "true"})})
+    asked = OrderRecord(
+        uid="one", project="default", cluster="mine", verb="launch", arguments=arguments, plan="p", fingerprint="f",
+        member="ann", state="open", created=time.time(), run_id="mine-run",
+    )  # fmt: skip
+    with Store(orch.state / "orch.db") as store:
+        store.open_order(asked)
+    orch.ok("serve", "--engine-only", "--until-idle")
+    with Store(orch.state / "orch.db") as store:
+        first = store.order("one")
+        assert (first.state, first.status) == ("ended", 0), first
+        (job,) = store.jobs(store.clusters()[0])
+        assert (job.run_id, job.state, job.status) == ("mine-run", "ended", 0)
+        store.open_order(OrderRecord(**{**vars_of(asked), "uid": "again"}))
+    orch.ok("serve", "--engine-only", "--until-idle")
+    with Store(orch.state / "orch.db") as store:
+        assert (store.order("again").status, len(store.jobs(store.clusters()[0]))) == (0, 1)
+    orch.ok("down", "mine")
+
+
+def vars_of(order: OrderRecord) -> dict[str, Any]:
+    return {name: getattr(order, name) for name in OrderRecord.__dataclass_fields__}
+
+
+def test_an_order_for_a_cluster_that_is_gone_ends_with_its_error(tmp_path: Path) -> None:
+    orch = Orch(tmp_path)
+    with Store(orch.state / "orch.db") as store:
+        store.open_order(
+            OrderRecord(
+                uid="one",
+                project="default",
+                cluster="none",
+                verb="stop",
+                arguments="{}",
+                plan="p",
+                fingerprint="f",
+                member="ann",
+                state="open",
+                created=time.time(),
+            )
+        )
+    orch.ok("serve", "--engine-only", "--until-idle")
+    with Store(orch.state / "orch.db") as store:
+        ended = store.order("one")
+    assert (ended.status, ended.code) == (3, "not-found") and "none" in ended.what
