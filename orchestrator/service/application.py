@@ -178,8 +178,8 @@ def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | No
 async def _read_body(service: Service, request: Request, route: Route, person: Person | None) -> tuple[Any, str]:
     """Return what was sent, and its key.
 
-    A program sends JSON with its token. A person's browser sends a form with its session: of this server's page, which has
-    the form's token. So no page of another site, and no program with a stolen cookie alone, changes anything.
+    A program sends JSON with its token. A person's browser sends a form with its session: one of this server's
+    page, which has the form's token. So no page of another site, and no program with a stolen cookie alone, changes anything.
 
     Raises:
         UserError: It is not what the route takes.
