@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import OrchError
 from orchestrator.paths import Paths
+from orchestrator.private_files import make_private_folder, write_whole
 
 DEFAULT_PORT = 6724
+_SUFFIX = ".address.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,24 +36,38 @@ def find_folder(paths: Paths) -> Path:
     return paths.state / "service"
 
 
+@contextlib.contextmanager
+def note_address(folder: Path, address: Address) -> Generator[None]:
+    """Keep an address in a file for this computer's programs. Each server has its own, named by its port."""
+    file = folder / f"{address.port}{_SUFFIX}"
+    make_private_folder(folder)
+    write_whole(file, json.dumps({"host": address.host, "port": address.port}))
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
 def request_link(paths: Paths) -> str:
-    """Return a new link to the page of the service that runs on this computer.
+    """Return a new link to the page of a service that runs on this computer: of the one that was started last.
 
     Raises:
         OrchError: None runs, or it does not answer.
     """
-    folder = find_folder(paths)
-    try:
-        found = json.loads((folder / "address.json").read_text(encoding="utf-8"))
-        token = (folder / "token").read_text(encoding="utf-8").strip()
-        address = Address(host=str(found["host"]), port=int(found["port"]))
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=10)
-        connection.request("POST", "/v1/links", headers={"Authorization": f"Bearer {token}"})
-        answer = connection.getresponse()
-        link = json.loads(answer.read())["link"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OrchError("no service answers on this computer", str(error), "orch serve   starts one") from error
-    return make_login_url(address, str(link))
+    folder, problem = find_folder(paths), ""
+    files = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in files:  # a server that was killed has left its own
+        try:
+            token = (folder / "token").read_text(encoding="utf-8").strip()
+            found = json.loads(file.read_text(encoding="utf-8"))
+            address = Address(host=str(found["host"]), port=int(found["port"]))
+            connection = http.client.HTTPConnection(address.host, address.port, timeout=10)
+            connection.request("POST", "/v1/links", headers={"Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            return make_login_url(address, str(json.loads(answer.read())["link"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problem = problem or f"{file.name}: {error}"
+    raise OrchError("no service answers on this computer", problem, "orch serve   starts one")
 
 
 def make_login_url(address: Address, link: str) -> str:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, fail_after, to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route as Endpoint
 
@@ -35,6 +35,8 @@ from orchestrator.service.site import Site
 
 _HTTP = 80  # browsers leave this port out of the name
 _MOST_BYTES = 2**20  # of a request's body
+_BODY_SECONDS = 30.0
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _FORM, _FORM_TOKEN, _FORM_KEY = "application/x-www-form-urlencoded", "_token", "_key"
 _THREADS = 8  # handlers read the store and buckets, which blocks
 _HEADERS = {
@@ -94,12 +96,23 @@ def build_application(site: Site, gate: Gate, port: int, version: str) -> tuple[
         for route in ROUTES
     ]
 
+    served: dict[str, set[str]] = {}
+    for route in ROUTES:
+        served.setdefault(route.path, set()).update(
+            (route.method, "HEAD") if route.method == "GET" else (route.method,)
+        )
+    others = [
+        Endpoint(path, _only_named_hosts(service, _refuse_method(service, methods)), methods=[*_METHODS - methods])
+        for path, methods in served.items()
+    ]
+
     async def show_openapi(_request: Request) -> Response:
         return Response(document, media_type="application/json")
 
     application = Starlette(
         routes=[
             *endpoints,
+            *others,
             Endpoint("/openapi.json", _only_named_hosts(service, show_openapi)),
             Endpoint("/static/{name}", _only_named_hosts(service, _send_static)),
             Endpoint("/login", _only_named_hosts(service, _open_session(service)), methods=["GET"]),
@@ -155,7 +168,7 @@ def _identify(service: Service, request: Request) -> Person | None:
 
 def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | None], Awaitable[Response]]:
     async def answer(request: Request, person: Person | None) -> Response:
-        query = route.parse_query(dict(request.query_params))
+        query = route.parse_query(request.query_params.multi_items())
         if route.handler is None:
             return _stream(service, request, query["after"] if "after" in request.query_params else None)
         body, key = await _read_body(service, request, route, person)
@@ -179,7 +192,7 @@ async def _read_body(service: Service, request: Request, route: Route, person: P
     """Return what was sent, and its key.
 
     A program sends JSON with its token. A person's browser sends a form with its session: one of this server's
-    page, which has the form's token. So no page of another site, and no program with a stolen cookie alone, changes anything.
+    page, which has the form's token. So neither a page of another site nor a stolen cookie alone changes anything.
 
     Raises:
         UserError: It is not what the route takes.
@@ -193,11 +206,7 @@ async def _read_body(service: Service, request: Request, route: Route, person: P
     medium = _FORM if in_form else Medium.JSON.value
     if request.headers.get("content-type", "").partition(";")[0].strip() != medium:
         raise UserError(f"the body is not {medium}", "", "see /openapi.json")
-    content = b""
-    async for part in request.stream():
-        content += part
-        if len(content) > _MOST_BYTES:
-            raise UserError("the body is too large", f"it has at most {_MOST_BYTES:,} bytes", "send less")
+    content = await _read_content(request)
     if not in_form:
         key = request.headers.get("idempotency-key", "") if route.keyed else ""
         _refuse_key(route, key)
@@ -208,6 +217,19 @@ async def _read_body(service: Service, request: Request, route: Route, person: P
         raise AccessError("this form is not one of this page's session", "", "open the page again, and repeat it")
     _refuse_key(route, key)
     return route.parse_body({name: value for name, value in fields.items() if value}), key
+
+
+async def _read_content(request: Request) -> bytes:
+    content = b""
+    try:
+        with fail_after(_BODY_SECONDS):
+            async for part in request.stream():
+                content += part
+                if len(content) > _MOST_BYTES:
+                    raise UserError("the body is too large", f"it has at most {_MOST_BYTES:,} bytes", "send less")
+    except (TimeoutError, ClientDisconnect) as error:
+        raise UserError("the body did not come", f"within {_BODY_SECONDS:.0f} s", "send it again") from error
+    return content
 
 
 def _refuse_key(route: Route, key: str) -> None:
@@ -312,6 +334,16 @@ def _make_link(service: Service) -> Handler:
             error = AccessError("this needs the token", "", "orch serve --link")
             return _show_error(service, request, error, Medium.JSON, 401)
         return Response(json.dumps({"link": service.gate.make_link()}), 201, media_type="application/json")
+
+    return answer
+
+
+def _refuse_method(service: Service, methods: set[str]) -> Handler:
+    async def answer(request: Request) -> Response:
+        error = UserError(f"{request.url.path[:80]} is not called with {request.method}", "", "see /openapi.json")
+        response = _show_error(service, request, error, Medium.JSON, 405)
+        response.headers["Allow"] = ", ".join(sorted(methods))
+        return response
 
     return answer
 

@@ -14,6 +14,7 @@ from orchestrator.errors import (
     StorageError,
     UserError,
 )
+from orchestrator.store.failures import StoreError
 
 _OF_CODES = {"plan-changed": 412, "key-reused": 422}
 _STATUSES: tuple[tuple[type[OrchError], int], ...] = (
@@ -24,6 +25,7 @@ _STATUSES: tuple[tuple[type[OrchError], int], ...] = (
     (CapacityError, 503),
     (CloudError, 502),
     (StorageError, 502),
+    (StoreError, 503),
 )
 
 

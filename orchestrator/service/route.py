@@ -16,6 +16,8 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.errors import UserError
 from orchestrator.service.site import Site
 
+_MANY = 2**53  # up to which floats hold every whole number
+
 
 class Role(IntEnum):
     """Who may call a route; each role includes those below it."""
@@ -65,7 +67,7 @@ class Parameter:
     kind: type[int] | type[float] | type[str] = str
     default: int | float | str | None = None
     least: float = 0
-    most: float = 2**53
+    most: float = _MANY
     choices: tuple[str, ...] = ()
 
     def parse(self, text: str) -> int | float | str:
@@ -87,7 +89,9 @@ class Parameter:
         elif self.kind is str:
             takes = "at most 200 characters"
         else:
-            takes = f"a number from {self.least:g} to {self.most:g}"
+            takes = f"a number of at least {self.least:g}" + (
+                f" and at most {self.most:,}" if self.most < _MANY else ""
+            )
         return UserError(f"`{self.name}={text[:40]}` is not taken", f"`{self.name}` is {takes}", "see /openapi.json")
 
 
@@ -170,13 +174,15 @@ class Route:
             name = ".".join(str(part) for part in first["loc"]) or "the body"
             raise UserError(f"`{name[:60]}` is not taken: {first['msg'][:200]}", "", "see /openapi.json") from error
 
-    def parse_query(self, query: Mapping[str, str]) -> dict[str, Any]:
+    def parse_query(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """Return the values of all parameters.
 
         Raises:
-            UserError: A parameter is unknown, or its value is not taken.
+            UserError: A parameter is unknown, comes twice, or its value is not taken.
         """
-        known = {one.name: one for one in self.parameters}
+        known, query = {one.name: one for one in self.parameters}, dict(pairs)
+        if len(query) < len(pairs):
+            raise UserError(f"{self.path} is given a parameter twice", "", "see /openapi.json")
         for name in query:
             if name not in known:
                 takes = f"it takes {', '.join(known)}" if known else "it takes none"

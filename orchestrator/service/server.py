@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -18,10 +17,10 @@ from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
 from orchestrator.errors import UserError
 from orchestrator.paths import Paths
-from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.project import read_project
-from orchestrator.service.address import Address, find_folder
+from orchestrator.service.address import Address, find_folder, note_address
 from orchestrator.service.application import build_application
+from orchestrator.service.connections import choose_connection_limit, limit_connections
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import Gate
 from orchestrator.service.site import Site
@@ -74,31 +73,18 @@ def serve_pages(
         site = Site(location=location, project=project, access=read_cloud_access(os.environ), wake_engine=wake_engine)
         application, streams = build_application(site, gate, address.port, version)
         config = uvicorn.Config(
-            application, log_level="warning", access_log=False, server_header=False, date_header=True,
+            application, http=limit_connections(choose_connection_limit()), log_level="warning",
+            access_log=False, server_header=False, date_header=True,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS, h11_max_incomplete_event_size=65_536, lifespan="off",
         )  # fmt: skip
         server = _Server(config, lambda: on_start(address, gate.make_link()), stop, streams)
         # uvicorn ends in order, and then sends itself the signal that ended it: the default would skip what follows.
         before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
         try:
-            with _noted_address(folder / "address.json", address):
+            with note_address(folder, address):
                 server.run(sockets=[listening])
         finally:
             signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _noted_address(file: Path, address: Address) -> Generator[None]:
-    """Keep the address in a file for this computer's programs. A file that another server has written since stays."""
-    content = json.dumps({"host": address.host, "port": address.port})
-    make_private_folder(file.parent)
-    write_whole(file, content)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            if file.read_text(encoding="utf-8") == content:
-                file.unlink()
 
 
 @contextlib.contextmanager

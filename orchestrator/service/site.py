@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
 from orchestrator.paths import load_paths
 from orchestrator.storage.bucket import Bucket
+from orchestrator.store.failures import StoreError
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.store import Store
@@ -38,7 +40,17 @@ class Site:
     curves: CurveReader = field(default_factory=CurveReader)
 
     def open_reader(self) -> Reader:
-        """Open the store for reading. Use it as a context manager."""
+        """Open the store for reading. Use it as a context manager.
+
+        Raises:
+            StoreError: Its file, which the server had made or found, is not there any more.
+        """
+        if isinstance(self.location, Path) and not self.location.exists():
+            raise StoreError(
+                f"the store {self.location} was removed while it was served",
+                "the machines on its record may still run, and cost money",
+                "end this server, then: orch store restore URI   or: orch recover",
+            )
         return open_reader_at(self.location, self.project)
 
     def open_store(self, doing: str) -> Store:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import signal
+import socket
 import stat
 import time
 from http.client import HTTPConnection
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from service_site import Served, serve, write_points
-from support.orch_process import Orch
+from support.orch_process import Orch, until
 
 from orchestrator.service.openapi import load_schema
 from orchestrator.service.route import Medium, Role, Route
@@ -213,15 +215,14 @@ def read_messages(site: Served, count: int, *, path: str, **headers: str) -> lis
 
 def test_a_stop_signal_ends_it_in_order_and_another_port_stays_known(tmp_path: Path) -> None:
     orch = Orch(tmp_path)
-    file = orch.state / "service" / "address.json"
-    with serve(orch) as first:
-        with serve(orch) as second:
-            first.process.send_signal(signal.SIGTERM)
-            assert first.process.wait(20) == 0
-            assert json.loads(file.read_text())["port"] == second.port, "the file of the second server stays"
-            assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{second.port}/login?link=")
+    with serve(orch) as first, serve(orch) as second:
+        (orch.state / "service" / "9.address.json").write_text('{"host": "127.0.0.1", "port": 9}')  # was killed
+        assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{second.port}/login?link=")
+        second.process.send_signal(signal.SIGTERM)
         assert second.process.wait(20) == 0
-    assert not file.exists()
+        assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{first.port}/login?link=")
+    assert first.process.wait(20) == 0
+    assert [file.name for file in (orch.state / "service").glob("*.json")] == ["9.address.json"]
 
 
 def test_a_port_that_is_taken_is_refused_before_the_engine_starts(site: Served, tmp_path: Path) -> None:
@@ -232,3 +233,53 @@ def test_a_port_that_is_taken_is_refused_before_the_engine_starts(site: Served, 
 
 def test_a_head_of_the_stream_ends(site: Served) -> None:
     assert site.ask("/v1/events/stream", method="HEAD").status == 200
+
+
+def test_a_method_that_a_path_does_not_have_is_refused_as_everything_else(site: Served) -> None:
+    answer = site.ask("/v1/runs", method="DELETE", signed=False)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert answer.headers["content-type"] == "application/problem+json" and answer.document["next_step"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert site.ask("/v1/runs", method="DELETE", host="evil.example").status == 421
+    assert site.ask("/v1/plans").status == 405
+    assert site.ask("/v1/runs?limit=1&limit=2").status == 400
+
+
+def test_a_store_that_was_removed_is_no_empty_store(tmp_path: Path) -> None:
+    with serve(Orch(tmp_path), "--page-only") as served:
+        assert served.ask("/readyz", signed=False).status == 200
+        for file in served.orch.state.glob("orch.db*"):
+            file.unlink()
+        for path in ("/readyz", "/v1/runs", "/"):
+            answer = served.ask(path)
+            assert answer.status == 503 and "orch recover" in answer.text, path
+        assert served.ask("/healthz", signed=False).status == 200
+
+
+def test_connections_that_send_nothing_do_not_keep_others_out(tmp_path: Path) -> None:
+    orch = Orch(tmp_path, before=("prlimit", "--nofile=320:320"))
+    with serve(orch, "--page-only") as served:
+        silent = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(400)]
+        for one in silent[:50]:
+            with contextlib.suppress(OSError):
+                one.send(b"GET / HT")
+        until("it answers again", lambda: is_answering(served), 20)
+        ended = [one for one in silent if is_closed(one)]
+        assert len(ended) == len(silent), "each was closed, in the end by its time"
+        for one in silent:
+            one.close()
+
+
+def is_answering(served: Served) -> bool:
+    try:
+        return served.ask("/healthz", signed=False).status == 200
+    except OSError:
+        return False
+
+
+def is_closed(one: socket.socket) -> bool:
+    one.settimeout(12)
+    try:
+        return one.recv(1) == b""
+    except ConnectionError:
+        return True
