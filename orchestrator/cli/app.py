@@ -160,6 +160,16 @@ SECTIONS = (
                 "Computers that share the store; take one out.",
             ),
             LazyCommand(
+                "login",
+                "orchestrator.cli.commands.settings.login:login",
+                "Keep a token for your team's service.",
+            ),
+            LazyCommand(
+                "token",
+                "orchestrator.cli.commands.settings.token:token",
+                "Tokens with which members call the service.",
+            ),
+            LazyCommand(
                 "schema", "orchestrator.cli.commands.settings.schema:schema", "JSON Schemas of what -o json prints."
             ),
             LazyCommand(

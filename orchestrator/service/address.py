@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import ssl
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import OrchError
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, write_whole
+from orchestrator.service.entrance import Entrance
 
 DEFAULT_PORT = 6724
 _SUFFIX = ".address.json"
@@ -19,16 +21,38 @@ _SUFFIX = ".address.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a service of this computer is found, for its own programs."""
+    """Where a service of this computer is found, for its own programs.
+
+    Attributes:
+        host: The address on which it listens.
+        url: The address as people call it.
+        certificate: File of its TLS certificate; "" without TLS.
+    """
 
     host: str
     port: int
+    url: str
+    certificate: str = ""
 
-    @property
-    def url(self) -> str:
-        """The address of the page."""
-        name = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{name}:{self.port}"
+    @classmethod
+    def of(cls, entrance: Entrance, port: int) -> Address:
+        """Return the address of a server that listens on a port."""
+        name = entrance.name_callers_use(port)
+        return cls(
+            host=entrance.host,
+            port=port,
+            url=f"{entrance.scheme}://{name}",
+            certificate=str(entrance.certificate.absolute()) if entrance.certificate else "",
+        )
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a connection from this computer."""
+        if not self.certificate:
+            return http.client.HTTPConnection(self.host, self.port, timeout=10)
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.check_hostname = False  # it is called by its address here, and proven by the very certificate
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return http.client.HTTPSConnection(self.host, self.port, timeout=10, context=context)
 
 
 def find_folder(paths: Paths) -> Path:
@@ -41,7 +65,7 @@ def note_address(folder: Path, address: Address) -> Generator[None]:
     """Keep an address in a file for this computer's programs. Each server has its own, named by its port."""
     file = folder / f"{address.port}{_SUFFIX}"
     make_private_folder(folder)
-    write_whole(file, json.dumps({"host": address.host, "port": address.port}))
+    write_whole(file, json.dumps(asdict(address)))
     try:
         yield
     finally:
@@ -59,10 +83,10 @@ def request_link(paths: Paths) -> str:
     for file in files:  # a server that was killed has left its own
         try:
             token = (folder / "token").read_text(encoding="utf-8").strip()
-            found = json.loads(file.read_text(encoding="utf-8"))
-            address = Address(host=str(found["host"]), port=int(found["port"]))
-            connection = http.client.HTTPConnection(address.host, address.port, timeout=10)
-            connection.request("POST", "/v1/links", headers={"Authorization": f"Bearer {token}"})
+            address = Address(**json.loads(file.read_text(encoding="utf-8")))
+            connection = address.connect()
+            name = address.url.partition("://")[2]
+            connection.request("POST", "/v1/links", headers={"Authorization": f"Bearer {token}", "Host": name})
             answer = connection.getresponse()
             return make_login_url(address, str(json.loads(answer.read())["link"]))
         except (OSError, ValueError, KeyError, TypeError) as error:

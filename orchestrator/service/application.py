@@ -12,32 +12,30 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
-from anyio import CapacityLimiter, fail_after, to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route as Endpoint
 
+from orchestrator.acting import acting_as
 from orchestrator.errors import AccessError, NotFoundError, OrchError, UserError
+from orchestrator.service.entrance import Entrance
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import SESSION_SECONDS, Gate
 from orchestrator.service.openapi import describe_api
 from orchestrator.service.pages import PageRenderer, find_static_file
 from orchestrator.service.problems import describe_problem, find_http_status
+from orchestrator.service.request_body import make_form_token, read_body
 from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
 from orchestrator.service.routes import ROUTES
 from orchestrator.service.site import Site
 
-_HTTP = 80  # browsers leave this port out of the name
-_MOST_BYTES = 2**20  # of a request's body
-_BODY_SECONDS = 30.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
-_FORM, _FORM_TOKEN, _FORM_KEY = "application/x-www-form-urlencoded", "_token", "_key"
 _THREADS = 8  # handlers read the store and buckets, which blocks
 _HEADERS = {
     "Content-Security-Policy": (
@@ -61,6 +59,7 @@ class Service:
     Attributes:
         hosts: Names and ports by which this server is called; others are refused (DNS rebinding).
         cookie: The name of the session's cookie; cookies of a host are shared by its ports.
+        scheme: Of the address by which it is called.
     """
 
     site: Site
@@ -69,16 +68,20 @@ class Service:
     pages: PageRenderer
     hosts: frozenset[str]
     cookie: str
+    scheme: str
     limiter: CapacityLimiter
 
 
-def build_application(site: Site, gate: Gate, port: int, version: str) -> tuple[Starlette, EventHub]:
-    """Return the application of a site that is served on this computer, and its streams.
+def build_application(
+    site: Site, gate: Gate, entrance: Entrance, port: int, version: str
+) -> tuple[Starlette, EventHub]:
+    """Return the application of a site, and its streams.
 
     Args:
         site: What is served.
         gate: Who may enter.
-        port: The port, which is part of the names that the server answers to.
+        entrance: By which names it is called.
+        port: The port on which it listens.
         version: The version of orch.
     """
     service = Service(
@@ -86,8 +89,9 @@ def build_application(site: Site, gate: Gate, port: int, version: str) -> tuple[
         gate=gate,
         hub=EventHub(site=site),
         pages=PageRenderer.create(version),
-        hosts=frozenset(name if port == _HTTP else f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")),
-        cookie=f"orch_session_{port}",
+        hosts=entrance.list_hosts(port),
+        cookie="__Host-orch_session" if entrance.is_secure else f"orch_session_{port}",
+        scheme=entrance.scheme,
         limiter=CapacityLimiter(_THREADS),
     )
     document = json.dumps(describe_api(ROUTES, version))
@@ -129,12 +133,14 @@ def _only_named_hosts(service: Service, handler: Handler) -> Handler:
 
     async def answer(request: Request) -> Response:
         if request.headers.get("host", "") not in service.hosts:
-            error = UserError("this server is not called by that name", "", f"http://{min(service.hosts)}/")
+            error = UserError("this server is not called by that name", "", f"{service.scheme}://{min(service.hosts)}/")
             response = _show_error(service, request, error, Medium.JSON, 421)
         else:
             response = await handler(request)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
+        if service.scheme == "https":
+            response.headers.setdefault("Strict-Transport-Security", "max-age=31536000")
         return response
 
     return answer
@@ -144,7 +150,12 @@ def _guard(service: Service, route: Route, handler: Callable[[Request, Person | 
     """Wrap an endpoint of the table: who asks, whether they may, and errors in the route's medium."""
 
     async def answer(request: Request) -> Response:
-        person = _identify(service, request)
+        try:
+            person = await to_thread.run_sync(_identify, service, request, limiter=service.limiter)
+        except OrchError as failure:  # such as: the store cannot be read
+            if route.role > Role.ANYONE:
+                return _show_error(service, request, failure, route.medium, find_http_status(failure))
+            person = None
         if route.role > Role.ANYONE and person is None:
             error = AccessError("this needs a session or a token", "", _SIGN_IN)
             return _show_error(service, request, error, route.medium, 401)
@@ -171,84 +182,22 @@ def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | No
         query = route.parse_query(request.query_params.multi_items())
         if route.handler is None:
             return _stream(service, request, query["after"] if "after" in request.query_params else None)
-        body, key = await _read_body(service, request, route, person)
+        body, key = await read_body(request, route, person, cookie=service.cookie, scheme=service.scheme)
         call = Call(
             site=service.site,
             person=person,
             body=body,
             key=key,
-            form_token=_make_form_token(service, request),
+            form_token=make_form_token(request, service.cookie),
             path=request.path_params,
             query=query,
         )
         handler = route.handler
-        made = await to_thread.run_sync(handler, call, limiter=service.limiter)
+        with acting_as(person.name if person is not None else ""):
+            made = await to_thread.run_sync(handler, call, limiter=service.limiter)
         return await to_thread.run_sync(_respond, service, request, route, call, made, limiter=service.limiter)
 
     return answer
-
-
-async def _read_body(service: Service, request: Request, route: Route, person: Person | None) -> tuple[Any, str]:
-    """Return what was sent, and its key.
-
-    A program sends JSON with its token. A person's browser sends a form with its session: one of this server's
-    page, which has the form's token. So neither a page of another site nor a stolen cookie alone changes anything.
-
-    Raises:
-        UserError: It is not what the route takes.
-        AccessError: The form is of another page.
-    """
-    if route.request is None:
-        return None, ""
-    in_form = route.medium is Medium.PAGE
-    if in_form != (person is not None and person.session):
-        raise AccessError("a program sends JSON, a page its form", "", "the API is in /openapi.json")
-    medium = _FORM if in_form else Medium.JSON.value
-    if request.headers.get("content-type", "").partition(";")[0].strip() != medium:
-        raise UserError(f"the body is not {medium}", "", "see /openapi.json")
-    content = await _read_content(request)
-    if not in_form:
-        key = request.headers.get("idempotency-key", "") if route.keyed else ""
-        _refuse_key(route, key)
-        return route.parse_body(content), key
-    fields = dict(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
-    token, key = fields.pop(_FORM_TOKEN, ""), fields.pop(_FORM_KEY, "")
-    if not _is_own_form(service, request, token):
-        raise AccessError("this form is not one of this page's session", "", "open the page again, and repeat it")
-    _refuse_key(route, key)
-    return route.parse_body({name: value for name, value in fields.items() if value}), key
-
-
-async def _read_content(request: Request) -> bytes:
-    content = b""
-    try:
-        with fail_after(_BODY_SECONDS):
-            async for part in request.stream():
-                content += part
-                if len(content) > _MOST_BYTES:
-                    raise UserError("the body is too large", f"it has at most {_MOST_BYTES:,} bytes", "send less")
-    except (TimeoutError, ClientDisconnect) as error:
-        raise UserError("the body did not come", f"within {_BODY_SECONDS:.0f} s", "send it again") from error
-    return content
-
-
-def _refuse_key(route: Route, key: str) -> None:
-    if route.keyed and not 8 <= len(key) <= 100:
-        why = "the same request with the same key is done once"
-        raise UserError("the header Idempotency-Key has 8 to 100 characters", why, "send a random one")
-
-
-def _is_own_form(service: Service, request: Request, token: str) -> bool:
-    site = request.headers.get("sec-fetch-site")
-    own = (
-        request.headers.get("origin") == f"http://{request.headers['host']}" if site is None else site == "same-origin"
-    )
-    return own and secrets.compare_digest(token, _make_form_token(service, request))
-
-
-def _make_form_token(service: Service, request: Request) -> str:
-    """Return what forms of this session send back, which other sites cannot know."""
-    return hashlib.sha256(f"form\0{request.cookies.get(service.cookie, '')}".encode()).hexdigest()
 
 
 def _respond(service: Service, request: Request, route: Route, call: Call, made: Answer) -> Response:
@@ -318,7 +267,13 @@ def _open_session(service: Service) -> Handler:
             return _show_error(service, request, error, Medium.PAGE, 403)
         response = RedirectResponse("/", status_code=303)
         response.set_cookie(
-            service.cookie, secret, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict", path="/"
+            service.cookie,
+            secret,
+            max_age=int(SESSION_SECONDS),
+            httponly=True,
+            samesite="strict",
+            path="/",
+            secure=service.scheme == "https",
         )
         return response
 
@@ -326,14 +281,15 @@ def _open_session(service: Service) -> Handler:
 
 
 def _make_link(service: Service) -> Handler:
-    """Return the endpoint by which this computer's programs get a new link. It takes the token alone, no session."""
+    """Return the endpoint by which a program gets a link for its member. It takes a token, not a session."""
 
     async def answer(request: Request) -> Response:
-        person = _identify(service, request)
+        person = await to_thread.run_sync(_identify, service, request, limiter=service.limiter)
         if person is None or person.session:
             error = AccessError("this needs the token", "", "orch serve --link")
             return _show_error(service, request, error, Medium.JSON, 401)
-        return Response(json.dumps({"link": service.gate.make_link()}), 201, media_type="application/json")
+        link = service.gate.make_link(request.headers["authorization"].partition(" ")[2].strip())
+        return Response(json.dumps({"link": link}), 201, media_type="application/json")
 
     return answer
 

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.errors import OrchError
-from orchestrator.service.orders import PreconditionError, open_order
-from orchestrator.service.plans import OrderPlan, OrderRequest, PlanRequest, make_order_plan
+from orchestrator.service.orders import PreconditionError, open_order, plan_for
+from orchestrator.service.plans import OrderPlan, OrderRequest, PlanRequest
 from orchestrator.service.route import Answer, Call
 
 _EXAMPLE = """\
@@ -46,7 +46,7 @@ def show_launch_plan(call: Call) -> Answer:
     form: LaunchForm = call.body
     request = PlanRequest(verb="launch", task=form.task, cluster=form.cluster, down=form.down)
     try:
-        return _show_plan(call, request, make_order_plan(request, call.site.project))
+        return _show_plan(call, request, plan_for(call, request))
     except OrchError as error:
         values = {"form": form, "error": error, "form_token": call.form_token}
         return Answer(template="launch.html", values=values, status=400)
@@ -56,7 +56,7 @@ def show_plan_of_command(call: Call) -> Answer:
     """Show the plan of a command for a cluster that exists."""
     query = call.query
     request = PlanRequest(verb=query["verb"], cluster=query["cluster"], job=query["job"])
-    return _show_plan(call, request, make_order_plan(request, call.site.project))
+    return _show_plan(call, request, plan_for(call, request))
 
 
 def create_order(call: Call) -> Answer:
@@ -66,7 +66,7 @@ def create_order(call: Call) -> Answer:
         return Answer(location=f"/orders/{open_order(call).uid}", status=303)
     except PreconditionError as error:
         request = PlanRequest(**form.model_dump(exclude={"plan"}))
-        return _show_plan(call, request, make_order_plan(request, call.site.project), error)
+        return _show_plan(call, request, plan_for(call, request), error)
 
 
 def show_order(call: Call) -> Answer:

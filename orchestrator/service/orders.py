@@ -8,7 +8,7 @@ from orchestrator.engine.state.names import new_run_id
 from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
 from orchestrator.service.plans import OrderPlan, OrderRequest, PlanRequest, describe_difference, make_order_plan
-from orchestrator.service.route import Answer, Call
+from orchestrator.service.route import Answer, Call, Role
 from orchestrator.store.order_records import OrderRecord, make_order_uid
 from orchestrator.summaries.orders import order_as_json, orders_as_json
 
@@ -32,7 +32,7 @@ class ReusedKeyError(OrchError):
 def show_plan(call: Call) -> Answer:
     """Answer with the plan of a request."""
     request: PlanRequest = call.body
-    plan = make_order_plan(request, call.site.project)
+    plan = plan_for(call, request)
     document = {
         "version": 1,
         "kind": "order-plan",
@@ -81,7 +81,7 @@ def open_order(call: Call) -> OrderRecord:
     with call.site.open_reader() as reader:
         known = reader.find_order(uid)
     if known is None:
-        plan = _confirm_plan(request, call.site.project)
+        plan = _confirm_plan(call, request)
         order = OrderRecord(
             uid=uid,
             project=call.site.project,
@@ -105,8 +105,17 @@ def open_order(call: Call) -> OrderRecord:
     return known
 
 
-def _confirm_plan(request: OrderRequest, project: str) -> OrderPlan:
-    plan = make_order_plan(request, project)
+def plan_for(call: Call, request: PlanRequest) -> OrderPlan:
+    """Return the plan of a request for who asks.
+
+    Raises:
+        OrchError: The request cannot be planned.
+    """
+    return make_order_plan(request, call.site.project, force=call.person is not None and call.person.role >= Role.OWNER)
+
+
+def _confirm_plan(call: Call, request: OrderRequest) -> OrderPlan:
+    plan = plan_for(call, request)
     plan.ready.raise_refusal()
     if difference := describe_difference(request.plan, plan):
         raise PreconditionError(

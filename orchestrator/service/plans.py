@@ -81,8 +81,13 @@ class OrderPlan:
     ready: PreparedCommand
 
 
-def make_order_plan(request: PlanRequest, project: str) -> OrderPlan:
+def make_order_plan(request: PlanRequest, project: str, *, force: bool = False) -> OrderPlan:
     """Return the plan of a request. Sends nothing and changes nothing.
+
+    Args:
+        request: What a member asks for.
+        project: In which clusters are found.
+        force: Whether the member may change clusters of other members.
 
     Raises:
         OrchError: The request cannot be planned.
@@ -94,6 +99,8 @@ def make_order_plan(request: PlanRequest, project: str) -> OrderPlan:
         arguments["task"] = _read_task(request.task)
     if request.verb == "cancel":
         arguments["job"] = request.job
+    if force and request.verb not in ("launch", "resume"):
+        arguments["force"] = True
     ready = prepare_order(request.verb, request.cluster, arguments, project)
     plan, refusal = make_plan(ready.desired, ready.recorded, ready.facts), ready.refusal()
     document = json.loads(render_json(plan, advice=ready.advice, refusal=refusal))
@@ -119,7 +126,7 @@ def describe_difference(seen: str, plan: OrderPlan) -> str:
     """
     before, now = seen.split("."), plan.digest.split(".")
     if len(before) != len(now):
-        return "it is no digest of a plan"
+        return "that is not a digest of a plan"
     names = [name for name, old, new in zip(_PARTS, before, now, strict=True) if not _is_kept(name, old, new)]
     found = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
     return f"{found} changed since; the price is {format_price(plan.price_per_hour)} now" if names else ""
@@ -173,4 +180,4 @@ def _read_task(text: str) -> str:
 
 def _refuse_local_source(path: str) -> InvalidValueError:
     step = "take it from a bucket or a git repository, or: orch launch FILE   on a computer"
-    return InvalidValueError(f"`{path}` is a path of a computer", "the service sends no files of its own", step)
+    return InvalidValueError(f"`{path}` is a path of a computer", "the service sends no local files", step)

@@ -15,6 +15,14 @@ from orchestrator.summaries.run_view import RunView, curves_as_json, read_run, r
 from orchestrator.summaries.runs import runs_as_json, summarize_runs
 
 
+def show_member(call: Call) -> Answer:
+    """Answer with who asks, and what they may do."""
+    person = call.person
+    assert person is not None  # noqa: S101  # the route needs a role
+    document = {"version": 1, "kind": "member", "member": person.name, "role": person.role.name.lower()}
+    return Answer(document=document)
+
+
 def list_runs(call: Call) -> Answer:
     """Answer with the newest runs; the next page begins before the last of them."""
     limit = call.query["limit"]

@@ -29,6 +29,8 @@ ROUTES: tuple[Route, ...] = (
           meaning="Whether the store can be read."),
     Route(name="metrics", path="/metrics", role=_VIEWER, medium=_TEXT, handler=health.show_metrics,
           meaning="Numbers for Prometheus."),
+    Route(name="member", path="/v1/me", role=_VIEWER, medium=_JSON, schema="member", handler=records.show_member,
+          meaning="Who asks, and what they may do."),
     Route(name="runs", path="/v1/runs", role=_VIEWER, medium=_JSON, schema="runs", handler=records.list_runs,
           parameters=(_LIMIT, _BEFORE, _PROJECT, _OWNER), meaning="The newest runs."),
     Route(name="run", path="/v1/runs/{run_id}", role=_VIEWER, medium=_JSON, schema="run", handler=records.show_run,

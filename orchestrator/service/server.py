@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
 
 from orchestrator.cloud_access import read_cloud_access
 from orchestrator.engine.services import real_services
@@ -21,20 +22,19 @@ from orchestrator.project import read_project
 from orchestrator.service.address import Address, find_folder, note_address
 from orchestrator.service.application import build_application
 from orchestrator.service.connections import choose_connection_limit, limit_connections
+from orchestrator.service.entrance import Entrance
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import Gate
 from orchestrator.service.site import Site
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
 
-THIS_COMPUTER = ("127.0.0.1", "localhost", "::1")
 _SHUTDOWN_SECONDS = 3  # streams stay open for ever otherwise
 
 
 def serve_pages(
     paths: Paths,
-    host: str,
-    port: int,
+    entrance: Entrance,
     version: str,
     on_start: Callable[[Address, str], None],
     stop: threading.Event,
@@ -44,39 +44,29 @@ def serve_pages(
 
     Args:
         paths: The folders of this installation.
-        host: The address to listen on, of this computer alone.
-        port: The port; 0 for a free one.
+        entrance: Where it listens, and by which names it is called.
         version: The version of orch.
         on_start: Called with the address and the secret of a link, when the server answers.
         stop: Set when the engine beside it has failed.
         wake_engine: Called after each order, where no engine works beside it.
 
     Raises:
-        UserError: The address is not of this computer alone, or the port is taken.
+        UserError: Others could read along, or the port is taken.
     """
-    if host not in THIS_COMPUTER:
-        raise UserError(
-            f"the page is not served on {host}",
-            "it has no TLS and one member, so it answers on this computer alone",
-            f"from elsewhere: ssh -L {port}:127.0.0.1:{port} THIS-COMPUTER   then the link that orch serve prints",
-        )
+    entrance.check()
     location, project = store_location(os.environ, paths), read_project(os.environ)
     if isinstance(location, Path) and not location.exists():  # its id is in plans, which must not change by themselves
         open_store(paths, real_services(paths), "serve").close()
     with open_reader_at(location, project) as store:
         member = store.member
+    site = Site(location=location, project=project, access=read_cloud_access(os.environ), wake_engine=wake_engine)
     folder = find_folder(paths)
-    gate = Gate(member=member, token_file=folder / "token")
+    gate = Gate(member=member, token_file=folder / "token", find_token=site.find_token)
     gate.read_token()
-    with _listen(host, port) as listening:
-        address = Address(host=host, port=listening.getsockname()[1])
-        site = Site(location=location, project=project, access=read_cloud_access(os.environ), wake_engine=wake_engine)
-        application, streams = build_application(site, gate, address.port, version)
-        config = uvicorn.Config(
-            application, http=limit_connections(choose_connection_limit()), log_level="warning",
-            access_log=False, server_header=False, date_header=True,
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, h11_max_incomplete_event_size=65_536, lifespan="off",
-        )  # fmt: skip
+    with _listen(entrance.host, entrance.port) as listening:
+        address = Address.of(entrance, listening.getsockname()[1])
+        application, streams = build_application(site, gate, entrance, address.port, version)
+        config = _configure(application, entrance)
         server = _Server(config, lambda: on_start(address, gate.make_link()), stop, streams)
         # uvicorn ends in order, and then sends itself the signal that ended it: the default would skip what follows.
         before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
@@ -85,6 +75,23 @@ def serve_pages(
                 server.run(sockets=[listening])
         finally:
             signal.signal(signal.SIGTERM, before)
+
+
+def _configure(application: Starlette, entrance: Entrance) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        http=limit_connections(choose_connection_limit()),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        h11_max_incomplete_event_size=65_536,
+        lifespan="off",
+        proxy_headers=False,  # nothing that a proxy says of its caller is believed
+        ssl_certfile=entrance.certificate,
+        ssl_keyfile=entrance.key,
+    )
 
 
 @contextlib.contextmanager

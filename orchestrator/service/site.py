@@ -16,6 +16,7 @@ from orchestrator.store.failures import StoreError
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.store import Store
+from orchestrator.store.token_records import TokenRecord
 from orchestrator.summaries.curves import CurveReader
 
 
@@ -52,6 +53,11 @@ class Site:
                 "end this server, then: orch store restore URI   or: orch recover",
             )
         return open_reader_at(self.location, self.project)
+
+    def find_token(self, digest: str) -> TokenRecord | None:
+        """Return the token of a digest, or None."""
+        with self.open_reader() as store:
+            return store.find_token(digest)
 
     def open_store(self, doing: str) -> Store:
         """Open the store for a change; `doing` is the cause that its events name. Use it as a context manager."""

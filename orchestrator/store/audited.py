@@ -2,7 +2,7 @@
 
 Every event names the row that it changed by a subject: "cluster UID", "intent UID/GENERATION", "job UID/ID",
 "attempt UID/JOB/ATTEMPT", "pipeline UID", "host_pin NAME", "slice_owner TOKEN",
-"order UID". Each event's hash covers its content
+"order UID", "token DIGEST". Each event's hash covers its content
 and the hash of the event before, so that a row that was changed, removed or moved later is found (replay.verify_chain).
 Pure: no database library.
 """
@@ -27,6 +27,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "computers": ("uid",),
     "slice_owners": ("token",),
     "orders": ("uid",),
+    "tokens": ("digest",),
 }
 _NUMBERS = frozenset({"generation", "id", "job_id", "attempt"})
 

@@ -66,7 +66,7 @@ class ClusterChanges(Ledger):
                 return living[0]
             end = derive_uid_end(place, self.project, name, len(known))
             values = {"uid": make_uid(end), "name": name, "created": at, "summary": summary}
-            values |= {"owner": self.user, "project": to_column(self.project)}
+            values |= {"owner": self.member, "project": to_column(self.project)}
             if self.change(insert_row(clusters, values, details), at=at) == (True,):
                 return cluster_from_row(complete_row(clusters, values))
         raise AssertionError  # _tries has raised

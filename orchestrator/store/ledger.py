@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Executable, Select, Update, func, select, true
 from sqlalchemy.exc import DBAPIError
 
+from orchestrator.acting import find_acting_member
 from orchestrator.computer import read_member
 from orchestrator.errors import ConflictError
 from orchestrator.project import DEFAULT_PROJECT
@@ -45,6 +46,7 @@ class Ledger:
         incarnation: rises each time that the store is moved, copied or restored; part of every lease.
         version: of its tables; above SCHEMA_VERSION nothing may be created.
         user: who runs this command: the login on PostgreSQL, else as the operating system calls them.
+        member: for whom: who runs it, or the member of the service for whom it acts.
         project: in which clusters are found by their names, and opened.
     """
 
@@ -83,6 +85,7 @@ class Ledger:
             self.imported = tables.imported
             self._refuse_damage()
             self.user = read_member() if self.is_file else self._read_login()
+            self.member = find_acting_member() or self.user
         except BaseException:
             self._database.close()
             raise
@@ -121,7 +124,7 @@ class Ledger:
     @property
     def actor(self) -> str:
         """Who acts, as events name them: the user, the computer and the process."""
-        return f"{self.user}@{self._client}"
+        return f"{self.member}@{self._client}"
 
     # --- leases -------------------------------------------------------------------------------------------
 
@@ -184,7 +187,7 @@ class Ledger:
 
     def _request(self, at: float, guards: tuple[Guard, ...] = (), changes: tuple[RowChange, ...] = ()) -> ChangeRequest:
         return ChangeRequest(
-            id=secrets.token_hex(8), at=float(at), user=self.user, client=self._client,
+            id=secrets.token_hex(8), at=float(at), user=self.member, client=self._client,
             cause=self._doing or "requested", guards=guards, changes=changes,
         )  # fmt: skip
 

@@ -334,11 +334,16 @@ _ORDERS = (
     "ended FLOAT, status INTEGER, code VARCHAR NOT NULL DEFAULT '', what TEXT NOT NULL DEFAULT '', "
     "why TEXT NOT NULL DEFAULT '', next_step TEXT NOT NULL DEFAULT '')"
 )
+_TOKENS = (
+    "CREATE TABLE tokens (digest VARCHAR NOT NULL PRIMARY KEY, name VARCHAR NOT NULL, member VARCHAR NOT NULL, "
+    "role VARCHAR NOT NULL, created FLOAT NOT NULL, expires FLOAT NOT NULL, revoked FLOAT)"
+)
 
 
 def _migrate_to_6(tx: Connection, _at: float) -> None:
-    """Add the orders."""
+    """Add the orders and the tokens of members."""
     tx.execute(text(_ORDERS))
+    tx.execute(text(_TOKENS))
 
 
 STEPS: dict[int, Callable[[Connection, float], None]] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from orchestrator.acting import find_acting_member
 from orchestrator.clock import SteadyClock
 from orchestrator.computer import read_member
 from orchestrator.errors import NotFoundError
@@ -75,8 +76,8 @@ class Reader(TeamReads):
 
     @property
     def member(self) -> str:
-        """Who reads: see Ledger.user."""
-        return read_member()
+        """For whom it reads: see Ledger.member."""
+        return find_acting_member() or read_member()
 
     def installation(self) -> str | None:
         """Return the installation's name, None for an absent store."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from orchestrator.acting import find_acting_member
 from orchestrator.distribution import install_command
 from orchestrator.errors import UserError
 from orchestrator.project import DEFAULT_PROJECT
@@ -57,9 +58,8 @@ class ServerReader(Reader):
 
     @property
     def member(self) -> str:
-        for row in self._rows("SELECT session_user AS login"):
-            return str(row["login"])
-        return ""
+        login = next((str(row["login"]) for row in self._rows("SELECT session_user AS login")), "")
+        return find_acting_member() or login
 
     def lease_time(self) -> float:
         for row in self._rows("SELECT extract(epoch FROM clock_timestamp()) AS now"):

@@ -14,6 +14,7 @@ from orchestrator.store.records import ClusterRecord, host_pin_from_row
 if TYPE_CHECKING:
     from orchestrator.store.order_records import OrderRecord
     from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, SliceOwner
+    from orchestrator.store.token_records import TokenRecord
 
 
 class TeamReads(ABC):
@@ -41,6 +42,18 @@ class TeamReads(ABC):
         if (found := self.find_order(uid)) is not None:
             return found
         raise NotFoundError(f"no order {uid}", next_step="orch events")
+
+    def find_token(self, digest: str) -> TokenRecord | None:
+        """Return the token of a digest, or None."""
+        from orchestrator.store.token_records import token_from_row
+
+        return next(map(token_from_row, self._rows("SELECT * FROM tokens WHERE digest = ?", digest)), None)
+
+    def tokens(self) -> tuple[TokenRecord, ...]:
+        """Return all tokens, oldest first."""
+        from orchestrator.store.token_records import token_from_row
+
+        return tuple(map(token_from_row, self._rows("SELECT * FROM tokens ORDER BY created, digest")))
 
     def newest_orders(self, limit: int) -> tuple[OrderRecord, ...]:
         """Return the newest orders, newest first."""

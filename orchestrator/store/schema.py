@@ -148,6 +148,18 @@ orders = Table(
     Column("next_step", Text, nullable=False, server_default=""),
 )
 
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("member", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("revoked", Float),
+)
+
 host_pins = Table(
     "host_pins",
     metadata,

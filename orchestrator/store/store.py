@@ -14,6 +14,7 @@ from orchestrator.store.pipeline_changes import PipelineChanges
 from orchestrator.store.recovery_changes import RecoveryChanges
 from orchestrator.store.run_keys import RunKeys
 from orchestrator.store.team_changes import TeamChanges
+from orchestrator.store.token_changes import TokenChanges
 
 
 class Store(
@@ -23,6 +24,7 @@ class Store(
     OrderChanges,
     HostPinChanges,
     TeamChanges,
+    TokenChanges,
     RunKeys,
     BlobChanges,
     RecoveryChanges,

@@ -88,9 +88,10 @@ def serve(orch: Orch, *words: str) -> Generator[Served]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/login\?link=(\S+)\n", line)
-        assert found, line + process.stdout.read()
-        yield Served(orch=orch, port=int(found[1]), link=line.strip(), process=process)
+        assert re.fullmatch(r"https?://[\w.:-]+/login\?link=\S+\n", line), line
+        files = (orch.state / "service").glob("*.address.json")
+        newest = max(files, key=lambda file: file.stat().st_mtime_ns)
+        yield Served(orch=orch, port=json.loads(newest.read_text())["port"], link=line.strip(), process=process)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)

@@ -161,10 +161,10 @@ def test_a_form_of_another_page_changes_nothing(site: Served, change: dict[str, 
 def test_a_session_sends_forms_and_a_token_sends_json(site: Served) -> None:
     cookie = session_of(site)
     body = json.dumps({"verb": "down", "cluster": "first"}).encode()
-    asked = site.ask(
+    given = site.ask(
         "/v1/plans", method="POST", signed=False, body=body, cookie=cookie, content_type="application/json"
     )
-    assert asked.status == 403
+    assert given.status == 403
     form = urlencode({"task": TASK}).encode()
     assert site.ask("/launch", method="POST", body=form, content_type=FORM).status == 403
 
@@ -182,19 +182,19 @@ def test_a_form_shows_the_present_plan_when_it_is_another_one(site: Served) -> N
 def test_an_engine_that_was_killed_after_it_queued_a_run_queues_it_once(tmp_path: Path) -> None:
     orch = Orch(tmp_path)
     arguments = json.dumps({"task": json.dumps({"name": "mine", "resources": {"infra": "local:1"}, "run": "true"})})
-    asked = OrderRecord(
+    given = OrderRecord(
         uid="one", project="default", cluster="mine", verb="launch", arguments=arguments, plan="p", fingerprint="f",
         member="ann", state="open", created=time.time(), run_id="mine-run",
     )  # fmt: skip
     with Store(orch.state / "orch.db") as store:
-        store.open_order(asked)
+        store.open_order(given)
     orch.ok("serve", "--engine-only", "--until-idle")
     with Store(orch.state / "orch.db") as store:
         first = store.order("one")
         assert (first.state, first.status) == ("ended", 0), first
         (job,) = store.jobs(store.clusters()[0])
         assert (job.run_id, job.state, job.status) == ("mine-run", "ended", 0)
-        store.open_order(OrderRecord(**{**vars_of(asked), "uid": "again"}))
+        store.open_order(OrderRecord(**{**vars_of(given), "uid": "again"}))
     orch.ok("serve", "--engine-only", "--until-idle")
     with Store(orch.state / "orch.db") as store:
         assert (store.order("again").status, len(store.jobs(store.clusters()[0]))) == (0, 1)
@@ -205,7 +205,7 @@ def vars_of(order: OrderRecord) -> dict[str, Any]:
     return {name: getattr(order, name) for name in OrderRecord.__dataclass_fields__}
 
 
-def test_an_order_for_a_cluster_that_is_gone_ends_with_its_error(tmp_path: Path) -> None:
+def test_an_order_for_an_absent_cluster_ends_with_its_error(tmp_path: Path) -> None:
     orch = Orch(tmp_path)
     with Store(orch.state / "orch.db") as store:
         store.open_order(

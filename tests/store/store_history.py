@@ -21,6 +21,7 @@ from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 from orchestrator.store.team_records import NewSliceRecord
+from orchestrator.store.token_records import TokenRecord
 
 LOCAL = Candidate(
     provider="local", accelerator="cpu", hosts=4, chips_per_host=0, market=OnDemand(), details=(("shape", "4"),)
@@ -31,7 +32,8 @@ READS = frozenset(
         "find_run", "last_run_of", "deleted_cluster", "refuse_removed_computer",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
-        "all_intents", "order", "find_order", "open_orders", "slice_owner", "slice_owners", "find_blob", "unused_blobs",
+        "all_intents", "tokens", "order", "find_order", "open_orders", "slice_owner", "slice_owners",
+        "find_blob", "unused_blobs",
     }
 )  # fmt: skip
 # leases, the change itself, the rights of logins, and what is not audited (see audited.TABLES_NOT_AUDITED)
@@ -268,6 +270,19 @@ _DO: dict[str, Callable[..., Any]] = {
     "open_order": lambda store, step, cluster, lease: store.open_order(_order(step)),
     "end_order": lambda store, step, cluster, lease: [
         store.end_order(one, _outcome(step)) for one in store.open_orders() if one.uid == f"o{step.number}"
+    ],
+    "add_token": lambda store, step, cluster, lease: store.add_token(
+        TokenRecord(
+            digest=f"{step.text}{len(store.tokens())}",
+            name=f"{step.text}{len(store.tokens())}",
+            member=step.text,
+            role="member",
+            created=1e9,
+            expires=3e9,
+        )
+    ),
+    "revoke_token": lambda store, step, cluster, lease: [
+        store.revoke_token(one.name) for one in store.tokens()[:1] if one.revoked is None
     ],
     "keep_host_pin": lambda store, step, cluster, lease: store.keep_host_pin(
         _pin(step),

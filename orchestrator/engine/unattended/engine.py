@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from orchestrator.acting import acting_as
 from orchestrator.computer import name_engine
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.loop.queue import is_watched
@@ -232,6 +233,7 @@ class UnattendedEngine:
     def _carry_out_order(self, order: OrderRecord) -> bool:
         narrator = self.narrators(order.cluster, 0)
         with (
+            acting_as(order.member),
             open_store(self.where, self.services, order.verb, order.project) as store,
             LeaseKeeper(store, order.uid, f"{order.verb} '{order.cluster}'", narrator, kind="order") as keeper,
         ):

@@ -37,22 +37,24 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
     Args:
         verb: One of ORDER_VERBS.
         cluster: The name of the cluster; "" for a launch, whose task names it.
-        arguments: `task` as JSON and `down` of a launch, `down` of a resume, `job` of a cancel.
+        arguments: `task` as JSON and `down` of a launch, `down` of a resume, `job` of a cancel,
+            `force` of what an owner does to a cluster of another member.
         project: The project of the cluster.
 
     Raises:
         OrchError: There is no such cluster, job or run, or the command cannot be prepared.
     """
+    force = bool(arguments.get("force"))
     after = TeardownPolicy.DOWN if arguments.get("down") else TeardownPolicy.KEEP
     if verb == "launch":
         task = commands.add_secrets_from_environment(Task.from_json(arguments["task"]))
         return commands.prepare_launch(task, cluster=cluster or None, after=after, project=project)
     if verb == "cancel":
-        return commands.prepare_cancel(cluster, arguments.get("job"), project=project)
+        return commands.prepare_cancel(cluster, arguments.get("job"), force=force, project=project)
     made: Mapping[str, Callable[[], PreparedCommand]] = {
-        "stop": lambda: commands.prepare_stop(cluster, project=project),
-        "start": lambda: commands.prepare_start(cluster, project=project),
-        "down": lambda: commands.prepare_down(cluster, project=project),
+        "stop": lambda: commands.prepare_stop(cluster, force=force, project=project),
+        "start": lambda: commands.prepare_start(cluster, force=force, project=project),
+        "down": lambda: commands.prepare_down(cluster, force=force, project=project),
         "resume": lambda: prepare_resume(cluster, after=after),
     }
     if verb not in made:

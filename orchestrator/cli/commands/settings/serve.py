@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.unattended.engine import UnattendedEngine
     from orchestrator.paths import Paths
     from orchestrator.service.address import Address
+    from orchestrator.service.entrance import Entrance
 
 PORT = 6724
 
@@ -24,6 +26,7 @@ PORT = 6724
     examples=[
         ("orch serve", "the page on this computer, and the engine; prints a link that opens the page"),
         ("orch serve --link", "another link to the page that is served"),
+        ("orch serve --host 0.0.0.0 --tls-cert crt.pem --tls-key key.pem --name orch.example.org", "for a team"),
         ("orch serve --engine-only", "drive every job that was launched with --detach, until it is stopped"),
         ("orch serve --engine-only --until-idle", "and end when nothing is left to do"),
         ("ORCH_STORE=postgresql://orch@db/orch orch serve --engine-only", "several of these share a team's jobs"),
@@ -31,11 +34,27 @@ PORT = 6724
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of this computer to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="Port; 0: a free one.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="TLS certificate with its chain, as PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="The certificate's key, as PEM.")
+@click.option("--behind-proxy", is_flag=True, help="A proxy with TLS stands before it.")
+@click.option("--name", "names", multiple=True, help="A name by which it is called, with TLS; repeatable.")
 @click.option("--link", is_flag=True, help="Print another link to the page that is served, and end.")
 @click.option("--page-only", is_flag=True, help="Without the engine.")
 @click.option("--engine-only", is_flag=True, help="Without page and API.")
 @click.option("--until-idle", is_flag=True, help="With --engine-only: end when nothing is left to do.")
-def serve(host: str, port: int, *, link: bool, page_only: bool, engine_only: bool, until_idle: bool) -> None:
+def serve(
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    names: tuple[str, ...],
+    *,
+    behind_proxy: bool,
+    link: bool,
+    page_only: bool,
+    engine_only: bool,
+    until_idle: bool,
+) -> None:
     """Show runs, costs and clusters in a browser, and drive jobs without a terminal.
 
     It keeps no state in memory: end it at any time with Ctrl-C or kill, and start it again. The jobs continue.
@@ -54,7 +73,17 @@ def serve(host: str, port: int, *, link: bool, page_only: bool, engine_only: boo
     elif engine_only:
         _run_engine(where, until_idle=until_idle)
     else:
-        _serve_page(where, host, port, with_engine=not page_only)
+        from orchestrator.service.entrance import Entrance
+
+        entrance = Entrance(
+            host=host,
+            port=port,
+            names=names,
+            certificate=tls_cert,
+            key=tls_key,
+            behind_proxy=behind_proxy,
+        )
+        _serve_page(where, entrance, with_engine=not page_only)
 
 
 def _run_engine(where: Paths, *, until_idle: bool) -> None:
@@ -88,7 +117,7 @@ def _report(engine: UnattendedEngine, *, until_idle: bool) -> None:
         write_stderr("an engine is running on this computer already")
 
 
-def _serve_page(where: Paths, host: str, port: int, *, with_engine: bool) -> None:
+def _serve_page(where: Paths, entrance: Entrance, *, with_engine: bool) -> None:
     import threading
 
     from orchestrator import __version__
@@ -115,7 +144,7 @@ def _serve_page(where: Paths, host: str, port: int, *, with_engine: bool) -> Non
             thread.start()
 
     try:
-        serve_pages(where, host, port, __version__, start, stop, _leave_to_engine if engine is None else lambda: None)
+        serve_pages(where, entrance, __version__, start, stop, _leave_to_engine if engine is None else lambda: None)
     except KeyboardInterrupt:
         write_stderr("the page ends; jobs continue")
     finally:
