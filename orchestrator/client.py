@@ -165,8 +165,8 @@ class Client:
             job: The job to cancel; the newest running one without it.
             down: Whether a launch or resume deletes the machines when it ends.
         """
-        asked: Document = {"verb": verb, "cluster": cluster, "task": task, "job": job, "down": down}
-        request = {name: value for name, value in asked.items() if value}
+        given: Document = {"verb": verb, "cluster": cluster, "task": task, "job": job, "down": down}
+        request = {name: value for name, value in given.items() if value}
         return Plan(request=request, document=self._post("/v1/plans", request))
 
     def order(self, plan: Plan) -> Document:
@@ -189,13 +189,13 @@ class Client:
         """Return an order when it has ended.
 
         Raises:
-            OrchError: It did not end in this time; it goes on.
+            OrchError: It did not end in this time; it continues.
         """
         end = time.monotonic() + seconds
         while (found := self.show_order(order["id"]))["state"] != "ended":
             if time.monotonic() > end:
                 what = f"order {order['id']} has not ended in {seconds:.0f} s"
-                raise OrchError(what, "it goes on", f"{self.url}/orders/{order['id']}")
+                raise OrchError(what, "it continues", f"{self.url}/orders/{order['id']}")
             time.sleep(1.0)
         return found
 

@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
-from support.lanes import in_turn, one_of_group, quarter_of_stack, today
+from support.lanes import (
+    files_of_today,
+    in_turn,
+    in_turn_of_file,
+    list_rotating_files,
+    one_of_group,
+    quarter_of_stack,
+    today,
+)
 
 # A runner in the background hands down an ignored Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 QUARANTINE = {
     entry["test"]: entry for entry in tomllib.loads((ROOT / "tests/quarantine.toml").read_text()).get("tests", [])
 }
+_LEFT_OUT = pytest.StashKey[frozenset[Path]]()
 SECOND_TRY = "traceback of the first try"  # section of a report
 
 
@@ -55,6 +64,16 @@ def pytest_report_header() -> str:
     return f"shares of day {today()} (ORCH_DAY={today()} repeats them)"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files that have their turn on another day: they are not even imported."""
+    if os.environ.get("ORCH_LANE") != "short":
+        return None
+    if _LEFT_OUT not in config.stash:
+        files = list_rotating_files(ROOT / "tests")
+        config.stash[_LEFT_OUT] = frozenset(files) - frozenset(files_of_today(files))
+    return collection_path in config.stash[_LEFT_OUT] or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the short lane does not run today; begin with the files that have slow tests.
@@ -68,9 +87,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted((item for item in items if item not in left_out), key=lambda item: item.path not in slow)
 
 
+_CHOOSE = {"group": one_of_group, "file": quarter_of_stack, "turns": in_turn_of_file}
+
+
 def not_today(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield what is marked `full`, and what is `slow` or `rotating` and has its turn on another day."""
     turns: list[pytest.Item] = []
+    rotating_files = frozenset(list_rotating_files(ROOT / "tests"))
     units: defaultdict[tuple[str, str], dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         mark = item.get_closest_marker("rotating")
@@ -82,11 +105,14 @@ def not_today(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         elif mark is not None and of_stack:
             units[("file", str(item.path))][item.nodeid].append(item)
         elif not of_stack and (mark is not None or item.get_closest_marker("slow")):
-            turns.append(item)
+            if item.path in rotating_files:
+                units[("turns", str(item.path))][item.nodeid].append(item)
+            else:
+                turns.append(item)
     chosen = set(in_turn(turns))
     yield from (item for item in turns if item not in chosen)
     for (kind, _), members in units.items():
-        of_today = one_of_group(list(members)) if kind == "group" else quarter_of_stack(list(members))
+        of_today = _CHOOSE[kind](list(members))
         yield from (item for unit, tests in members.items() if unit not in of_today for item in tests)
 
 

@@ -16,9 +16,9 @@ _OTHER_FILES = 200  # of the process: the store, logs, the engine's connections 
 def choose_connection_limit() -> int:
     """Return how many connections may be open. The limit of open files is raised as far as the system lets us."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    needed = MOST_CONNECTIONS + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(20, min(MOST_CONNECTIONS, soft - _OTHER_FILES))
 

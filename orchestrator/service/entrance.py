@@ -44,7 +44,7 @@ class Entrance:
         return "https" if self.is_secure else "http"
 
     def check(self) -> None:
-        """Refuse what would let others read along, or what nobody could call.
+        """Refuse what would let others read along, or what no one could call.
 
         Raises:
             UserError: The options do not go together.

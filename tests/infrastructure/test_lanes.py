@@ -103,6 +103,31 @@ def test_the_short_lane_leaves_out_full_tests_and_takes_turns_with_the_rotating(
     assert len(collected(tmp_path, ORCH_LANE="")) == 1 + 1 + 8 + 8 + 4, "who names tests gets them"
 
 
+def test_every_file_and_every_slow_test_of_it_has_its_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = lanes.list_rotating_files(TESTS)
+    assert len(files) > 200 and {file.parent.name for file in files}.isdisjoint(lanes.EVERY_DAY)
+    assert TESTS / "engine" / "test_engine_machine.py" not in files, "its group has its own turns"
+    tried, slow = [], set()
+    for day in range(20_783, 20_783 + lanes.TURN_DAYS):
+        monkeypatch.setenv("ORCH_DAY", str(day))
+        of_today = lanes.files_of_today(files)
+        tried += of_today
+        slow |= {(file, test) for file in of_today for test in lanes.in_turn_of_file(range(5))}
+    assert sorted(tried) == sorted([*files, *files]), "each of them twice"
+    assert slow == {(file, test) for file in files for test in range(5)}
+
+
+def test_a_file_with_its_turn_on_another_day_is_not_imported() -> None:
+    ours = {name: value for name, value in os.environ.items() if name != "ORCH_EVERY_POINT"}
+    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/adopt"]
+    counts = []
+    for day in range(lanes.FILE_DAYS):
+        env = {**ours, "ORCH_LANE": "short", "ORCH_DAY": str(day)}
+        done = subprocess.run(words, env=env, cwd=TESTS.parent, capture_output=True, text=True, check=False)
+        counts.append(sum(line.startswith("tests/adopt/test_") for line in done.stdout.splitlines()))
+    assert sum(counts) == len(list((TESTS / "adopt").glob("test_*.py"))), counts
+
+
 STACK = """
 import pytest
 

@@ -6,8 +6,10 @@ ORCH_EVERY_POINT=1 selects the full lane. ORCH_DAY=N repeats the shares of anoth
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -15,7 +17,14 @@ import pytest
 _T = TypeVar("_T")
 
 FULL = bool(os.environ.get("ORCH_EVERY_POINT"))
-TURN_DAYS = 8  # every slow test runs at least once in so many days
+FILE_DAYS = 4  # every file runs at least once in so many days
+TURN_DAYS = 2 * FILE_DAYS  # every slow test runs at least once in so many days
+# Folders whose files run every day: pure code, whose tests are many and cheap, and what holds the project together.
+# The files of the others start processes and servers, and take turns.
+EVERY_DAY = frozenset(
+    {"catalog", "docs", "first_contact", "infrastructure", "plan", "service", "summaries", "task", "values"}
+)
+_OWN_TURNS = re.compile(r"mark\.(jax|xla)\b|mark\.rotating\(")  # files of a stack or of a group
 STACK_DAYS = 5  # the tests of a stack run at least once in so many days: scripts/due.py
 
 
@@ -53,6 +62,28 @@ def in_turn(items: Sequence[_T]) -> list[_T]:
     Neighbours fall on different days, so that each day takes as much time, and a little of every file.
     """
     return list(items) if FULL else list(items[today() % TURN_DAYS :: TURN_DAYS])
+
+
+def list_rotating_files(tests: Path) -> list[Path]:
+    """Return the files that take turns, in order.
+
+    Args:
+        tests: The folder of all tests.
+    """
+    files = sorted(tests.glob("*/test_*.py"))
+    return [
+        file for file in files if file.parent.name not in EVERY_DAY and not _OWN_TURNS.search(file.read_text("utf-8"))
+    ]
+
+
+def files_of_today(files: Sequence[_T]) -> list[_T]:
+    """Return the files that are tried today: every `FILE_DAYS`th, the next ones tomorrow."""
+    return list(files[today() % FILE_DAYS :: FILE_DAYS])
+
+
+def in_turn_of_file(items: Sequence[_T]) -> list[_T]:
+    """Return what is tried today of the slow and rotating tests of a file that takes turns: half of them each time."""
+    return list(items[today() // FILE_DAYS % 2 :: 2])
 
 
 def one_of_group(files: Sequence[_T]) -> list[_T]:

@@ -22,7 +22,7 @@ from orchestrator.errors import UserError
 )
 @click.argument("url", required=False)
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Certificate of an authority of your own, as PEM.")  # fmt: skip
+              help="Certificate of the authority behind it, as PEM.")  # fmt: skip
 def login(url: str | None, ca: Path | None) -> None:
     """Keep a token for a service of your team, and print a link that opens its page once.
 

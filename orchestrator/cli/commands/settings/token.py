@@ -95,7 +95,7 @@ def _token_json(one: TokenRecord, now: float) -> dict[str, object]:
 @click.argument("name")
 @click.option("--member", required=True, help="For whom it acts, as events and owners of clusters name them.")
 @click.option("--role", type=click.Choice(["viewer", "member", "owner"]), default="member", show_default=True,
-              help="viewer: reads; member: changes clusters of its own; owner: changes all.")  # fmt: skip
+              help="viewer: reads; member: changes its own clusters; owner: changes all.")  # fmt: skip
 @click.option("--days", type=click.IntRange(1, 366), default=90, show_default=True, help="Until it expires.")
 def create_command(name: str, member: str, role: str, days: int) -> None:
     """Make a token and print it, once: only its digest is kept.
