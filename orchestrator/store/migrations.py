@@ -335,10 +335,16 @@ _ORDERS = (
     "why TEXT NOT NULL DEFAULT '', next_step TEXT NOT NULL DEFAULT '')"
 )
 
+_NOTIFICATION_CHANNELS = (
+    "CREATE TABLE notification_channels (name VARCHAR NOT NULL PRIMARY KEY, seq INTEGER NOT NULL, delivered FLOAT, "
+    "problem TEXT NOT NULL DEFAULT '')"
+)
+
 
 def _migrate_to_6(tx: Connection, _at: float) -> None:
-    """Add the orders."""
+    """Add the orders, and how far notifications were delivered."""
     tx.execute(text(_ORDERS))
+    tx.execute(text(_NOTIFICATION_CHANNELS))
 
 
 STEPS: dict[int, Callable[[Connection, float], None]] = {
