@@ -180,7 +180,7 @@ def test_an_ending_process_begins_no_further_message(sender: Sender) -> None:
         sender.ending = True
         return original(message)
 
-    sender.receiver.send = send_and_end  # type: ignore[method-assign]
+    sender.receiver.send = send_and_end  # type: ignore[method-assign]  # of this receiver alone
     sender.deliver()
     assert sender.receiver.titles == titles("a")
 

@@ -86,7 +86,7 @@ def test_a_signature_is_that_of_the_specification() -> None:
 def test_no_text_of_a_program_mentions_people_in_slack_or_exceeds_its_limit() -> None:
     loud = notice(1, title="<!channel> & <@U1>", why="x" * 5000 + "&" * 4000)
     document = format_blocks(Message(id="i", title=loud.title, notices=(loud,), last_seq=1))
-    texts = [document["text"], *(block["text"]["text"] for block in document["blocks"])]  # type: ignore[attr-defined]
+    texts = [document["text"], *(block["text"]["text"] for block in document["blocks"])]  # type: ignore[attr-defined]  # the document is JSON
     assert texts[0] == "&lt;!channel&gt; &amp; &lt;@U1&gt;"
     assert all("<" not in str(text) and len(str(text)) < 3000 for text in texts)
 
