@@ -18,7 +18,7 @@ _TRANSIENT = frozenset({408, 425, 429})  # besides 5xx (RFC 9110, RFC 6585, RFC 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect could lead a signed message, or the address of Slack, to another host."""
 
-    def redirect_request(self, *_: object) -> None:
+    def redirect_request(self, req: object, fp: object, code: int, msg: str, headers: object, newurl: str) -> None:
         return None
 
 

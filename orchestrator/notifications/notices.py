@@ -180,15 +180,12 @@ def _of_attempt(
 
 
 def _of_intent(event: EventRecord, key: Mapping[str, Any], after: Mapping[str, Any], records: Records) -> Notice | None:
-    """Return the notice of machines that were lost, or reached a limit, while no job ran: the others end an attempt."""
-    cause, uid = _cause(after), key["cluster_uid"]
-    if records.is_at_work(uid, event.at) or not (cause in _LOSSES or cause is EndCause.LIMIT):
+    """Return the notice of machines that were lost while no job ran: the others end an attempt."""
+    phrase, uid = _LOSSES.get(_cause(after)), key["cluster_uid"]
+    if phrase is None or records.is_at_work(uid, event.at):
         return None
-    phrase = "reached a limit, and its machines end" if cause is EndCause.LIMIT else _LOSSES[cause]
-    kind = Kind.LIMIT if cause is EndCause.LIMIT else Kind.LOST
-    return _about_cluster(
-        event, kind, f"'{_short_name(event)}' {phrase}", uid, records, why=str(after.get("why") or "")
-    )
+    why = str(after.get("why") or "")
+    return _about_cluster(event, Kind.LOST, f"'{_short_name(event)}' {phrase}", uid, records, why=why)
 
 
 def _of_condition(event: EventRecord, key: Mapping[str, Any], records: Records) -> Notice | None:

@@ -83,18 +83,15 @@ def test_a_failed_program_that_is_started_again_is_no_notice_until_the_run_ends(
     assert [one.kind for one in notices(own_home)] == [Kind.FAILED]
 
 
-@pytest.mark.parametrize(("cause", "kind"), [(EndCause.PREEMPTED, Kind.LOST), (EndCause.LIMIT, Kind.LIMIT)])
-def test_machines_without_a_job_that_end_are_one_notice(
-    history: History, own_home: Path, cause: EndCause, kind: Kind
-) -> None:
+def test_machines_without_a_job_that_are_lost_are_one_notice(history: History, own_home: Path) -> None:
     job = history.run()
     cluster = history.cluster()
     history.clock.at += 60
     history.slice(cluster, 1, IntentState.ACCEPTED)
-    history.slice(cluster, 1, IntentState.ENDING, IntentState.DELETED, cause=cause)
+    history.slice(cluster, 1, IntentState.ENDING, IntentState.DELETED, cause=EndCause.PREEMPTED)
     ended, lost = notices(own_home)
     assert (ended.job, lost.job) == (job.id, None)
-    assert lost.kind is kind and lost.title.startswith("'mine' ")
+    assert lost.kind is Kind.LOST and lost.title == "'mine' was preempted"
 
 
 def test_machines_that_a_person_takes_down_are_no_notice(history: History, own_home: Path) -> None:

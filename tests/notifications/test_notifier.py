@@ -180,7 +180,7 @@ def test_a_detached_job_is_reported_by_the_engine_that_drives_it_and_no_secret_i
     orch = Orch(tmp_path, {"HOOK": secret, "ADDRESS": web.url})
     (tmp_path / "orch").mkdir()
     (tmp_path / "orch" / "config.toml").write_text('[notify]\nwebhook = "env:ADDRESS"\nwebhook_secret = "env:HOOK"\n')
-    (tmp_path / "task.yaml").write_text('name: mine\nresources: {infra: "local:1"}\nrun: exit 3\n')
+    (tmp_path / "task.yaml").write_text('name: mine\nresources: {infra: "local:1"}\nrun: sleep 8; exit 3\n')
     orch.ok("launch", "task.yaml", "--detach")
     try:
         until("the engine has ended", lambda: not orch.engines(), 60)
