@@ -114,7 +114,7 @@ def _find_notice(event: EventRecord, records: Records) -> Notice | None:
     match table:
         case "jobs" if after.get("state") == "ended":
             return _of_job(event, key, after, records)
-        case "attempts" if event.before is None:
+        case "attempts":
             return _of_attempt(event, key, after, records)
         case "intents" if after.get("cause"):
             return _of_intent(event, key, after, records)

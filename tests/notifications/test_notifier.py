@@ -85,6 +85,17 @@ def test_without_a_channel_there_is_no_thread(engines: ExitStack) -> None:
     assert threading.active_count() == before
 
 
+def test_what_happens_right_after_the_start_of_the_first_engine_is_sent(
+    engines: ExitStack, own_home: Path, web: WebReceiver
+) -> None:
+    run("before")
+    configure(own_home, f'webhook = "{web.url}"\n')
+    notifier = start(engines)
+    run("a")
+    notifier.deliver_rest()
+    assert [json.loads(post.body)["items"][0]["cluster"] for post in web.posts] == ["a"]
+
+
 def test_a_channel_that_is_down_holds_up_neither_another_one_nor_the_end(
     engines: ExitStack, own_home: Path, web: WebReceiver, mail: MailReceiver
 ) -> None:

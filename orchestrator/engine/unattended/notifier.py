@@ -73,6 +73,7 @@ class Notifier:
         try:
             config = load_config(os.environ)
             names, kinds, thresholds = list_channels(config), read_kinds(config), read_thresholds(config)
+            self._open_channels(names)
         except OrchError as error:
             self._narrator.note(f"no notifications are sent: {error}")
             return
@@ -99,8 +100,17 @@ class Notifier:
     def end(self) -> None:
         """End the threads."""
         self._stop.set()
+        end = time.monotonic() + END_SECONDS
         for thread in self._threads:
-            thread.join(END_SECONDS)
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _open_channels(self, names: tuple[str, ...]) -> None:
+        """Begin channels that were never used, before the engine does anything that they report."""
+        if names:
+            with open_store(self._where, self._services, "notifications") as store, open_reader() as reader:
+                head = reader.head().seq
+                for name in names:
+                    store.open_channel(name, head)
 
     def _is_ending(self) -> bool:
         return self._stop.is_set() or self._engine_stop.is_set()
@@ -127,10 +137,8 @@ class Notifier:
                 self._failing.add(name)
                 self._pause(OTHER_POLL)
                 continue
-            except OrchError as error:
-                message = str(error)
             except Exception as error:  # a defect met in one message must not end the engine
-                message = f"a defect of orch: {type(error).__name__}: {error}"
+                message = _describe(error)
             self._failing.add(name)
             failures += 1
             if message != reported:
@@ -159,9 +167,10 @@ class Notifier:
             while not self._is_ending():
                 try:
                     self._done[name] = delivery.deliver_new(store, reader, keeper.lease)
-                except OrchError as error:
-                    if not isinstance(error, ConflictError):
-                        store.note_delivery_problem(keeper.lease, name, str(error))
+                except ConflictError:
+                    raise
+                except Exception as error:
+                    store.note_delivery_problem(keeper.lease, name, _describe(error))
                     raise
                 self._failing.discard(name)
                 self._pause(POLL)
@@ -186,3 +195,7 @@ class Notifier:
                             known.add((name, found.cause))
                             store.record_condition(name, found.what, found.cause)
                 self._pause(CONDITIONS_POLL)
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, OrchError) else f"a defect of orch: {type(error).__name__}: {error}"
