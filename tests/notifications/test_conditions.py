@@ -113,18 +113,18 @@ def _run_with_faults(*, silent: float, blind: float) -> list[tuple[Kind, str]]:
     """Run a job whose hosts and whose provider do not answer for a while, and return what people are notified of.
 
     Args:
-        silent: Seconds for which no host answers, from 100 s after the slice is ready.
-        blind: Seconds for which the provider does not, from 300 s.
+        silent: Seconds for which no host answers, from 20 s after the slice is ready.
+        blind: Seconds for which the provider does not, from 100 s.
     """
     happenings = tuple(
-        Happening(do=Deed.SILENCE_HOST, after_ready=100.0, seconds=silent, rank=rank) for rank in (0, 1) if silent
+        Happening(do=Deed.SILENCE_HOST, after_ready=20.0, seconds=silent, rank=rank) for rank in (0, 1) if silent
     )
-    fault = Fault(call="get", kind=FaultKind.UNAVAILABLE, rate=1.0, begin=300.0, end=300.0 + blind)
+    fault = Fault(call="get", kind=FaultKind.UNAVAILABLE, rate=1.0, begin=100.0, end=100.0 + blind)
     durations = Durations(create=4.0, end=2.0, jitter=0.0)
     scenario = Scenario(happenings=happenings, faults=(fault,) if blind else (), durations=durations)
     home = SimHome(InMemory(scenario, ManualClock()))
     with home.access.open() as cloud:
-        cloud.set_program("*", Program(seconds=600.0))
+        cloud.set_program("*", Program(seconds=330.0))
     assert home.drive(sim_launch(sim_task())).status == 0
     with open_reader() as reader:
         return [(one.kind, one.title) for one in read_notices(reader, 0)[0]]

@@ -72,8 +72,8 @@ def test_systemd_accepts_the_unit_and_finds_it_confined(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerEngine]:
     """An engine with the image `orch`, built by the container file on an image of this computer's programs."""
-    if lacking := missing_tools():
-        pytest.skip(f"no container engine: {', '.join(lacking)} missing")
+    if missing := missing_tools():
+        pytest.skip(f"no container engine: {', '.join(missing)} missing")
     engine = ContainerEngine(tmp_path_factory.mktemp("engine"))
     base = tmp_path_factory.mktemp("base")
     for name, script in STUBS.items():
