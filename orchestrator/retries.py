@@ -146,3 +146,9 @@ ENGINE_STEP = Backoff(first=1.0, longest=30.0, jitter=(0.75, 1.25))
 
 UNATTENDED_WORK = Backoff(first=15.0, longest=600.0)
 """Work of the unattended engine that failed for a reason outside of the job."""
+
+NOTIFICATION = RetryPolicy(attempts=3, backoff=Backoff(first=2.0, longest=30.0, jitter=(0.75, 1.25)))
+"""Tries of one message in one round of a channel."""
+
+NOTIFICATION_ROUND = Backoff(first=30.0, longest=600.0, jitter=(0.75, 1.25))
+"""Rounds of a channel that fails: the message is kept until it is accepted."""

@@ -177,6 +177,11 @@ SECTIONS = (
                 "orchestrator.cli.commands.settings.completion:completion",
                 "Completion script for your shell.",
             ),
+            LazyCommand(
+                "notify",
+                "orchestrator.cli.commands.settings.notify:notify",
+                "Channels that report ends, losses and limits of runs.",
+            ),
             LazyCommand("serve", "orchestrator.cli.commands.settings.serve:serve", "Drive jobs without a terminal."),
             LazyCommand(
                 "local",

@@ -49,6 +49,7 @@ TABLES_NOT_AUDITED: dict[str, str] = {
     "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",
     "run_keys": "secrets: an event would show them to everyone who may read events",
     "blobs": "contents by their digests; the events of jobs have the digests",
+    "notification_channels": "how far messages about the events were delivered; one that fails is tried again",
     "leases": "who works on a cluster now; renewed every few seconds, expires, and decides nothing later",
     "meta": "the installation's name, the version of the tables, and the head of this chain",
     "events": "they are the audit",

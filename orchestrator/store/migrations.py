@@ -339,11 +339,16 @@ _TOKENS = (
     "role VARCHAR NOT NULL, created FLOAT NOT NULL, expires FLOAT NOT NULL, revoked FLOAT)"
 )
 
+_NOTIFICATION_CHANNELS = (
+    "CREATE TABLE notification_channels (name VARCHAR NOT NULL PRIMARY KEY, seq INTEGER NOT NULL, delivered FLOAT, "
+    "problem TEXT NOT NULL DEFAULT '')"
+)
+
 
 def _migrate_to_6(tx: Connection, _at: float) -> None:
-    """Add the orders and the tokens of members."""
-    tx.execute(text(_ORDERS))
-    tx.execute(text(_TOKENS))
+    """Add the orders, the tokens of members, and how far notifications were delivered."""
+    for statement in (_ORDERS, _TOKENS, _NOTIFICATION_CHANNELS):
+        tx.execute(text(statement))
 
 
 STEPS: dict[int, Callable[[Connection, float], None]] = {

@@ -12,6 +12,7 @@ from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.store.records import ClusterRecord, host_pin_from_row
 
 if TYPE_CHECKING:
+    from orchestrator.store.channel_records import ChannelRecord
     from orchestrator.store.order_records import OrderRecord
     from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, SliceOwner
     from orchestrator.store.token_records import TokenRecord
@@ -61,6 +62,12 @@ class TeamReads(ABC):
 
         rows = self._rows("SELECT * FROM orders ORDER BY created DESC, uid LIMIT ?", limit)
         return tuple(order_from_row(row) for row in rows)
+
+    def notification_channels(self) -> tuple[ChannelRecord, ...]:
+        """Return how far each notification channel is, by name."""
+        from orchestrator.store.channel_records import channel_from_row
+
+        return tuple(map(channel_from_row, self._rows("SELECT * FROM notification_channels ORDER BY name")))
 
     def computers(self) -> tuple[ComputerRecord, ...]:
         """Return the computers of the team by name, and those that were removed from it."""

@@ -233,6 +233,15 @@ blobs = Table(
     Column("used", Float, nullable=False),  # when a launch last named it
 )
 
+notification_channels = Table(
+    "notification_channels",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("seq", Integer, nullable=False),  # the newest event that was delivered, or has nothing to deliver
+    Column("delivered", Float),  # when the last message was delivered
+    Column("problem", Text, nullable=False, server_default=""),  # why the last try failed; "" after a delivery
+)
+
 leases = Table(
     "leases",
     metadata,

@@ -6,6 +6,7 @@ Changes of a cluster's machines take a Lease and are refused when it is no longe
 from __future__ import annotations
 
 from orchestrator.store.blob_changes import BlobChanges
+from orchestrator.store.channel_changes import ChannelChanges
 from orchestrator.store.cluster_changes import ClusterChanges
 from orchestrator.store.host_pin_changes import HostPinChanges
 from orchestrator.store.job_changes import JobChanges
@@ -27,6 +28,7 @@ class Store(
     TokenChanges,
     RunKeys,
     BlobChanges,
+    ChannelChanges,
     RecoveryChanges,
 ):
     """All changes of all tables, used as a context manager. The arguments are those of Ledger."""

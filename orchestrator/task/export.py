@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from typing import cast
 
 from orchestrator.task.editor_names import add_names
-from orchestrator.task.model import LocalSettings, SshSettings, StoreSettings, TaskSection, TeamSettings
+from orchestrator.task.model import LocalSettings, NotifySettings, SshSettings, StoreSettings, TaskSection, TeamSettings
 from orchestrator.task.schema import describe, list_choices
 from orchestrator.task.section import Json, Section
 
@@ -21,6 +21,9 @@ CONFIG_FILE = DATA / "config.json"
 TABLE_FILE = FilePath(__file__).parents[2] / "docs" / "task-files.md"
 SCHEMA_ID = "urn:orch:task-file"
 _MARKS = ("<!-- fields -->\n", "<!-- /fields -->")
+_OF_THIS_COMPUTER: Mapping[str, type[Section]] = {
+    "ssh": SshSettings, "local": LocalSettings, "store": StoreSettings, "notify": NotifySettings,
+}  # fmt: skip
 _KINDS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list"}
 
 
@@ -101,7 +104,7 @@ def make_config_keys(task: type[Section] = TaskSection) -> list[Json]:
     ]
     of_this_computer = [
         _config_key(f"{section}.{name}", "", field)
-        for section, settings in (("ssh", SshSettings), ("local", LocalSettings), ("store", StoreSettings))
+        for section, settings in _OF_THIS_COMPUTER.items()
         for name, field in list_fields(settings.json_schema())
     ]
     of_teams = [

@@ -262,6 +262,7 @@ Positive = Annotated[float, Field(strict=True, gt=0, le=LARGEST, allow_inf_nan=F
 # 64 TiB: the largest volume of Amazon EBS and of Persistent Disk (their "limits" pages, read 2026-11-23).
 Gigabytes = Annotated[int, Field(strict=True, ge=1, le=65_536)]
 UserName = Annotated[str, Field(pattern=r"^[^-@:\s][^@:\s]*$"), must_be("a user name")]
+Percent = Annotated[int, Field(strict=True, ge=1, le=100)]
 Hours = Annotated[float, Field(strict=True, gt=0, le=87_600, allow_inf_nan=False)]  # ten years
 Minutes = Annotated[int, Field(strict=True, ge=1, le=525_600)]  # a year
 NotNegative = Annotated[float, Field(strict=True, ge=0, le=LARGEST, allow_inf_nan=False)]

@@ -22,6 +22,7 @@ LIGHT = {
     "help of exec": ["exec", "--help"],
     "help of logs": ["logs", "--help"],
     "completion": ["completion", "bash"],
+    "notify": ["notify"],
     "status": ["status"],
     "status of one": ["status", "mine"],
     "status as json": ["status", "-o", "json"],

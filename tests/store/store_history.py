@@ -33,14 +33,14 @@ READS = frozenset(
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
         "all_intents", "tokens", "order", "find_order", "open_orders", "slice_owner", "slice_owners",
-        "find_blob", "unused_blobs",
+        "find_blob", "unused_blobs", "channel",
     }
 )  # fmt: skip
 # leases, the change itself, the rights of logins, and what is not audited (see audited.TABLES_NOT_AUDITED)
 NOT_A_ROW = frozenset(
     {
         "acquire", "renew", "release", "change", "changing_whole", "close", "list_member_statements", "change_member",
-        "run_key", "keep_blob", "use_blob", "drop_blob",
+        "run_key", "keep_blob", "use_blob", "drop_blob", "open_channel", "note_delivery", "note_delivery_problem",
     }
 )  # fmt: skip
 
@@ -292,5 +292,8 @@ _DO: dict[str, Callable[..., Any]] = {
     ),
     "confirm_host_pins": lambda store, step, cluster, lease: store.confirm_host_pins(f"u/{step.number}", step.cluster),
     "event": lambda store, step, cluster, lease: store.event(step.cluster, "trouble", step.text),
+    "record_condition": lambda store, step, cluster, lease: store.record_condition(
+        step.cluster, step.text, f"waiting: {step.number}"
+    ),
 }
 METHODS = sorted(_DO)

@@ -16,6 +16,7 @@ from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.diagnosis import add_diagnosis
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.loop.silence import find_unwatched_since, note_look
+from orchestrator.engine.loop.silent_hosts import record_silent_hosts, record_silent_provider
 from orchestrator.engine.state.accounts import has_unknown_account, make_unknown_account_error, shows_machines
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import CredentialsError, OrchError, OtherAccountError, UserError
@@ -120,6 +121,7 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         view = SliceView(state=SliceState.UNCLEAR, reason=to_one_line(str(error)))
     if view.state is SliceState.UNCLEAR:
         memory.unclear_since = memory.unclear_since or session.now()
+        record_silent_provider(session, intent.candidate.provider, view.reason)
     else:
         memory.unclear_since = None
     _note_owner(session, view)
@@ -374,6 +376,7 @@ def _labels(session: Session) -> tuple[str, ...]:
 def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
     memory = session.memory
     memory.contact_since = (memory.contact_since or session.now()) if failures else None
+    record_silent_hosts(session, {rank: _silence(failed) for rank, failed in failures.items()})
 
 
 def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:

@@ -36,6 +36,7 @@ class Memory:
         failure: The last failed action.
         unclear_since: Since when the provider gives no clear answer.
         contact_since: Since when a host does not answer.
+        silence_recorded: The silence of hosts that was recorded: the cause of its event.
         failed_since: Since when the program has failed on a host.
         first_failed: The rank on which it failed first.
         stacks_of: Folder of the job whose stacks were collected.
@@ -61,6 +62,7 @@ class Memory:
     failure: ActionFailure | None = None
     unclear_since: float | None = None
     contact_since: float | None = None
+    silence_recorded: str = ""
     failed_since: float | None = None
     first_failed: int | None = None
     stacks_of: str = ""

@@ -28,6 +28,7 @@ from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
 from orchestrator.engine.state.snapshots import drop_unused_snapshots
 from orchestrator.engine.state.store_backup import back_up_if_due
 from orchestrator.engine.unattended.handover import ENGINE_ENV_NAMES
+from orchestrator.engine.unattended.notifier import notifying
 from orchestrator.engine.unattended.orders import carry_out_order
 from orchestrator.engine.unattended.pipeline import (
     attend_pipeline,
@@ -41,6 +42,7 @@ from orchestrator.exits import Exit
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
 from orchestrator.retries import UNATTENDED_WORK
+from orchestrator.store.channel_records import ENGINE
 from orchestrator.store.leases import Lease
 from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
@@ -207,7 +209,7 @@ class UnattendedEngine:
         self.narrators("engine", 0).note(f"{name}: {message}")
         try:
             with open_store(self.where, self.services) as store:
-                store.event("", "engine", f"{name}: {message}")
+                store.event("", ENGINE, f"{name}: {message}")
         except OrchError as error:
             self.narrators(name, 0).note(f"that could not be recorded: {error}")
 
@@ -302,13 +304,16 @@ def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:
     narrator = engine.narrators("engine", 0)
     with open_store(engine.where, engine.services) as store:
         refuse_creation(store)
-        while not engine.stop.is_set():
-            with LeaseKeeper(store, name, "unattended engine", narrator, kind="engine") as keeper:
-                if not keeper.try_hold():
-                    return _run_for_secrets(engine, store, name, until_idle=until_idle)
-                engine.run(until_idle=until_idle)
-            if not engine.has_work(store):
-                break
+        with notifying(engine.where, engine.services, narrator, engine.stop) as notifier:
+            while not engine.stop.is_set():
+                with LeaseKeeper(store, name, "unattended engine", narrator, kind="engine") as keeper:
+                    if not keeper.try_hold():
+                        return _run_for_secrets(engine, store, name, until_idle=until_idle)
+                    notifier.start()
+                    engine.run(until_idle=until_idle)
+                if not engine.has_work(store):
+                    notifier.deliver_rest()
+                    break
     return True
 
 

@@ -1,0 +1,1 @@
+"""Notifications: which events people hear of, as which messages, and the channels that send them."""
