@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,19 @@ def test_folder_of_a_file_bucket_arrives_complete_and_again(tmp_path: Path) -> N
         done = run_script(copy(f"file://{source}", "~/in put"), tmp_path / "home")
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "home/in put/sub/.hidden").read_text() == content
+
+
+def test_hosts_of_one_computer_copy_to_one_folder(tmp_path: Path) -> None:
+    source, target = tmp_path / "data", tmp_path / "shared"
+    source.mkdir()
+    for number in range(800):
+        (source / str(number)).write_text(str(number))
+    for round_ in range(2):
+        text = copy(f"file://{source}", f"{target}{round_}")
+        with ThreadPoolExecutor() as pool:
+            done = list(pool.map(partial(run_script, text), [tmp_path / f"home{rank}" for rank in range(4)]))
+        assert [one.stderr for one in done] == [""] * 4
+        assert len(list(Path(f"{target}{round_}").iterdir())) == 800
 
 
 def test_one_file_goes_to_the_very_name(tmp_path: Path) -> None:

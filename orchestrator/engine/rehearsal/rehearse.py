@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.preflight import shared_disk_error
 from orchestrator.errors import ConflictError, StorageError, UserError
 from orchestrator.plan.ranks import count_hosts
 from orchestrator.task.infra import SIMULATED, Infra
@@ -119,7 +120,7 @@ def prepare_rehearsal(home: Path, task: Task, cluster: str, faults: Faults) -> R
     """Make the folder with its simulated cloud.
 
     Raises:
-        UserError: The scenario or a fault is invalid.
+        UserError: The scenario or a fault is invalid, or a file mount would write outside of the hosts' home folders.
     """
     from orchestrator.simulator.rehearsal import SCENARIO_FILE, folder_scenario
 
@@ -138,12 +139,15 @@ def prepare_rehearsal(home: Path, task: Task, cluster: str, faults: Faults) -> R
                 f"--preempt rank={hosts - 1}@step=50",
             )
     rehearsal = Rehearsal(home=home, task=task, cluster=cluster, faults=faults)
+    simulated = _simulated_task(task, rehearsal)
+    if error := shared_disk_error(simulated):
+        raise error
     folder = rehearsal.state / "simulated"
     folder.mkdir(parents=True, mode=0o700)
     rehearsal.bucket.mkdir()
     (folder / SCENARIO_FILE).write_text(_scenario(faults), encoding="utf-8")
     folder_scenario(folder)  # read once: a mistake is reported before anything is started
-    return replace(rehearsal, task=_simulated_task(task, rehearsal))
+    return replace(rehearsal, task=simulated)
 
 
 def run_rehearsal(
