@@ -178,7 +178,7 @@ def _require_success(session: Session, outcomes: tuple[HostOutcome, ...], step: 
     inspect = f"orch ssh {session.cluster.name} {first.rank}   to inspect the host"
     if step == "setup":
         inspect = f"orch logs {session.cluster.name} --setup   shows its output"
-    next_step = first.remedy or inspect
+    next_step = "\n".join(filter(None, (first.remedy, inspect))) if own else first.remedy or inspect
     raise kind(what, why, next_step, outcomes)
 
 
