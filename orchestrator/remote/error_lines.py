@@ -19,7 +19,7 @@ _OURS = re.compile(r"(?:copy|limits|mount|run|scratch|setup|workdir): ")
 
 
 def find_error_lines(output: bytes) -> str:
-    """Return the last lines that look like errors, and messages of orch's scripts with their next steps; "" for none."""
+    """Return the last lines that look like errors, and messages of orch's scripts with next steps; "" for none."""
     found: list[str] = []
     before = ""
     for raw in re.split(r"[\r\n]", output[-_READ:].decode("utf-8", "replace")):

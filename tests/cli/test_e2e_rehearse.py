@@ -86,6 +86,33 @@ def play(orch: Orch, text: str, *more: str, status: int = 0) -> tuple[dict[str, 
     return report, done.stderr
 
 
+BUCKETS = """
+name: books
+resources: {accelerators: v5litepod-8, infra: gcp/us-west4/us-west4-a}
+num_nodes: 2
+file_mounts:
+  ~/in: {source: "gs://real/books", mode: COPY}
+  ~/out: {source: "gs://real/out", mode: MOUNT}
+run: |
+  [ "$(cat ~/in/a.txt)" = sample ]
+  echo changed >~/in/a.txt
+  touch ~/out/$ORCH_RANK
+  for try in $(seq 50); do [ -e ~/out/0 ] && [ -e ~/out/1 ] && exit 0; sleep 0.1; done
+  exit 9
+"""
+
+
+def test_folders_stand_for_the_buckets_that_a_task_mounts(orch: Orch) -> None:
+    (orch.folder / "sample").mkdir()
+    (orch.folder / "sample" / "a.txt").write_text("sample")
+    report, said = play(orch, BUCKETS, "--bucket-folder", "gs://real/books=./sample")
+    assert report["status"] == 0, said
+    assert "note: ~/out is an empty folder here, not gs://real/out" in said
+    assert (orch.folder / "sample" / "a.txt").read_text() == "sample"
+    done = orch("rehearse", "task.yaml")
+    assert done.returncode == 2 and "--bucket-folder gs://real/books=./FOLDER" in done.stderr
+
+
 def test_a_launcher_that_is_killed_three_times_loses_no_work(orch: Orch) -> None:
     # A seed whose kills come within seconds of each other: the program must not be faster than they are.
     report, said = play(orch, TRAIN.replace("steps: 60", "steps: 400"), "--crash-launcher", "3", "--seed", "1128")

@@ -27,6 +27,7 @@ from orchestrator.messages import count_noun
 from orchestrator.project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
+    from orchestrator.engine.rehearsal.buckets import BucketFolder
     from orchestrator.engine.rehearsal.rehearse import Faults
     from orchestrator.engine.rehearsal.report import Report, Restart
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     examples=[
         ("orch rehearse task.yaml", "the task on simulated machines of its shape; costs nothing"),
         ("orch rehearse task.yaml --preempt rank=2@step=50 --crash-launcher 3", "with faults, to see what is lost"),
+        ("orch rehearse task.yaml --bucket-folder gs://books/data=./sample", "files for a bucket that the task mounts"),
         ("orch rehearse task.yaml --stockout us-west4-a --scenario flaky.toml", "with your own simulated cloud"),
     ],
 )
@@ -55,6 +57,13 @@ if TYPE_CHECKING:
     help="Kill orch itself N times, and start it again.",
 )
 @click.option("--scenario", metavar="FILE", default="", help="Simulated cloud as a TOML file; see docs/simulator.md.")
+@click.option(
+    "--bucket-folder",
+    "bucket_folders",
+    multiple=True,
+    metavar="URI=DIR",
+    help="Let a copy of DIR stand for what a bucket holds: gs://books/data=./sample.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("-c", "--cluster", type=CLUSTER, help="Name of the cluster; default: the task's name.")
 @click.option("--keep", is_flag=True, help="Keep the folder with store, bucket and logs, and print its path.")
@@ -69,6 +78,7 @@ def rehearse(
     stockout: tuple[str, ...],
     crash_launcher: int,
     scenario: str,
+    bucket_folders: tuple[str, ...],
     seed: int,
     cluster: str | None,
     keep: bool,
@@ -79,8 +89,10 @@ def rehearse(
 
     The hosts are real processes on this computer, reached over SSH, as many as the slice has, with its ranks and its
     environment; the accelerator is replaced by the CPU. The cloud is simulated: it sells, preempts and runs out of
-    capacity. Buckets are replaced by a folder. Nothing is rented, and your clusters and buckets are not touched.
+    capacity. Buckets are replaced by folders, which --bucket-folder fills. Nothing is rented, and your clusters and
+    buckets are not touched.
     """
+    from orchestrator.engine.rehearsal.buckets import parse_bucket_folder
     from orchestrator.engine.rehearsal.rehearse import Faults, parse_preemption
 
     faults = Faults(
@@ -90,11 +102,18 @@ def rehearse(
         scenario=scenario,
         seed=seed,
     )
-    ctx.exit(_rehearse(task, cluster, faults, given, keep, output))
+    folders = tuple(map(parse_bucket_folder, bucket_folders))
+    ctx.exit(_rehearse(task, cluster, faults, folders, given, keep, output))
 
 
 def _rehearse(
-    words: tuple[str, ...], cluster: str | None, faults: Faults, given: dict[str, Any], keep: bool, output: str
+    words: tuple[str, ...],
+    cluster: str | None,
+    faults: Faults,
+    folders: tuple[BucketFolder, ...],
+    given: dict[str, Any],
+    keep: bool,
+    output: str,
 ) -> int:
     from orchestrator.engine.preparation.host_inputs import choose_cluster_name
     from orchestrator.engine.rehearsal.rehearse import prepare_rehearsal, remove_rehearsal, run_rehearsal
@@ -110,10 +129,11 @@ def _rehearse(
     name = choose_cluster_name(file.only, cluster)
     home = Path(tempfile.mkdtemp(prefix="orch-rehearsal-"))
     try:
-        stage = prepare_rehearsal(home, file.only, name, faults)
+        stage = prepare_rehearsal(home, file.only, name, faults, folders)
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)  # nothing was started in it
         raise
+    write_stderr(*(f"note: {note}" for note in stage.notes))
     spec = home / "launch.json"
     spec.write_text(json.dumps({"task": stage.task.to_json(), "cluster": stage.cluster}), encoding="utf-8")
     os.environ["ORCH_HOME"] = str(home)
