@@ -150,8 +150,18 @@ def test_an_own_program_that_does_not_resume_is_named(orch: Orch, load: str, sav
 
 
 def test_a_fault_that_did_not_happen_is_reported(orch: Orch) -> None:
-    _, said = play(orch, TRAIN, "--preempt", "step=100000")
-    assert "0 of 1 preemption happened" in said
+    _, said = play(orch, TRAIN, "--preempt", "step=100000", status=13)
+    assert "error[not-preempted]: 0 of 1 preemption happened" in said
+    assert "choose an earlier step" in said
+
+
+def test_a_program_without_heartbeats_cannot_be_preempted_and_that_is_the_reason(orch: Orch) -> None:
+    (orch.folder / "task.yaml").write_text(ECHO % "true")
+    done = orch("rehearse", "task.yaml", "--preempt", "0@2")
+    assert done.returncode == 13
+    assert "0 of 1 preemption happened" in done.stderr
+    assert "your program writes no steps to $ORCH_HEARTBEAT_FILE" in done.stderr
+    assert "add --preempt" not in done.stdout + done.stderr
 
 
 def test_a_stockout_moves_the_task_to_its_next_choice(orch: Orch) -> None:
@@ -186,6 +196,10 @@ def test_a_setup_that_fails_is_reported_once_and_ends_it(orch: Orch) -> None:
     report, said = play(orch, ECHO % "true" + "setup: exit 3\n", status=7)
     assert report["what"].startswith("setup failed on")
     assert "error[setup-failed]" in said
+    done = orch("rehearse", "task.yaml", "--preempt", "step=2")
+    assert done.returncode == 7
+    assert "resuming was not tried: the task failed before a loss" in done.stdout
+    assert "preemption happened" not in done.stderr
 
 
 def test_several_tasks_are_refused_and_leave_no_folder(orch: Orch) -> None:

@@ -43,7 +43,7 @@ detect = 3.0
 contact = 0.0
 jitter = 0.0
 """
-_STEP = re.compile(r"(?:rank=(\d+))?@?step=(\d+)")
+_STEP = re.compile(r"(?:(?:rank=)?(\d+)@)?(?:step=)?(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Rehearsal:
 
 
 def parse_preemption(text: str) -> tuple[int, int]:
-    """Parse `rank=2@step=50`, or `step=50` for rank 0.
+    """Parse `rank=2@step=50`, short `2@50`, or `step=50` for rank 0.
 
     Raises:
         UserError: The text has another form.
