@@ -142,6 +142,7 @@ def test_a_preemption_is_reported_with_what_it_cost(orch: Orch) -> None:
 def test_an_own_program_that_does_not_resume_is_named(orch: Orch, load: str, save: str, why: str | None) -> None:
     report, said = play(orch, OWN % (load, save), "--preempt", "step=40", status=0 if why is None else 13)
     assert report["status"] == 0, "the program itself succeeded"
+    assert "on another computer" not in said, "no other computer has this bucket"
     (resume,) = report["resumes"]
     assert (report["resumed"], resume["began_again"]) == (why is None, why is not None)
     assert ("error[not-resumed]: your program does not resume" in said) is (why is not None)
