@@ -113,7 +113,7 @@ OUTSIDE = "file_mounts: {/data/in: s3://mine/data, ~/fine: s3://mine/fine}"
 
 def test_simulated_hosts_never_write_outside_of_their_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spot = task(OUTSIDE, "{accelerators: v5e-16, infra: gcp, use_spot: true}")
-    assert shared_disk_error(spot) is None, "rented machines have disks of their own"
+    assert shared_disk_error(spot) is None, "rented machines have own disks"
     with pytest.raises(UserError, match="would write to /data/in of this computer") as caught:
         prepare_rehearsal(tmp_path / "home", spot, "mine", Faults())
     assert caught.value.next_step.endswith("~/data/in")

@@ -28,7 +28,7 @@ DENIED = "ERROR: (gcloud.storage.rsync) HTTPError 403: denied"
         ("", "", ""),
     ],
 )
-def test_the_cause_is_told_from_the_next_step(output: str, cause: str, step: str) -> None:
+def test_the_cause_and_the_next_step_are_separated(output: str, cause: str, step: str) -> None:
     found = split_next_step(find_error_lines(output.encode()))
     assert found[0] == cause
     assert found[1].startswith(step) and bool(found[1]) == bool(step)
