@@ -61,6 +61,19 @@ class UserError(OrchError):
     exit_status = Exit.USAGE
 
 
+class CannotStopError(UserError):
+    """Machines cannot be stopped and kept. The driver knows why, and the engine what their end means."""
+
+    def __init__(self, machines: str, why: str) -> None:
+        super().__init__(f"{machines} cannot be stopped and kept", why)
+
+    def name_next_step(self, cluster: str, *, with_bucket: bool) -> CannotStopError:
+        """Return the error with the command that ends the machines, and what that loses."""
+        lost = "the bucket keeps the checkpoints" if with_bucket else "files that are only on their disks are lost"
+        self.next_step = f"orch down {cluster}   ends them; {lost}"
+        return self
+
+
 class NotFoundError(OrchError):
     """There is no such cluster, run, job, file or bucket."""
 

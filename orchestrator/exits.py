@@ -25,7 +25,9 @@ class Exit(IntEnum):
     STORAGE = 10  # the bucket refused, is full, or holds no complete checkpoint
     OTHER_ACCOUNT = 11  # the machines belong to another account than these credentials; nothing was changed
     UNTRUSTED = 12  # a record from a bucket is not one of this installation, and no one agreed to it
-    NOT_RESUMED = 13  # a rehearsal: the program succeeded, but began at its first step again after a loss
+    NOT_RESUMED = (
+        13  # a rehearsal: the program began at its first step again after a loss, or was not preempted as requested
+    )
     PREEMPTED = 75  # the program saved a checkpoint and requests a restart (EX_TEMPFAIL)
     TIMEOUT = 124
     INTERRUPTED = 130

@@ -247,6 +247,8 @@ class HostJob:
             None where it writes none (docs/limits.md).
         beat_age: Seconds since the oldest of their last heartbeats, by the host's own clock.
         doing: What the slowest process reported: "starting", "training" ...
+        last_line: Of its log; after a failure, the lines that look like errors.
+        remedy: The next step that orch's script printed beside its error; or "".
     """
 
     rank: int
@@ -257,6 +259,7 @@ class HostJob:
     step: int | None = None
     beat_age: float | None = None
     doing: str | None = None
+    remedy: str = ""
 
 
 def hosts_to_json(hosts: Sequence[HostAddress]) -> str:

@@ -305,6 +305,7 @@ class HostFacts:
         backend: The backend of programs there; "" for that of the requested accelerator.
         has_accelerator: Whether they have the machine's accelerator.
         shares_files: Whether they see the files of this computer.
+        bucket_folder: The folder that holds the buckets of a simulated cloud; "" for real buckets.
     """
 
     env: tuple[tuple[str, str], ...] = ()
@@ -315,3 +316,4 @@ class HostFacts:
     backend: str = ""
     has_accelerator: bool = True
     shares_files: bool = False
+    bucket_folder: str = ""

@@ -88,6 +88,8 @@ def _describe_click_error(error: click.ClickException) -> str:
     """Say what is wrong without click's words for types and parameters."""
     message = error.format_message().rstrip(".")
     match error:
+        case click.NoSuchOption(option_name=name) if name in _ELSEWHERE:
+            return f"there is no option {name}; {_ELSEWHERE[name]}"
         case click.NoSuchOption():
             near = f"; did you mean {' or '.join(error.possibilities)}?" if error.possibilities else ""
             return f"there is no option {error.option_name}{near}"
@@ -107,6 +109,15 @@ def _describe_click_error(error: click.ClickException) -> str:
     return message[:1].lower() + message[1:]
 
 
+# Options of SkyPilot's commands, whose nearest names here mean something else.
+_ELSEWHERE = {
+    "--cpus": "write --instance-type TYPE, or in a task file: resources: {cpus: 4+}",
+    "--memory": "write --instance-type TYPE, or in a task file: resources: {memory: 32+}",
+    "--idle-minutes-to-autostop": "write --idle-minutes N, or in a task file: autostop",
+    "--cloud": "write --infra CLOUD",
+    "--region": "write --infra CLOUD/REGION",
+    "--zone": "write --infra CLOUD/REGION/ZONE",
+}
 _TYPES = (
     ("a valid integer range", "a whole number"),
     ("a valid integer", "a whole number"),

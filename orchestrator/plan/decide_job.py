@@ -130,11 +130,21 @@ def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) ->
             desired, observed, cause, failure, None, Exit.HOST_LOST, last, rank=culprit.rank, step=step
         )
     assert code is not None  # noqa: S101  # a finished job has a status
-    cause = EndCause.PROGRAM
+    cause, last, remedy = EndCause.PROGRAM, culprit.last_line, culprit.remedy
     if code == Exit.PREEMPTED or code in desired.budgets.restart_on:
         cause = EndCause.PREEMPTED
     return next_attempt_or_end(
-        desired, observed, cause, failure, None, code, culprit.last_line, exit_code=code, rank=culprit.rank, step=step
+        desired,
+        observed,
+        cause,
+        failure,
+        None,
+        code,
+        last,
+        remedy=remedy,
+        exit_code=code,
+        rank=culprit.rank,
+        step=step,
     )
 
 

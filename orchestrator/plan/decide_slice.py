@@ -353,6 +353,7 @@ def next_attempt_or_end(
     status: int = Exit.HOST_LOST,
     last_line: str = "",
     *,
+    remedy: str = "",
     exit_code: int | None = None,
     rank: int | None = None,
     step: int | None = None,
@@ -387,7 +388,7 @@ def next_attempt_or_end(
         code="host-lost" if cause in LOSSES and status == Exit.HOST_LOST else "program-failed",
         what=what,
         why="; ".join(reasons),
-        next_step=back if desired.checkpoint_uri is not None else logs,
+        next_step="\n".join(filter(None, (remedy, back if desired.checkpoint_uri is not None else logs))),
     )
 
 

@@ -78,11 +78,11 @@ class HostView:
     Attributes:
         trees: Pairs of label and digest that it holds.
         setup: Digest of the last setup that passed.
-        last_line: Of the job's output.
+        last_line: Of the job's output; the lines that look like errors, when it failed.
         step: Training step that the program reported, if it reports steps.
         beat_age: Seconds since its last heartbeat, by the host's clock.
         silence: Why there is no contact, with its address.
-        remedy: What a person can do about that, where it is known; or "".
+        remedy: What a person can do about that, or about the job's failure, where it is known; or "".
         role: The IAM role without which the host refuses every key, where IAM decides; or "".
         new_keys: Unconfirmed keys that this job met first: of this own machine, and of the jump hosts before it.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.hosts import HostAddress, HostJob, HostOutcome
@@ -17,6 +17,7 @@ from orchestrator.remote.marks import READ_MARKS_COMMAND, parse_marks, write_mar
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrator.remote.fleet import HostResult
     from orchestrator.remote.identities import KeyRing
     from orchestrator.remote.tree import Tree
     from orchestrator.remote.trust import HostPins
@@ -176,7 +177,7 @@ class SshHostOperations:
         return sync_tree(self._fleet, tree, destination, ranks=ranks, on_progress=on_progress).result.outcomes
 
     def run_script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
-        return self._fleet.run("bash -s", ranks=ranks, stdin=content).outcomes
+        return tuple(map(_with_cause, self._fleet.run("bash -s", ranks=ranks, stdin=content).hosts))
 
     def start_job(self, job: str, script: bytes, env: EnvFile, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         from orchestrator.remote.jobs import start_job
@@ -212,3 +213,14 @@ class SshHostOperations:
 
     def close(self) -> None:
         self._fleet.close()
+
+
+def _with_cause(result: HostResult) -> HostOutcome:
+    """Return the outcome of a script; of one that failed by itself, with the lines that say why."""
+    outcome = result.outcome
+    if outcome.ok or outcome.failure is not None:
+        return outcome
+    from orchestrator.remote.error_lines import find_error_lines, split_next_step
+
+    cause, remedy = split_next_step(find_error_lines(result.output))
+    return replace(outcome, last_line=cause or outcome.last_line, remedy=remedy)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.remote.error_lines import split_next_step
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
 from orchestrator.remote.scripts import shell_command, shell_source
 
@@ -244,7 +245,8 @@ class _Follower:
     def _ended(self, outcome: HostOutcome, state: HostJob) -> HostOutcome:
         if state.log_bytes > self.offset:
             self._stream()  # what was written between the last read of tail and the end
-        ended = replace(outcome, seconds=time.monotonic() - self._began, last_line=state.last_line, exit_code=None)
+        seconds = time.monotonic() - self._began
+        ended = replace(outcome, seconds=seconds, last_line=state.last_line, remedy=state.remedy, exit_code=None)
         if state.phase is JobPhase.FINISHED and state.exit_code is not None:
             name = signal_name(state.exit_code)
             return replace(ended, signal=name) if name else replace(ended, exit_code=state.exit_code)
@@ -268,15 +270,17 @@ def _parse(result: HostResult) -> list[tuple[str, HostJob]]:
     found: list[tuple[str, HostJob]] = []
     for match in _STATUS.finditer(result.output):
         name, phase, code, size, step, age, doing, last = (group.decode("utf-8", "replace") for group in match.groups())
+        last_line, remedy = split_next_step("".join(c for c in last if c.isprintable())[:600])
         state = HostJob(
             rank=result.outcome.rank,
             phase=JobPhase(phase),
             exit_code=None if code == "-" else int(code),
             log_bytes=int(size),
-            last_line="".join(c for c in last if c.isprintable())[:600],
+            last_line=last_line,
             step=None if step == "-" else int(step),
             beat_age=None if age == "-" else int(age) / 1000,
             doing=None if doing == "-" else doing,
+            remedy=remedy,
         )
         found.append((name, state))
     return found

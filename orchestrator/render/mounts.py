@@ -7,6 +7,7 @@ server; those of the user's computer are never sent. Also the script that joins 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.catalog.installs import HostTool, host_tool
 from orchestrator.errors import UserError
@@ -98,6 +99,13 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", t
     )
 
 
+def render_link_mount(inputs: MountInputs) -> str:
+    """Return the script that links to a folder of this computer, which stands for the bucket that is mounted."""
+    destination, under_home = _place(inputs.destination)
+    path = inputs.source.removeprefix("file://")
+    return render_template("mount/link.sh.j2", path=path, destination=destination, under_home=under_home)
+
+
 def render_scratch(folder: str) -> str:
     """Return the script that joins the empty local NVMe disks of an EC2 instance in one file system at `folder`.
 
@@ -107,6 +115,15 @@ def render_scratch(folder: str) -> str:
     if not folder.startswith("/"):
         raise ValueError(f"local disks are mounted at an absolute path, not at {folder!r}")
     return render_template("mount/scratch.sh.j2", scratch=folder)
+
+
+def bucket_path(place: Path, source: str) -> Path:
+    """Return where a folder with the buckets of a simulated cloud has a bucket path."""
+    scheme, _, rest = source.partition("://")
+    parts = [part for part in rest.split("/") if part]
+    if ".." in parts:
+        raise UserError(f"{source} cannot stand for a folder", "it has `..` in it", "write the address without it")
+    return place.joinpath(scheme, *parts)
 
 
 def _place(destination: str) -> tuple[str, bool]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.paths import load_paths
 from orchestrator.providers.loopback import loopback_facts
 from orchestrator.providers.protocol import Place
 from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.task.resources import Resources
 
 SERVICE = "simulated"
+BUCKETS = "buckets"  # below the folder of the cloud: SCHEME/NAME/KEY
 
 
 class SimulatedPlanner:
@@ -51,7 +54,8 @@ class SimulatedPlanner:
         return Request(service=SERVICE, method="start", target=name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
-        return loopback_facts(candidate, end_verb="delete", stop_verb="" if candidate.hosts > 1 else "stop")
+        facts = loopback_facts(candidate, end_verb="delete", stop_verb="" if candidate.hosts > 1 else "stop")
+        return replace(facts, bucket_folder=str(load_paths().state / SERVICE / BUCKETS))
 
 
 PLANNER = SimulatedPlanner()

@@ -81,10 +81,9 @@ class ClusterChanges(Ledger):
 
     def set_limits(self, cluster: ClusterRecord, limits: dict[str, float]) -> None:
         """Replace the limits of a cluster: max_hours, idle_minutes and max_cost, those that are set."""
-        text = json.dumps(limits, sort_keys=True)
-        self._change_cluster(
-            cluster, {"limits": text}, EventDetails(cluster=cluster.qualified_name, kind="limits", what=text)
-        )
+        text = ", ".join(f"{name} {value:g}" for name, value in sorted(limits.items()))
+        details = EventDetails(cluster=cluster.qualified_name, kind="limits", what=f"limits: {text or 'none'}")
+        self._change_cluster(cluster, {"limits": json.dumps(limits, sort_keys=True)}, details)
 
     def _change_cluster(self, cluster: ClusterRecord, values: dict[str, Any], details: EventDetails) -> None:
         self.change(update_row(clusters, {"uid": cluster.uid}, values, details), at=self._now())

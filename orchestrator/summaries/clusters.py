@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,6 +76,24 @@ def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
         ended=store.ended_attempts(cluster, current.id) if current is not None else (),
         busy_with=store.lease_holder(LEASE.format(name=cluster.qualified_name)),
     )
+
+
+def find_passed_limit(item: ClusterSummary, now: float) -> str:
+    """Return which limit has passed since the machines were last seen, so that they may have ended; "" for none.
+
+    The hosts themselves act on a limit, without a process of orch that would record it.
+    """
+    intent = item.current
+    if intent is None or item.state != SliceState.READY or item.busy_with:
+        return ""
+    limits: dict[str, float] = json.loads(item.cluster.limits)
+    ends: list[tuple[str, float]] = []
+    if (hours := limits.get("max_hours")) is not None:
+        ends.append((f"{hours:g} h of machine time", intent.since + hours * 3600))
+    if (minutes := limits.get("idle_minutes")) is not None and not item.has_open_job:
+        busy_until = max([intent.since, *(job.ended for job in item.jobs if job.ended is not None)])
+        ends.append((f"{minutes:g} min without a job", busy_until + minutes * 60))
+    return next((what for what, at in ends if item.state_at < at < now), "")
 
 
 def _state(cluster: ClusterRecord, slices: tuple[Intent, ...]) -> tuple[str, float]:

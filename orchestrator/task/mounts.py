@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from orchestrator.messages import escape_controls
 from orchestrator.task.errors import InvalidValueError
-from orchestrator.task.model import FileMount, MountMode, MountSection
+from orchestrator.task.model import FileMount, MountMode, MountSection, Task
 
 _STORES = {"s3": "s3", "gcs": "gs"}
 _MOUNTABLE = ("gs://", "s3://")
@@ -23,6 +26,12 @@ def check_mode(mount: FileMount) -> None:
     if mount.read_only and not mount.in_s3:
         why = "it is for s3:// buckets with mode MOUNT"
         raise InvalidValueError("`read_only` has no meaning for this mount", why, "remove it")
+
+
+def outside_targets(tasks: Iterable[Task]) -> list[str]:
+    """Return the targets that are not below the hosts' home folders, for messages."""
+    targets = {mount.target for task in tasks for mount in task.file_mounts if mount.target.startswith("/")}
+    return sorted(map(escape_controls, targets))
 
 
 def describe_writes(mount: FileMount) -> str:

@@ -9,12 +9,15 @@
 # State of one destination, outside of it: manifest (of the last complete sync), owned (its paths as ./PATH, NUL
 # between them), seal (the manifest's digest; written when a sync has ended, empty while one runs).
 # An owned file whose inode changed after the seal was written (ctime) was changed by another program.
+# Several hosts may share the destination (hosts of one computer, a network disk): each has its own name for the folder
+# that receives files, which is in the state, and replaces files by rename.
 state=$HOME/.orch/sync/$1
 case $2 in
 /*) dest=$2 ;;
 *) dest=$HOME/$2 ;;
 esac
 incoming=.orch-incoming
+[ ! -s "$state/incoming" ] || read -r incoming <"$state/incoming"
 umask 022
 fail() {
     printf '%s\n' "$1" | head -n 1
@@ -56,6 +59,10 @@ apply() {
     [ -d "$state" ] || said=$( (umask 077 && mkdir -p "$state") 2>&1) || fail "$said"
     exec 9>>"$state/lock"
     flock -n 9 || fail "another sync to $dest is under way"
+    if [ ! -s "$state/incoming" ]; then
+        incoming=$(mktemp -u .orch-incoming-XXXXXXXX)
+        echo "$incoming" >"$state/incoming" || fail "cannot write to $state"
+    fi
     fresh=
     if [ ! -e "$dest" ] || { [ ! -e "$state/owned" ] && rmdir "$dest" 2>/dev/null; }; then
         fresh=yes
@@ -76,8 +83,14 @@ apply() {
     : >"$state/seal" || fail "cannot write to $state"
     if [ -n "$fresh" ]; then
         [ -d "$new/files" ] || mkdir "$new/files"
-        said=$(mv -T "$new/files" "$dest" 2>&1) || fail "$said"
-    else
+        if ! said=$(mv -T "$new/files" "$dest" 2>&1); then
+            [ -d "$dest" ] || fail "$said"
+            fresh= # another host that shares the destination was faster
+            said=$(mv -T "$new" "$dest/$incoming" 2>&1) || fail "$said"
+            new=$dest/$incoming
+        fi
+    fi
+    if [ -z "$fresh" ]; then
         trap - EXIT # from here on meta/ lists for the next sync what may be here
         replace
     fi

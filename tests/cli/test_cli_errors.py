@@ -82,7 +82,14 @@ def test_a_typing_error_gets_the_nearest_word_and_exit_2(orch: Orch, words: tupl
             "TASK.yaml|-|'COMMAND' is missing",
             "orch launch [OPTIONS] TASK.yaml|-|'COMMAND'   (more: orch launch --help)",
         ),
-        (("down",), "CLUSTER... is missing", "orch down [OPTIONS] CLUSTER...   (more: orch down --help)"),
+        (("down",), "CLUSTER is missing", "orch down CLUSTER...   or all of yours: orch down --all"),
+        (("cancel", "c", "3", "--all"), "--all and the number of a job exclude each other", "orch cancel c --all"),
+        (("down", "c", "--all"), "--all and names of clusters exclude each other", "orch down c"),
+        (
+            ("launch", "--cpus", "4", "x"),
+            "there is no option --cpus; write --instance-type TYPE, or in a task file: resources: {cpus: 4+}",
+            "orch launch --help",
+        ),
         (("queue", "a", "b"), "more was given than this command takes: b", "orch queue --help"),
         (
             ("launch", "a.yaml", "b"),

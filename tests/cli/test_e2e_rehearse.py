@@ -86,6 +86,33 @@ def play(orch: Orch, text: str, *more: str, status: int = 0) -> tuple[dict[str, 
     return report, done.stderr
 
 
+BUCKETS = """
+name: books
+resources: {accelerators: v5litepod-8, infra: gcp/us-west4/us-west4-a}
+num_nodes: 2
+file_mounts:
+  ~/in: {source: "gs://real/books", mode: COPY}
+  ~/out: {source: "gs://real/out", mode: MOUNT}
+run: |
+  [ "$(cat ~/in/a.txt)" = sample ]
+  echo changed >~/in/a.txt
+  touch ~/out/$ORCH_RANK
+  for try in $(seq 50); do [ -e ~/out/0 ] && [ -e ~/out/1 ] && exit 0; sleep 0.1; done
+  exit 9
+"""
+
+
+def test_folders_stand_for_the_buckets_that_a_task_mounts(orch: Orch) -> None:
+    (orch.folder / "sample").mkdir()
+    (orch.folder / "sample" / "a.txt").write_text("sample")
+    report, said = play(orch, BUCKETS, "--bucket-folder", "gs://real/books=./sample")
+    assert report["status"] == 0, said
+    assert "note: ~/out is an empty folder here, not gs://real/out" in said
+    assert (orch.folder / "sample" / "a.txt").read_text() == "sample"
+    done = orch("rehearse", "task.yaml")
+    assert done.returncode == 2 and "--bucket-folder gs://real/books=./FOLDER" in done.stderr
+
+
 def test_a_launcher_that_is_killed_three_times_loses_no_work(orch: Orch) -> None:
     # A seed whose kills come within seconds of each other: the program must not be faster than they are.
     report, said = play(orch, TRAIN.replace("steps: 60", "steps: 400"), "--crash-launcher", "3", "--seed", "1128")
@@ -115,6 +142,7 @@ def test_a_preemption_is_reported_with_what_it_cost(orch: Orch) -> None:
 def test_an_own_program_that_does_not_resume_is_named(orch: Orch, load: str, save: str, why: str | None) -> None:
     report, said = play(orch, OWN % (load, save), "--preempt", "step=40", status=0 if why is None else 13)
     assert report["status"] == 0, "the program itself succeeded"
+    assert "on another computer" not in said, "no other computer has this bucket"
     (resume,) = report["resumes"]
     assert (report["resumed"], resume["began_again"]) == (why is None, why is not None)
     assert ("error[not-resumed]: your program does not resume" in said) is (why is not None)
@@ -123,8 +151,18 @@ def test_an_own_program_that_does_not_resume_is_named(orch: Orch, load: str, sav
 
 
 def test_a_fault_that_did_not_happen_is_reported(orch: Orch) -> None:
-    _, said = play(orch, TRAIN, "--preempt", "step=100000")
-    assert "0 of 1 preemption happened" in said
+    _, said = play(orch, TRAIN, "--preempt", "step=100000", status=13)
+    assert "error[not-preempted]: 0 of 1 preemption happened" in said
+    assert "choose an earlier step" in said
+
+
+def test_a_program_without_heartbeats_cannot_be_preempted_and_that_is_the_reason(orch: Orch) -> None:
+    (orch.folder / "task.yaml").write_text(ECHO % "true")
+    done = orch("rehearse", "task.yaml", "--preempt", "0@2")
+    assert done.returncode == 13
+    assert "0 of 1 preemption happened" in done.stderr
+    assert "your program writes no steps to $ORCH_HEARTBEAT_FILE" in done.stderr
+    assert "add --preempt" not in done.stdout + done.stderr
 
 
 def test_a_stockout_moves_the_task_to_its_next_choice(orch: Orch) -> None:
@@ -159,6 +197,10 @@ def test_a_setup_that_fails_is_reported_once_and_ends_it(orch: Orch) -> None:
     report, said = play(orch, ECHO % "true" + "setup: exit 3\n", status=7)
     assert report["what"].startswith("setup failed on")
     assert "error[setup-failed]" in said
+    done = orch("rehearse", "task.yaml", "--preempt", "step=2")
+    assert done.returncode == 7
+    assert "resuming was not tried: the task failed before a loss" in done.stdout
+    assert "preemption happened" not in done.stderr
 
 
 def test_several_tasks_are_refused_and_leave_no_folder(orch: Orch) -> None:

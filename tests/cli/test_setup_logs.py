@@ -36,6 +36,9 @@ def test_a_failed_setup_is_shown_by_logs_and_blames_the_host_that_failed(orch: O
         shown = orch(*words, "--host", "2", "--no-prefix")
         assert shown.stdout == "setting up rank 2\nERROR: no wheel for torch==9\ncleaning up\n", shown.stderr
         assert "ended before its program started" in shown.stderr
+    left = orch("launch", "task.yaml", "-c", "mine", "--yes", "--detach")
+    assert left.returncode == 7
+    assert left.stderr.endswith("\n3 hosts keep running until: orch down mine\n"), "nothing else will end them"
     orch.ok("down", "mine", "--yes")
     assert "setting up rank 1" in orch.ok("logs", "mine")
 
@@ -60,7 +63,8 @@ def test_a_message_of_the_setup_itself_is_the_reason_with_its_next_step(orch: Or
     said = launch(
         orch, "echo 'setup: python misses: torch'; echo '  next: pip install torch'; exit 1", "true", status=7
     )
-    assert "setup: python misses: torch | next: pip install torch" in said.split("why:")[1]
+    assert "why:  worker2: setup: python misses: torch\n  next: pip install torch\n" in said.replace("head", "worker2")
+    assert "orch logs mine --setup" in said
     orch.ok("down", "mine", "--yes")
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from orchestrator.engine.preparation.preflight import preflight_error, unsupported_hosts_error
+from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.notes import plan_notes
+from orchestrator.engine.preparation.preflight import preflight_error, shared_disk_error, unsupported_hosts_error
+from orchestrator.engine.rehearsal.rehearse import Faults, prepare_rehearsal
 from orchestrator.errors import AccessError, UserError
 from orchestrator.providers.aws.candidates import missing_credentials_error
+from orchestrator.providers.registry import load_planner
 from orchestrator.slices import HostFacts
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
@@ -100,3 +106,34 @@ def test_a_local_bucket_on_own_machines_is_accepted() -> None:
     assert preflight_error(task(DISK, "{accelerators: v5e-16}"), HostFacts(backend="cpu", shares_files=True)) is None, (
         "hosts on this computer"
     )
+
+
+OUTSIDE = "file_mounts: {/data/in: s3://mine/data, ~/fine: s3://mine/fine}"
+
+
+def test_simulated_hosts_never_write_outside_of_their_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spot = task(OUTSIDE, "{accelerators: v5e-16, infra: gcp, use_spot: true}")
+    assert shared_disk_error(spot) is None, "rented machines have own disks"
+    with pytest.raises(UserError, match="would write to /data/in of this computer") as caught:
+        prepare_rehearsal(tmp_path / "home", spot, "mine", Faults())
+    assert caught.value.next_step.endswith("~/data/in")
+    assert not (tmp_path / "home").exists()
+    monkeypatch.setenv("ORCH_GCP_ENDPOINT", "http://127.0.0.1:9")
+    refused = preflight_error(spot, load_planner("gcp").host_facts(list_candidates(spot)[0]))
+    assert isinstance(refused, UserError) and "/data/in" in refused.what
+    assert shared_disk_error(task("", "{accelerators: v5e-16, infra: gcp}")) is None
+
+
+def test_hosts_of_this_computer_write_outside_of_their_homes_and_the_plan_says_so() -> None:
+    here = task(OUTSIDE, "{infra: 'local:2'}")
+    assert shared_disk_error(here) is None
+    assert any("write to this computer" in note and "/data/in" in note for note in plan_notes(here, shares_files()))
+    assert not any("this computer" in note for note in plan_notes(task("", "{infra: local}"), shares_files()))
+    mounted = "file_mounts: {/data/in: {source: 's3://mine/data', mode: MOUNT}}"
+    refused = preflight_error(task(mounted, "{infra: 'local:2'}"), shares_files())
+    assert isinstance(refused, UserError) and "/data/in" in refused.what
+    assert shared_disk_error(task(mounted, "{infra: 'local:1'}")) is None
+
+
+def shares_files() -> HostFacts:
+    return HostFacts(backend="cpu", shares_files=True, has_accelerator=False)

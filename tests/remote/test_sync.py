@@ -285,11 +285,13 @@ def test_killed_while_it_replaces_files_the_next_sync_completes_it(
     send(fleet, source, place)
     folder = at(shared_farm.hosts[0], place)
     key = hashlib.sha256(place.removeprefix("~/").encode()).hexdigest()[:16]
-    (shared_farm.hosts[0].home / ".orch" / "sync" / key / "seal").write_text("")
+    state = shared_farm.hosts[0].home / ".orch" / "sync" / key
+    (state / "seal").write_text("")
     (folder / "half-sent.py").write_text("of a tree that was never whole here")
-    (folder / ".orch-incoming" / "meta").mkdir(parents=True)
-    (folder / ".orch-incoming" / "meta" / "owned").write_bytes(b"./half-sent.py\0./run.sh\0")
-    (folder / ".orch-incoming" / "meta" / "delete").write_bytes(b"")
+    meta = folder / (state / "incoming").read_text().strip() / "meta"
+    meta.mkdir(parents=True)
+    (meta / "owned").write_bytes(b"./half-sent.py\0./run.sh\0")
+    (meta / "delete").write_bytes(b"")
     result = send(fleet, source, place)
     assert result.hosts[0].deleted_files == 1
     assert result.hosts[1].sent_bytes == 0
@@ -323,6 +325,24 @@ def test_two_parallel_syncs_to_one_place_end_in_one_complete_tree(
     send(fleet, source, place)
     for host in shared_farm.hosts:
         assert content(at(host, place)) == content(source)
+
+
+def test_hosts_that_share_a_folder_sync_to_it_in_parallel(
+    fleet: Fleet, shared_farm: Farm, source: Path, tmp_path: Path
+) -> None:
+    """Hosts of one computer share its disk: an absolute destination is one folder for all of them."""
+    for folder in range(8):
+        place = tmp_path / f"shared {folder}"
+        if folder % 2:
+            place.mkdir()
+            (place / "theirs").write_text("theirs")
+        send(fleet, source, str(place))
+        assert content(place) == content(source) | ({"theirs": ("file", b"theirs")} if folder % 2 else {})
+        assert not list(tmp_path.rglob("*.orch-incoming*"))
+    (source / "run.sh").unlink()
+    (source / "pkg0" / "module 0.py").write_text("changed")
+    send(fleet, source, str(place))
+    assert content(place) == content(source) | {"theirs": ("file", b"theirs")}
 
 
 def test_a_host_killed_midway_is_lost_and_the_next_sync_completes_it(farm: Farm, source: Path) -> None:

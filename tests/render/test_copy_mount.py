@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from render_support import RECORDER, program, recorded, run_script
 from support.s3 import s3_server
 
 from orchestrator.errors import UserError
-from orchestrator.render.mounts import MountInputs, render_copy_mount
+from orchestrator.render.mounts import MountInputs, render_copy_mount, render_link_mount
 
 AWS = shutil.which("aws")
 
@@ -31,11 +33,39 @@ def test_folder_of_a_file_bucket_arrives_complete_and_again(tmp_path: Path) -> N
         assert (tmp_path / "home/in put/sub/.hidden").read_text() == content
 
 
+def test_hosts_of_one_computer_copy_to_one_folder(tmp_path: Path) -> None:
+    source, target = tmp_path / "data", tmp_path / "shared"
+    source.mkdir()
+    for number in range(800):
+        (source / str(number)).write_text(str(number))
+    for round_ in range(2):
+        text = copy(f"file://{source}", f"{target}{round_}")
+        with ThreadPoolExecutor() as pool:
+            done = list(pool.map(partial(run_script, text), [tmp_path / f"home{rank}" for rank in range(4)]))
+        assert [one.stderr for one in done] == [""] * 4
+        assert len(list(Path(f"{target}{round_}").iterdir())) == 800
+
+
 def test_one_file_goes_to_the_very_name(tmp_path: Path) -> None:
     (tmp_path / "vocab").write_text("x")
     done = run_script(copy(f"file://{tmp_path}/vocab", "~/deep/er/vocab.txt"), tmp_path / "home")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "home/deep/er/vocab.txt").read_text() == "x"
+
+
+def test_a_folder_that_stands_for_a_mounted_bucket_is_linked_and_hides_no_files(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "home" / "out").mkdir(parents=True)
+    text = render_link_mount(MountInputs(f"file://{tmp_path}/bucket", "~/out"))
+    for _ in range(2):
+        done = run_script(text, tmp_path / "home")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "home/out").readlink() == tmp_path / "bucket"
+    (tmp_path / "home/out").unlink()
+    (tmp_path / "home/out").mkdir()
+    (tmp_path / "home/out/mine").touch()
+    done = run_script(text, tmp_path / "home")
+    assert done.returncode == 1 and "holds files, which a mount would hide" in done.stderr
 
 
 def test_absolute_destination_is_taken_as_it_is(tmp_path: Path) -> None:

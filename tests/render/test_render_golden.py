@@ -11,7 +11,7 @@ import pytest
 from render_support import GOLDEN, TEMPLATES
 
 from orchestrator.plan.environment import HostEnvironment
-from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mount, render_scratch
+from orchestrator.render.mounts import MountInputs, render_copy_mount, render_link_mount, render_mount, render_scratch
 from orchestrator.render.packages import Backend, backend_packages, trainer_packages
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.values import Text
@@ -66,6 +66,7 @@ def _scripts() -> dict[str, str]:
     made["mount-s3"] = render_mount(
         MountInputs("s3://bucket/data", "~/my books"), may_install=True, scratch="/opt/dlami/nvme"
     )
+    made["mount-link"] = render_link_mount(MountInputs("file:///data/my books", "~/my books"))
     made["mount-scratch"] = render_scratch("/opt/dlami/nvme")
     made["copy-gs-bucket"] = render_copy_mount(MountInputs("gs://bucket", "/data"))
     return {name: text for name, text in made.items() if text is not None}
@@ -74,7 +75,7 @@ def _scripts() -> dict[str, str]:
 SCRIPTS = _scripts()
 # The fewest that together hold every part of every template; each is reviewed as a file.
 REVIEWED = (
-    "copy-file", "copy-gs", "copy-s3", "mount-gs", "mount-s3", "mount-scratch", "run-cpu", "run-cuda-trainer",
+    "copy-file", "copy-gs", "copy-s3", "mount-gs", "mount-link", "mount-s3", "mount-scratch", "run-cpu", "run-cuda-trainer",
     "run-jax-neuron", "run-jax-trainer", "run-neuron-trainer", "run-neuron-trainer-lazy", "run-tpu-trainer",
     "setup-cuda-trainer", "setup-jax-neuron", "setup-jax-trainer", "setup-tpu-trainer", "setup-xla-trainer",
 )  # fmt: skip

@@ -163,7 +163,8 @@ def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSto
     if mode.as_json:
         _print_json(ready, ending)
     print_ending(ending)
-    if mode.follow and ready.job is not None and ready.job.kind != "exec":
+    # A program that was left to an engine may need its machines; one that did not start leaves them to the user.
+    if (mode.follow or ending.status) and ready.job is not None and ready.job.kind != "exec":
         write_stderr(*_kept_machines(ready))
     return ending.status
 

@@ -8,7 +8,7 @@ import click
 
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.errors import OrchError, UserError
-from orchestrator.messages import escape_controls
+from orchestrator.messages import join_some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,10 +43,8 @@ def ask_before_running_here(tasks: Sequence[Task]) -> None:
 def _describe(tasks: Sequence[Task]) -> Iterator[str]:
     from getpass import getuser
 
+    from orchestrator.task.mounts import outside_targets
+
     yield f"no machine is requested, so it runs here as user {getuser()}, with access to all of their files"
-    outside = sorted(
-        {escape_controls(mount.target) for task in tasks for mount in task.file_mounts if mount.target.startswith("/")}
-    )
-    if outside:
-        shown = ", ".join(outside[:_SHOWN]) + (f" and {len(outside) - _SHOWN} more" if len(outside) > _SHOWN else "")
-        yield f"its file_mounts write outside the hosts' home folders: {shown}"
+    if outside := outside_targets(tasks):
+        yield f"its file_mounts write outside the hosts' home folders: {join_some(outside, _SHOWN)}"

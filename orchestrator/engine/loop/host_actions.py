@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,18 @@ def arm_timer(session: Session, action: ArmTimer) -> None:
         renewal = render_renewal(left + TIMER_SLACK).encode()
         _require_success(session, _operations(session).run_script(renewal, action.ranks), "set the timer")
     _mark(session, TIMER_LABEL, action.digest, action.ranks)
+    _record_limits(session)
+
+
+def _record_limits(session: Session) -> None:
+    """Record when hosts end by themselves: `orch status` then knows that its last state may be of the past."""
+    desired = session.desired
+    if not isinstance(desired, Run) or desired.timer is None:
+        return
+    found = {"max_hours": desired.limits.hours, "idle_minutes": desired.timer.idle_minutes}
+    limits = {name: float(value) for name, value in found.items() if value is not None}
+    if json.loads(session.cluster.limits) != limits:
+        session.store.set_limits(session.cluster, limits)
 
 
 def _seconds_left(session: Session) -> float | None:
@@ -178,7 +191,7 @@ def _require_success(session: Session, outcomes: tuple[HostOutcome, ...], step: 
     inspect = f"orch ssh {session.cluster.name} {first.rank}   to inspect the host"
     if step == "setup":
         inspect = f"orch logs {session.cluster.name} --setup   shows its output"
-    next_step = first.remedy or inspect
+    next_step = "\n".join(filter(None, (first.remedy, inspect))) if own else first.remedy or inspect
     raise kind(what, why, next_step, outcomes)
 
 

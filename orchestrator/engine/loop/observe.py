@@ -353,6 +353,7 @@ def _host_view(
         job=state.phase,
         exit_code=state.exit_code,
         last_line=state.last_line,
+        remedy=state.remedy,
         step=state.step,
         beat_age=state.beat_age if state.doing in STEPPING else None,  # other phases have no pace to compare
     )

@@ -14,6 +14,7 @@ from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
 from orchestrator.engine.state.names import slice_token
 from orchestrator.errors import (
     AccessError,
+    CannotStopError,
     CapacityError,
     CloudError,
     ConflictError,
@@ -158,7 +159,10 @@ def stop_slice(session: Session, action: StopSlice) -> None:
     session.disconnect()
     session.store.set_desired_state(session.cluster, "stopped")
     session.store.touch_intent(session.keeper.lease, session.cluster, action.name)
-    provider.stop(action.name)
+    try:
+        provider.stop(action.name)
+    except CannotStopError as error:
+        raise _with_next_step(error, session) from error
 
 
 def start_slice(session: Session, action: StartSlice) -> None:
@@ -195,9 +199,11 @@ def _intent_of(session: Session, name: str) -> Intent:
     raise KeyError(name)  # decide() only names intents it was shown
 
 
-def _cannot_stop(session: Session) -> UserError:
-    return UserError(
-        f"'{session.cluster.name}' cannot be stopped and started",
-        "its provider cannot stop these machines",
-        f"orch down {session.cluster.name}   ends them; the bucket keeps the checkpoints",
-    )
+def _cannot_stop(session: Session) -> CannotStopError:
+    why = "its provider cannot stop these machines"
+    return _with_next_step(CannotStopError(f"'{session.cluster.name}'", why), session)
+
+
+def _with_next_step(error: CannotStopError, session: Session) -> CannotStopError:
+    with_bucket = any(job.bucket for job in session.store.jobs(session.cluster))
+    return error.name_next_step(session.cluster.name, with_bucket=with_bucket)

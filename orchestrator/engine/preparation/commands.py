@@ -25,7 +25,7 @@ from orchestrator.engine.state.names import (
     slice_stem,
 )
 from orchestrator.engine.state.recorded import load_observed, open_reader
-from orchestrator.errors import NotFoundError, UserError
+from orchestrator.errors import CannotStopError, NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop
 from orchestrator.plan.observed import Intent
 from orchestrator.plan.teardown import TeardownPolicy
@@ -210,18 +210,31 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, pr
 
 
 def prepare_stop(cluster: str, *, force: bool = False, project: str = "") -> PreparedCommand:
-    """Prepare stopping a cluster's machines; `force` also those of another member."""
+    """Prepare stopping a cluster's machines; `force` also those of another member.
+
+    Raises:
+        CannotStopError: They cannot be stopped and kept.
+    """
     with open_reader(project) as reader:
         record, _ = _require_machines(reader, cluster)
+        recorded, facts = load_observed(reader, cluster), make_facts()
+        refused = refuse_other_owner(record, reader.member, force=force)
+        if refused is None and (intent := recorded.current) is not None:
+            try:
+                facts.requests[intent.candidate.provider].stop_request(intent.name, intent.candidate)
+            except CannotStopError as error:
+                raise error.name_next_step(
+                    cluster, with_bucket=any(job.bucket for job in reader.jobs(record))
+                ) from None
         return PreparedCommand(
             cluster=cluster,
             verb="stop",
             summary=record.summary,
             desired=Stop(cluster),
-            recorded=load_observed(reader, cluster),
-            facts=make_facts(),
+            recorded=recorded,
+            facts=facts,
             notes=_running_job_notes(reader, record),
-            refused=refuse_other_owner(record, reader.member, force=force),
+            refused=refused,
             forced=describe_forced_change(record, reader.member, "stop", force=force),
             project=project,
         )

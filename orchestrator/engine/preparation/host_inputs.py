@@ -7,8 +7,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -33,7 +33,14 @@ from orchestrator.providers.registry import load_planner
 from orchestrator.remote.tree import Tree, read_snapshot, read_tree
 from orchestrator.render.checkout import render_git_checkout
 from orchestrator.render.limits import LimitsSpec, render_limits
-from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mount, render_scratch
+from orchestrator.render.mounts import (
+    MountInputs,
+    bucket_path,
+    render_copy_mount,
+    render_link_mount,
+    render_mount,
+    render_scratch,
+)
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
@@ -185,7 +192,10 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
             place = _in_workdir(mount.target) or mount.target
             inputs = MountInputs(mount.source, place, writable=mount.in_s3 and not mount.read_only)
             copied = mount.mode is MountMode.COPY
-            mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
+            mounted: Callable[[MountInputs], str] = partial(render_mount, may_install=rented, scratch=facts.scratch)
+            if facts.bucket_folder and not mount.source.startswith("file://"):
+                inputs = replace(inputs, source=f"file://{bucket_path(Path(facts.bucket_folder), mount.source)}")
+                mounted = render_link_mount
             script = render_copy_mount(inputs) if copied else mounted(inputs)
             specs.append(
                 MountSpec(

@@ -10,12 +10,14 @@ from orchestrator.engine.preparation.bucket_locations import load_known_buckets
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.state.keys import RECOVERY_KEY, read_recovery_key
+from orchestrator.messages import join_some
 from orchestrator.providers.protocol import AddsNotes
 from orchestrator.providers.registry import load_planner
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.config import load_config
 from orchestrator.task.likely_secrets import likely_secrets_note
 from orchestrator.task.model import Task
+from orchestrator.task.mounts import outside_targets
 from orchestrator.task.trainer_settings import note_local_data
 
 
@@ -36,6 +38,8 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
         notes.append(f"{', '.join(unserved)}: no effect on {task.choices[0].infra}, where nothing is rented")
     if not task.choices[0].infra.owned and (key := read_recovery_key(load_config(os.environ))):
         notes.append(f"the hosts admit also the recovery key {key[:24]}...{key[-12:]} ({RECOVERY_KEY})")
+    if facts.shares_files and task.choices[0].infra.owned and (outside := outside_targets([task])):
+        notes.append(f"file_mounts write to this computer, and replace what is there: {join_some(outside)}")
     if note := likely_secrets_note(task.envs):
         notes.append(note)
     return (*notes, *_trainer_notes(task, facts))

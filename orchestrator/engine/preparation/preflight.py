@@ -9,18 +9,23 @@ from shutil import which
 from orchestrator.distribution import install_command
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation import host_inputs
+from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.errors import OrchError, UserError
+from orchestrator.messages import join_some
 from orchestrator.providers.protocol import ChecksTasks
 from orchestrator.providers.registry import load_planner
 from orchestrator.render.packages import trainer_modules
 from orchestrator.slices import HostFacts
-from orchestrator.task.model import Task
+from orchestrator.task.infra import LOCAL
+from orchestrator.task.model import MountMode, Task
+from orchestrator.task.mounts import outside_targets
 
 
 def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     """Return the first preflight error, or None."""
     return (
         local_bucket_error(task, facts)
+        or shared_disk_error(task)
         or _driver_error(task, facts)
         or unsupported_hosts_error(task, facts)
         or missing_packages_error(task, facts)
@@ -52,6 +57,39 @@ def local_bucket_error(task: Task, facts: HostFacts) -> UserError | None:
         f"{bucket} would be a folder on each rented machine",
         "checkpoints there are lost with the machine, and the other hosts cannot read them",
         f"--bucket {kind}://NAME/runs",
+    )
+
+
+def shared_disk_error(task: Task) -> UserError | None:
+    """Return an error for file mounts that simulated hosts would write to this computer's own folders, or None.
+
+    Without root and a mount namespace, a path such as /data cannot be given to one of several hosts of a computer.
+    """
+    outside = outside_targets([task])
+    if not outside:
+        return None
+    if task.choices[0].infra.owned:
+        return _shared_mount_error(task)
+    by_provider = {candidate.provider: candidate for candidate in list_candidates(task)}
+    if not any(host_inputs.host_facts(candidate).shares_files for candidate in by_provider.values()):
+        return None
+    return UserError(
+        f"file_mounts would write to {join_some(outside)} of this computer",
+        "simulated hosts share its disk, and orch lets them write only below their own ~",
+        f"mount it below ~ in the task, which real machines have, too: ~/{outside[0].strip('/')}",
+    )
+
+
+def _shared_mount_error(task: Task) -> UserError | None:
+    """Return an error for a bucket that several hosts of this computer would mount at one place, or None."""
+    first = task.choices[0]
+    mounted = [one.target for one in task.file_mounts if one.mode is MountMode.MOUNT and one.target.startswith("/")]
+    if not mounted or task.count_hosts(first) == 1 or first.infra.provider != LOCAL:
+        return None
+    return UserError(
+        f"the hosts cannot each mount a bucket at {mounted[0]}",
+        "hosts of this computer share its disk",
+        f"mount it below ~: ~/{mounted[0].strip('/')}",
     )
 
 

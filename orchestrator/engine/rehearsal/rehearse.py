@@ -11,13 +11,15 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.preflight import shared_disk_error
+from orchestrator.engine.rehearsal.buckets import BucketFolder, fill_buckets
 from orchestrator.errors import ConflictError, StorageError, UserError
 from orchestrator.plan.ranks import count_hosts
 from orchestrator.task.infra import SIMULATED, Infra
@@ -41,7 +43,7 @@ detect = 3.0
 contact = 0.0
 jitter = 0.0
 """
-_STEP = re.compile(r"(?:rank=(\d+))?@?step=(\d+)")
+_STEP = re.compile(r"(?:(?:rank=)?(\d+)@)?(?:step=)?(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +82,13 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """Folder, task and faults of a rehearsal; `home` is its ORCH_HOME."""
+    """Folder, task, faults and notes of a rehearsal; `home` is its ORCH_HOME."""
 
     home: Path
     task: Task
     cluster: str
     faults: Faults
+    notes: tuple[str, ...] = ()
 
     @property
     def state(self) -> Path:
@@ -104,7 +107,7 @@ class Rehearsal:
 
 
 def parse_preemption(text: str) -> tuple[int, int]:
-    """Parse `rank=2@step=50`, or `step=50` for rank 0.
+    """Parse `rank=2@step=50`, short `2@50`, or `step=50` for rank 0.
 
     Raises:
         UserError: The text has another form.
@@ -115,12 +118,16 @@ def parse_preemption(text: str) -> tuple[int, int]:
     return int(found[1] or 0), int(found[2])
 
 
-def prepare_rehearsal(home: Path, task: Task, cluster: str, faults: Faults) -> Rehearsal:
+def prepare_rehearsal(
+    home: Path, task: Task, cluster: str, faults: Faults, folders: Sequence[BucketFolder] = ()
+) -> Rehearsal:
     """Make the folder with its simulated cloud.
 
     Raises:
-        UserError: The scenario or a fault is invalid.
+        UserError: The scenario or a fault is invalid, a file mount would write outside of the hosts' home folders, or a
+            bucket has no folder.
     """
+    from orchestrator.simulator.planner import BUCKETS
     from orchestrator.simulator.rehearsal import SCENARIO_FILE, folder_scenario
 
     hosts = max(task.count_hosts(choice) for choice in task.choices)
@@ -138,12 +145,16 @@ def prepare_rehearsal(home: Path, task: Task, cluster: str, faults: Faults) -> R
                 f"--preempt rank={hosts - 1}@step=50",
             )
     rehearsal = Rehearsal(home=home, task=task, cluster=cluster, faults=faults)
+    simulated = _simulated_task(task, rehearsal)
+    if error := shared_disk_error(simulated):
+        raise error
     folder = rehearsal.state / "simulated"
     folder.mkdir(parents=True, mode=0o700)
     rehearsal.bucket.mkdir()
+    notes = fill_buckets(simulated, folders, folder / BUCKETS)
     (folder / SCENARIO_FILE).write_text(_scenario(faults), encoding="utf-8")
     folder_scenario(folder)  # read once: a mistake is reported before anything is started
-    return replace(rehearsal, task=_simulated_task(task, rehearsal))
+    return replace(rehearsal, task=simulated, notes=notes)
 
 
 def run_rehearsal(

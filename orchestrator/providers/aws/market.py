@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.catalog.machines import Ec2Instance
-from orchestrator.errors import UserError
+from orchestrator.errors import CannotStopError, UserError
 from orchestrator.slices import CapacityBlock, Market, OnDemand, Reservation, Spot
 
 MOST_IN_BLOCK = 64  # instances ("Capacity Blocks for ML", EC2 User Guide, 2026)
@@ -80,4 +80,4 @@ def stop_refusal(name: str, market: Market) -> UserError | None:
         why = "a Capacity Block is paid for until its end, and takes its machines then, stopped or not"
     else:
         return None
-    return UserError(f"{name} cannot be stopped and kept", why, "orch down   ends it; the bucket keeps the checkpoints")
+    return CannotStopError(name, why)

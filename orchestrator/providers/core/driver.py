@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeAlias
 
-from orchestrator.errors import OrchError, UserError
+from orchestrator.errors import CannotStopError, OrchError, UserError
 from orchestrator.providers.core.faults import Answer
 from orchestrator.providers.core.journal import Undo
 from orchestrator.providers.core.listed import ListedResource
@@ -186,7 +186,7 @@ class SliceDriver(ABC, Generic[R]):
 
     def refuse_stop(self, record: R) -> UserError | None:
         """Return why such machines cannot be stopped and kept; None when they can."""
-        return UserError(f"'{record.name}' cannot be stopped and kept", f"{self.name} cannot do it", "orch down")
+        return CannotStopError(f"'{record.name}'", f"{self.name} cannot do it")
 
     def observe_power(self, record: R) -> SliceView | None:
         """Return the state of the machines alone, by which it is decided; None: that of the slice decides.

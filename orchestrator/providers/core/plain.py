@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from orchestrator.catalog.plain import PlainType
-from orchestrator.errors import OrchError, UserError
+from orchestrator.errors import CannotStopError, OrchError, UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.core.cloud_init import render_user_data, user_data_of
 from orchestrator.providers.core.driver import Changes, Response, SliceDriver
@@ -339,7 +339,7 @@ def refuse_stop(name: str, *, spot: bool) -> UserError | None:
     if not spot:
         return None
     why = "no later start is promised for a spot machine"
-    return UserError(f"{name} cannot be stopped and kept", why, "orch down   ends it; the bucket keeps the checkpoints")
+    return CannotStopError(name, why)
 
 
 def _judge(record: PlainRecord, machines: Sequence[Machine]) -> SliceView:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
-from orchestrator.errors import NotFoundError, UserError
+from orchestrator.errors import CannotStopError, NotFoundError
 from orchestrator.providers.google import choices
 from orchestrator.providers.protocol import Adopts, DiagnosesHosts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records
@@ -139,7 +139,7 @@ class Both:
         if half is None:
             half = self._compute if self._tpu.observe(name).state is SliceState.ABSENT else self._tpu
         if not isinstance(half, Stops):
-            raise UserError(f"'{name}' cannot be stopped and kept", "it is on Compute Engine", "orch down   ends it")
+            raise CannotStopError(f"'{name}'", "it is on Compute Engine")
         return half
 
     @property

@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UserError
+from orchestrator.errors import CannotStopError, UserError
 from orchestrator.providers.google import access, adoption, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
 from orchestrator.providers.google.options import read_options
@@ -165,7 +165,7 @@ def stop_refusal(what: str, kind: Kind, hosts: int) -> UserError | None:
         why = "a TPU from a queued resource is deleted, not stopped"
     else:
         return None
-    return UserError(f"{what} cannot be stopped and kept", why, "orch down   ends it; the bucket keeps the checkpoints")
+    return CannotStopError(what, why)
 
 
 def _power(name: str, verb: str, candidate: Candidate) -> Request:

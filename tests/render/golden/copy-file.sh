@@ -18,15 +18,19 @@ orch_folder() { # makes a folder, with the rights of root where ours do not do; 
     orch_fail "cannot make the folder $1" 'choose a destination below ~'
   fi
 }
+orch_receive() { # makes a folder; hosts that share it (those of one computer) copy to it one after the other
+  orch_folder "$1"
+  { exec 8<"$1" && flock 8; } 2>/dev/null || true # a network disk may have no locks of folders
+}
 orch_parent() { # makes the folder that the file goes to
   local parent
   parent=$(dirname -- "$orch_target"; printf .)
-  orch_folder "${parent%??}"
+  orch_receive "${parent%??}"
 }
 
 orch_path='/data/my books'
 if [ -d "$orch_path" ]; then
-  orch_folder "$orch_target"
+  orch_receive "$orch_target"
   cp -a -- "$orch_path/." "$orch_target/"
 elif [ -e "$orch_path" ]; then
   orch_parent

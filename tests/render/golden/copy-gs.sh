@@ -18,10 +18,14 @@ orch_folder() { # makes a folder, with the rights of root where ours do not do; 
     orch_fail "cannot make the folder $1" 'choose a destination below ~'
   fi
 }
+orch_receive() { # makes a folder; hosts that share it (those of one computer) copy to it one after the other
+  orch_folder "$1"
+  { exec 8<"$1" && flock 8; } 2>/dev/null || true # a network disk may have no locks of folders
+}
 orch_parent() { # makes the folder that the file goes to
   local parent
   parent=$(dirname -- "$orch_target"; printf .)
-  orch_folder "${parent%??}"
+  orch_receive "${parent%??}"
 }
 
 if command -v gcloud >/dev/null; then
@@ -40,6 +44,6 @@ if orch_is_file; then
   orch_copy || orch_fail "$orch_source could not be copied" "gcloud storage ls $orch_source"
   exit 0
 fi
-orch_folder "$orch_target"
+orch_receive "$orch_target"
 orch_sync || orch_fail "$orch_source could not be copied" "gcloud storage ls $orch_source"
 [ -n "$(ls -A -- "$orch_target")" ] || orch_fail "there is nothing at $orch_source" "gcloud storage ls $orch_source"

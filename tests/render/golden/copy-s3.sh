@@ -18,10 +18,14 @@ orch_folder() { # makes a folder, with the rights of root where ours do not do; 
     orch_fail "cannot make the folder $1" 'choose a destination below ~'
   fi
 }
+orch_receive() { # makes a folder; hosts that share it (those of one computer) copy to it one after the other
+  orch_folder "$1"
+  { exec 8<"$1" && flock 8; } 2>/dev/null || true # a network disk may have no locks of folders
+}
 orch_parent() { # makes the folder that the file goes to
   local parent
   parent=$(dirname -- "$orch_target"; printf .)
-  orch_folder "${parent%??}"
+  orch_receive "${parent%??}"
 }
 
 command -v aws >/dev/null || orch_fail 'this host has no aws command' 'take an image that has it, or: sudo snap install aws-cli --classic'
@@ -30,7 +34,7 @@ if [ -n "$orch_key" ] && aws s3api head-object --bucket bucket --key "$orch_key"
   orch_parent
   aws s3 cp --no-progress --only-show-errors -- "$orch_source" "$orch_target"
 else
-  orch_folder "$orch_target"
+  orch_receive "$orch_target"
   aws s3 sync --no-progress --only-show-errors -- "$orch_source" "$orch_target" \
     || orch_fail "$orch_source could not be copied" "aws s3 ls $orch_source"
   [ -n "$(ls -A -- "$orch_target")" ] || orch_fail "there is nothing at $orch_source" "aws s3 ls $orch_source"

@@ -51,7 +51,9 @@ def _run(ready: PreparedCommand) -> int:
             narrator.note(note)
         ending = drive_cluster(ready, narrator)
     if isinstance(ending.step, GiveUp):
-        ending = replace(ending, step=replace(ending.step, next_step="orch rehearse --keep   keeps its logs"))
+        steps = [line for line in ending.step.next_step.splitlines() if not line.startswith("orch ")]
+        advice = "\n".join([*steps, "orch rehearse --keep   keeps its logs"])
+        ending = replace(ending, step=replace(ending.step, next_step=advice))
     print_ending(ending)
     return ending.status
 

@@ -27,6 +27,7 @@ from orchestrator.messages import count_noun
 from orchestrator.project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
+    from orchestrator.engine.rehearsal.buckets import BucketFolder
     from orchestrator.engine.rehearsal.rehearse import Faults
     from orchestrator.engine.rehearsal.report import Report, Restart
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     examples=[
         ("orch rehearse task.yaml", "the task on simulated machines of its shape; costs nothing"),
         ("orch rehearse task.yaml --preempt rank=2@step=50 --crash-launcher 3", "with faults, to see what is lost"),
+        ("orch rehearse task.yaml --bucket-folder gs://books/data=./sample", "files for a bucket that the task mounts"),
         ("orch rehearse task.yaml --stockout us-west4-a --scenario flaky.toml", "with your own simulated cloud"),
     ],
 )
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--preempt",
     multiple=True,
-    metavar="RANK@STEP",
+    metavar="[RANK@]STEP",
     help="Preempt the slice when this rank reaches this step: rank=2@step=50.",
 )
 @click.option("--stockout", multiple=True, metavar="ZONE", help="Simulate a zone without capacity.")
@@ -55,6 +57,13 @@ if TYPE_CHECKING:
     help="Kill orch itself N times, and start it again.",
 )
 @click.option("--scenario", metavar="FILE", default="", help="Simulated cloud as a TOML file; see docs/simulator.md.")
+@click.option(
+    "--bucket-folder",
+    "bucket_folders",
+    multiple=True,
+    metavar="URI=DIR",
+    help="Let a copy of DIR stand for what a bucket holds: gs://books/data=./sample.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("-c", "--cluster", type=CLUSTER, help="Name of the cluster; default: the task's name.")
 @click.option("--keep", is_flag=True, help="Keep the folder with store, bucket and logs, and print its path.")
@@ -69,6 +78,7 @@ def rehearse(
     stockout: tuple[str, ...],
     crash_launcher: int,
     scenario: str,
+    bucket_folders: tuple[str, ...],
     seed: int,
     cluster: str | None,
     keep: bool,
@@ -79,8 +89,10 @@ def rehearse(
 
     The hosts are real processes on this computer, reached over SSH, as many as the slice has, with its ranks and its
     environment; the accelerator is replaced by the CPU. The cloud is simulated: it sells, preempts and runs out of
-    capacity. Buckets are replaced by a folder. Nothing is rented, and your clusters and buckets are not touched.
+    capacity. Buckets are replaced by folders, which --bucket-folder fills. Nothing is rented, and your clusters and
+    buckets are not touched.
     """
+    from orchestrator.engine.rehearsal.buckets import parse_bucket_folder
     from orchestrator.engine.rehearsal.rehearse import Faults, parse_preemption
 
     faults = Faults(
@@ -90,11 +102,18 @@ def rehearse(
         scenario=scenario,
         seed=seed,
     )
-    ctx.exit(_rehearse(task, cluster, faults, given, keep, output))
+    folders = tuple(map(parse_bucket_folder, bucket_folders))
+    ctx.exit(_rehearse(task, cluster, faults, folders, given, keep, output))
 
 
 def _rehearse(
-    words: tuple[str, ...], cluster: str | None, faults: Faults, given: dict[str, Any], keep: bool, output: str
+    words: tuple[str, ...],
+    cluster: str | None,
+    faults: Faults,
+    folders: tuple[BucketFolder, ...],
+    given: dict[str, Any],
+    keep: bool,
+    output: str,
 ) -> int:
     from orchestrator.engine.preparation.host_inputs import choose_cluster_name
     from orchestrator.engine.rehearsal.rehearse import prepare_rehearsal, remove_rehearsal, run_rehearsal
@@ -110,10 +129,11 @@ def _rehearse(
     name = choose_cluster_name(file.only, cluster)
     home = Path(tempfile.mkdtemp(prefix="orch-rehearsal-"))
     try:
-        stage = prepare_rehearsal(home, file.only, name, faults)
+        stage = prepare_rehearsal(home, file.only, name, faults, folders)
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)  # nothing was started in it
         raise
+    write_stderr(*(f"note: {note}" for note in stage.notes))
     spec = home / "launch.json"
     spec.write_text(json.dumps({"task": stage.task.to_json(), "cluster": stage.cluster}), encoding="utf-8")
     os.environ["ORCH_HOME"] = str(home)
@@ -132,18 +152,17 @@ def _rehearse(
     finally:
         if not keep:
             remove_rehearsal(stage)
-    write_stdout(json.dumps(_as_json(report), indent=2)) if output == "json" else write_stdout(*_report_lines(report))
-    happened = sum(resume.cause == "preempted" for resume in report.resumes)
-    if happened < len(faults.preemptions):
-        requested = count_noun(len(faults.preemptions), "preemption")
-        write_stderr(
-            f"note: {happened} of {requested} happened; the program had ended, or",
-            "  had passed the step, before the simulated cloud noticed: choose an earlier step, or more work per step",
-        )
+    write_stdout(json.dumps(_as_json(report), indent=2)) if output == "json" else write_stdout(
+        *_report_lines(report, faults)
+    )
     if keep:
         write_stderr(f"kept: {home}   (ORCH_HOME={home} orch events {stage.cluster})")
     if played.status == 0 and (restart := report.not_resumed) is not None:
         write_stderr(*_not_resumed_error(restart, with_bucket=bool(file.only.checkpoint.bucket)).lines())
+        return Exit.NOT_RESUMED
+    happened = sum(resume.cause == "preempted" for resume in report.resumes)
+    if played.status == 0 and happened < len(faults.preemptions):
+        write_stderr(*_not_preempted_error(happened, len(faults.preemptions), with_steps=report.steps > 0).lines())
         return Exit.NOT_RESUMED
     return played.status
 
@@ -163,6 +182,19 @@ def _not_resumed_error(restart: Restart, *, with_bucket: bool) -> OrchError:
     return error
 
 
+def _not_preempted_error(happened: int, requested: int, *, with_steps: bool) -> OrchError:
+    """Return why a requested preemption did not happen, so that the rehearsal shows nothing about it."""
+    if with_steps:
+        why = "the program had ended, or had passed the step, before the simulated cloud noticed"
+        step = "choose an earlier step, or do more work per step"
+    else:
+        why = "your program writes no steps to $ORCH_HEARTBEAT_FILE, by which the rehearsal knows when"
+        step = 'write them: echo "$step" >"$ORCH_HEARTBEAT_FILE"\ndocs/limits.md'
+    error = OrchError(f"{happened} of {count_noun(requested, 'preemption')} happened", why, step)
+    error.code, error.exit_status = "not-preempted", Exit.NOT_RESUMED
+    return error
+
+
 def _end_like_ctrl_c() -> None:
     """Treat a closed terminal or a kill like Ctrl-C, so that the rehearsal's hosts are ended."""
     if threading.current_thread() is threading.main_thread():
@@ -170,7 +202,7 @@ def _end_like_ctrl_c() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-def _report_lines(report: Report) -> list[str]:
+def _report_lines(report: Report, faults: Faults) -> list[str]:
     from orchestrator.engine.rehearsal.report import format_timeline
 
     lines = ["", "REHEARSAL", *(f"  {when}  {what}" for when, what in format_timeline(report)), ""]
@@ -178,7 +210,7 @@ def _report_lines(report: Report) -> list[str]:
     lines.append(f"launcher      killed {count_noun(report.launcher_crashes, 'time')}")
     lines.append(f"resumed       {count_noun(len(report.resumes), 'time')}")
     lines += [f"  {_describe_resume(resume)}" for resume in report.resumes]
-    lines.append(f"verdict       {_describe_verdict(report)}")
+    lines.append(f"verdict       {_describe_verdict(report, requested=bool(faults.preemptions))}")
     lines.append(f"loss curve    {_describe_loss(report)}")
     lines.append(f"real cost     {_describe_cost(report)}")
     return lines
@@ -194,9 +226,11 @@ def _describe_resume(resume: Restart) -> str:
     return text if resume.lost_seconds is None else f"{text}, {format_duration(resume.lost_seconds)} of work"
 
 
-def _describe_verdict(report: Report) -> str:
+def _describe_verdict(report: Report, *, requested: bool) -> str:
+    if not report.resumes and report.status != 0:
+        return "resuming was not tried: the task failed before a loss"
     if not report.resumes:
-        return "nothing was lost, so resuming was not tried: add --preempt step=N"
+        return f"nothing was lost, so resuming was not tried{'' if requested else ': add --preempt step=N'}"
     if report.resumed is None:
         return "whether your program resumes is unknown: it writes no steps to $ORCH_HEARTBEAT_FILE (docs/limits.md)"
     return "your program resumes" if report.resumed else "your program does not resume"

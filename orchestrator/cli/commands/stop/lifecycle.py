@@ -16,8 +16,10 @@ from orchestrator.cli.execution.act import ActMode, PerformMode, WithoutStore, c
 from orchestrator.cli.failures import report_error
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.shared import action_options
-from orchestrator.errors import OrchError
+from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_duration
+from orchestrator.messages import count_noun
+from orchestrator.store.lookup import find_cluster
 
 if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand
@@ -33,16 +35,18 @@ _force = click.option("--force", is_flag=True, help="Also a cluster that belongs
         ("orch down mine", "delete its hosts; returns when the provider reports them deleted"),
         ("orch down mine other", "several, one after the other"),
         ("orch down mine --dry-run", "what would be deleted"),
+        ("orch down --all", "all of your clusters in this project, after a question"),
     ],
 )
-@click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
+@click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All of your clusters in this project; asks first.")
 @click.option("--abandon", is_flag=True,
               help="Own machines: give up those that do not answer. Rented machines whose account is not on record: "
               "close the record. The program may still run there.")  # fmt: skip
 @_force
 @action_options(skips="the questions about running jobs and about adopted machines")
 @click.pass_context
-def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, force: bool, mode: ActMode) -> None:
+def down(ctx: click.Context, clusters: tuple[str, ...], every: bool, abandon: bool, force: bool, mode: ActMode) -> None:
     """Delete the hosts of clusters with their disks; billing ends. The bucket stays.
 
     Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
@@ -51,6 +55,10 @@ def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, force: bo
     from orchestrator.cli.commands.hosts.adopt import confirm_adopted_deletion
     from orchestrator.engine.preparation.commands import prepare_down
 
+    if every:
+        clusters = _choose_all(clusters, mode)
+    elif not clusters:
+        raise UserError("CLUSTER is missing", "", "orch down CLUSTER...   or all of yours: orch down --all")
     _confirm_running_jobs(clusters, mode, "end it and delete the hosts?")
     confirm_adopted_deletion(clusters, mode)
     ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon, force=force), mode, _end_unrecorded))
@@ -106,19 +114,62 @@ def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActM
     examples=[
         ("orch cancel mine", "the running job: TERM, time to save, then KILL"),
         ("orch cancel mine 3", "job 3"),
+        ("orch cancel mine --all", "the running job, and those that wait"),
         ("orch cancel mine --dry-run", ""),
     ],
 )
 @click.argument("cluster", type=CLUSTER)
 @click.argument("job", type=click.IntRange(min=1), required=False)
+@click.option("--all", "every", is_flag=True, help="All jobs of the cluster that run or wait.")
 @_force
 @action_options(skips="")
 @click.pass_context
-def cancel(ctx: click.Context, cluster: str, job: int | None, force: bool, mode: ActMode) -> None:
+def cancel(ctx: click.Context, cluster: str, job: int | None, every: bool, force: bool, mode: ActMode) -> None:
     """End a job's program on all hosts, the newest running one by default; the hosts stay."""
     from orchestrator.engine.preparation.commands import prepare_cancel as prepare
 
+    if every:
+        if job is not None:
+            raise UserError("--all and the number of a job exclude each other", "", f"orch cancel {cluster} --all")
+        ctx.exit(max((carry_out(prepare(cluster, one, force=force), mode) for one in _open_jobs(cluster)), default=0))
     ctx.exit(carry_out(prepare(cluster, job, force=force), mode))
+
+
+def _choose_all(named: tuple[str, ...], mode: ActMode) -> tuple[str, ...]:
+    """Return the names of the user's clusters in this project, after a question.
+
+    Raises:
+        UserError: Clusters are named, too, or there is no terminal to ask on.
+        OrchError: The user declined.
+    """
+    if named:
+        raise UserError("--all and names of clusters exclude each other", "", f"orch down {' '.join(named)}")
+    with open_store_reader() as store:
+        mine = [one for one in store.clusters() if one.project == store.project and one.owner in ("", store.member)]
+    names = tuple(sorted(one.name for one in mine))
+    if not names:
+        write_stderr("there are no clusters of yours")
+    if not names or not isinstance(mode, PerformMode) or mode.consent:
+        return names
+    if not can_ask():
+        raise UserError(
+            f"this deletes {count_noun(len(names), 'cluster')}, and there is no terminal to ask on",
+            ", ".join(names),
+            "add --yes to agree, or --dry-run to see what would be done",
+        )
+    write_stderr(*(f"{one.name}   {one.summary}".rstrip() for one in sorted(mine, key=lambda one: one.name)))
+    if not click.confirm(f"delete {count_noun(len(names), 'cluster')}?", default=False, err=True):
+        raise OrchError("you declined", "nothing was done")
+    return names
+
+
+def _open_jobs(cluster: str) -> list[int]:
+    """Return the jobs that run or wait, the last one first: none of them starts when the one before it ends."""
+    with open_store_reader() as store:
+        jobs = [job.id for job in store.jobs(find_cluster(store, cluster)) if job.state != "ended"]
+    if not jobs:
+        write_stderr(f"no job of '{cluster}' runs or waits")
+    return sorted(jobs, reverse=True)
 
 
 def _end_unrecorded(cluster: str, failure: StoreError) -> OrchError:

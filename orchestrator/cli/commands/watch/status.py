@@ -23,7 +23,13 @@ from orchestrator.store.lookup import find_cluster
 from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
-from orchestrator.summaries.clusters import ClusterSummary, clusters_as_json, describe_job, summarize_cluster
+from orchestrator.summaries.clusters import (
+    ClusterSummary,
+    clusters_as_json,
+    describe_job,
+    find_passed_limit,
+    summarize_cluster,
+)
 
 # Machines that a limit, or another program, has ended: auxiliary resources stay until `down`.
 _LEFT_OVER: dict[str, str] = {
@@ -69,8 +75,21 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         write_stdout(*_table(standings, member, with_project=all_projects))
     else:
         write_stderr("no clusters; orch launch --help shows how to create one")
+    if output == "text":
+        write_stderr(*_limit_notes(standings))
     if refusal:
         write_stderr(f"this store is only read, and nothing is changed: {refusal}; orch store   shows what to type")
+
+
+def _limit_notes(standings: list[ClusterSummary]) -> list[str]:
+    """Return a line for each cluster whose machines may have ended by themselves since they were seen."""
+    now = time.time()
+    passed = [(item.cluster.name, find_passed_limit(item, now)) for item in standings]
+    return [
+        f"'{name}' has reached its limit of {limit} since it was seen, and may have ended: orch status {name} --refresh"
+        for name, limit in passed
+        if limit
+    ]
 
 
 def _select(store: Reader, cluster: str | None, owner: str, *, all_projects: bool) -> list[ClusterRecord]:

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 
 from orchestrator.catalog.machines import ComputeType
-from orchestrator.errors import UserError
+from orchestrator.errors import CannotStopError, UserError
 from orchestrator.providers.google.body import labels_of
 from orchestrator.providers.google.compute import bodies, commands
 from orchestrator.providers.google.compute.parts import Part, Wanted, read
@@ -78,7 +78,7 @@ def stop_refusal(what: str, slices: int, hosts_per_slice: int, *, deleted: bool)
         why = "spot and flex-start machines are deleted, not stopped"
     else:
         return None
-    return UserError(f"{what} cannot be stopped and kept", why, "orch down   ends it; the bucket keeps the checkpoints")
+    return CannotStopError(what, why)
 
 
 def request_id(token: Text, step: str) -> Text:
@@ -153,7 +153,7 @@ def _stop_refusal(candidate: Candidate) -> UserError | None:
     deleted = "instanceTerminationAction" in bodies.scheduling(wanted)
     refusal = stop_refusal(machine.name, wanted.asked.slices, machine.hosts, deleted=deleted)
     if isinstance(machine, ComputeType) and machine.local_ssd:
-        return UserError(f"{machine.name} cannot be stopped and kept", "its local disks would be lost", "orch down")
+        return CannotStopError(machine.name, "its local disks would be lost")
     return refusal
 
 
