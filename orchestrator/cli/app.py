@@ -108,6 +108,11 @@ SECTIONS = (
         (
             LazyCommand("ssh", "orchestrator.cli.commands.hosts.ssh:ssh", "A shell on one host."),
             LazyCommand("cp", "orchestrator.cli.commands.hosts.cp:cp", "Copy files to and from hosts."),
+            LazyCommand(
+                "ssh-config",
+                "orchestrator.cli.commands.hosts.ssh_config:ssh_config",
+                "Hosts as aliases for ssh, scp, rsync and editors.",
+            ),
             LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage an existing machine."),
         ),
     ),
