@@ -113,6 +113,9 @@ SECTIONS = (
                 "orchestrator.cli.commands.hosts.ssh_config:ssh_config",
                 "Hosts as aliases for ssh, scp, rsync and editors.",
             ),
+            LazyCommand(
+                "forward", "orchestrator.cli.commands.hosts.forward:forward", "A port of a host, on this computer."
+            ),
             LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage an existing machine."),
         ),
     ),

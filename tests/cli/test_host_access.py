@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import socket
 import subprocess
-from collections.abc import Iterator
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
 import pytest
 from support.orch_process import Orch
@@ -62,3 +71,137 @@ def test_the_written_aliases_follow_the_hosts(mine: Orch) -> None:
     assert plain(mine, "ssh", "other", "true").returncode == 0
     mine.ok("down", "other", "--yes")
     assert aliases.read_text() == before
+
+
+class Greeting(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[int]:
+    """The port of a program on a local host: these hosts share the network of this computer."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Greeting) as found:
+        Thread(target=found.serve_forever, daemon=True).start()
+        yield found.server_address[1]
+        found.shutdown()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # our own server
+        return bytes(answer.read())
+
+
+@contextmanager
+def forwarding(orch: Orch, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a command that forwards a port; yield it with the URL that it prints."""
+    process = orch.start(*words)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:"), process.stderr.read()
+        yield process, url
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def find_processes(chosen: Callable[[Path], bool]) -> list[int]:
+    """Return processes by their folder in /proc."""
+    found: list[int] = []
+    for proc in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended, or is another user's
+            if proc.name.isdecimal() and chosen(proc):
+                found.append(int(proc.name))
+    return found
+
+
+def command_line(proc: Path) -> str:
+    return (proc / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def clients(port: int) -> list[int]:
+    """Return the processes of ssh that hold a local port."""
+    return find_processes(lambda proc: f"-L 127.0.0.1:{port}:localhost" in command_line(proc))
+
+
+def sessions(orch: Orch) -> list[int]:
+    """Return the processes of sshd that serve forwarded ports of an orch's local hosts."""
+    home = str(orch.folder).encode()
+    cats = find_processes(lambda proc: command_line(proc) == "cat " and home in (proc / "environ").read_bytes())
+    return [serving for cat in cats for serving in [find_server(cat)] if serving]
+
+
+def find_server(pid: int) -> int:
+    """Return the nearest ancestor that is sshd; 0 for none."""
+    while pid > 1:
+        pid = int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+        if command_line(Path("/proc") / str(pid)).startswith("sshd"):
+            return pid
+    return 0
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return line
+    raise AssertionError(f"it ended without: {text}")
+
+
+def test_a_forwarded_port_survives_a_dropped_connection_and_ends_with_ctrl_c(mine: Orch, server: int) -> None:
+    local = free_port()
+    with forwarding(mine, "forward", "mine", f"{local}:{server}", "--host", "1") as (process, url):
+        assert url == f"http://127.0.0.1:{local}" and read(url) == b"hello"
+        (session,) = sessions(mine)
+        os.kill(session, signal.SIGKILL)
+        read_until(process, "the connection to worker1 was lost")
+        read_until(process, "connected again to worker1 of 'mine'")
+        assert read(url) == b"hello"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert clients(local) == []
+        with pytest.raises(OSError):
+            read(url)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_ssh_ends_with_the_command_however_that_ends(mine: Orch, server: int, number: signal.Signals) -> None:
+    local = free_port()
+    with forwarding(mine, "forward", "mine", f"{local}:{server}") as (process, _):
+        assert len(clients(local)) == 1
+        process.send_signal(number)
+        process.wait(20)
+        limit = time.monotonic() + 20
+        while clients(local) and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert clients(local) == []
+
+
+def test_a_port_at_which_nothing_answers_is_reported_once(mine: Orch) -> None:
+    local = free_port()
+    with forwarding(mine, "forward", "mine", f"{local}:{free_port()}") as (process, url):
+        for _ in range(3):
+            with pytest.raises(OSError):
+                read(url)
+        line = read_until(process, "nothing answers at port")
+        assert "of head" in line and "refused" in line
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None and "nothing answers" not in process.stderr.read()
+
+
+def test_a_taken_port_is_refused_with_the_command_for_a_free_one(mine: Orch, server: int) -> None:
+    done = mine("forward", "mine", str(server))
+    assert done.returncode == 6
+    assert f"port {server} of this computer is taken" in done.stderr
+    assert f"next: orch forward mine {server + 1}" in done.stderr or "next: orch forward mine" in done.stderr

@@ -6,7 +6,42 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.cli.drawing.terminal import write_stderr
+from orchestrator.cli.parameters.clusters import admit_this_computer, open_store_reader, select_hosts
+from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostAddress
+from orchestrator.slices import SliceState
+from orchestrator.store.lookup import find_cluster
+
+
+def prepare_ssh(cluster: str, rank: int, identity: str = "", *, connects: bool = True) -> tuple[HostAddress, bool]:
+    """Return a host of a running cluster, ready for `hosts.ssh_argv`, and whether only known keys are accepted.
+
+    Args:
+        cluster: The cluster's name.
+        rank: The host.
+        identity: File of the key to log in with; "" for ours.
+        connects: Whether the caller connects now, and does not only print the command.
+
+    Raises:
+        OrchError: There is no such host, its cluster is stopped, or it does not admit this computer.
+    """
+    with open_store_reader() as store:
+        record = find_cluster(store, cluster)
+        host = select_hosts(record, (rank,))[0]
+        if connects and record.last_state == SliceState.STOPPED:
+            raise ConflictError(f"cluster '{cluster}' is stopped", next_step=f"orch start {cluster}")
+        if connects:
+            admit_this_computer(store, replace(record, hosts=(host,)), own_key=not identity)
+    host = replace_identity(host, Path(identity).expanduser().absolute()) if identity else host
+    own = any(hop.own is not None for hop in host.hops)
+    if own:
+        from orchestrator.engine.state.pins import write_keys_for_ssh
+
+        write_keys_for_ssh(host, write_stderr)
+    if connects:
+        write_pinned_keys([host])
+    return host, own
 
 
 def write_pinned_keys(hosts: Iterable[HostAddress]) -> None:
