@@ -93,6 +93,9 @@ SECTIONS = (
                 "runs", "orchestrator.cli.commands.watch.runs:runs", "Every run: owner, duration, cost, result."
             ),
             LazyCommand(
+                "cost", "orchestrator.cli.commands.watch.cost:cost", "What machines cost, by person, run, day and more."
+            ),
+            LazyCommand(
                 "logs", "orchestrator.cli.commands.watch.logs:logs", "Output of a job, from every host or some."
             ),
             LazyCommand("events", "orchestrator.cli.commands.watch.events:events", "What orch did, in order."),
@@ -115,6 +118,9 @@ SECTIONS = (
             ),
             LazyCommand(
                 "forward", "orchestrator.cli.commands.hosts.forward:forward", "A port of a host, on this computer."
+            ),
+            LazyCommand(
+                "notebook", "orchestrator.cli.commands.hosts.notebook:notebook", "Jupyter on a host, in your browser."
             ),
             LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage an existing machine."),
         ),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -204,4 +206,67 @@ def test_a_taken_port_is_refused_with_the_command_for_a_free_one(mine: Orch, ser
     done = mine("forward", "mine", str(server))
     assert done.returncode == 6
     assert f"port {server} of this computer is taken" in done.stderr
-    assert f"next: orch forward mine {server + 1}" in done.stderr or "next: orch forward mine" in done.stderr
+    assert re.search(rf"next: orch forward mine \d+:{server}\n", done.stderr)
+
+
+JUPYTER = """#!/usr/bin/env python3
+# What jupyter_server does, as far as orch uses it: the runtime file, the token of the environment, the first free port.
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+if sys.argv[1] != "lab":
+    sys.exit(1)
+if "--version" in sys.argv:
+    print("4.6.6")
+    sys.exit(0)
+token = os.environ["JUPYTER_TOKEN"]
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass  # it writes [secret] for the token
+    def do_GET(self):
+        self.send_response(200 if self.path == "/?token=" + token else 403)
+        self.end_headers()
+        self.wfile.write(os.getcwd().encode())
+server = HTTPServer(("127.0.0.1", 0), Handler)
+file = os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], "jpserver-%d.json" % os.getpid())
+with open(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as written:
+    port = server.server_address[1]
+    json.dump({"port": port, "token": token, "pid": os.getpid()}, written, indent=2)
+server.serve_forever()
+"""
+
+
+def test_a_notebook_that_is_not_installed_is_refused_with_the_command_that_installs_it(mine: Orch) -> None:
+    done = mine("notebook", "mine", "--host", "1")
+    assert done.returncode == 7 and "jupyter is not installed on host 1" in done.stderr
+    assert "next: orch exec mine --host 1 -- python3 -m pip install jupyterlab" in done.stderr
+
+
+PUT = "mkdir -p .local/bin && cat >.local/bin/jupyter && chmod +x .local/bin/jupyter"
+
+
+def test_a_notebook_stays_after_ctrl_c_and_ends_with_its_job(mine: Orch) -> None:
+    mine.ok("ssh", "mine", "0", "--", PUT, stdin=JUPYTER)
+    with forwarding(mine, "notebook", "mine") as (process, url):
+        home = mine.ok("ssh", "mine", "0", "--", "pwd").strip()
+        assert read(url).decode() == home
+        with pytest.raises(urllib.error.HTTPError):
+            read(url.partition("?")[0])
+        line = read_until(process, "was started on head of 'mine'")
+        job = line.split()[-1]
+        process.send_signal(signal.SIGINT)
+        read_until(process, "the notebook continues")
+        assert process.wait(20) == 130
+    token = url.partition("token=")[2]
+    for file in mine.state.rglob("*"):
+        if file.is_file() and "home" not in file.parts:
+            assert token.encode() not in file.read_bytes(), file
+    assert token not in mine.ok("logs", "mine", job)
+    with forwarding(mine, "notebook", "mine") as (process, again):
+        assert again.partition("token=")[2] == token and read(again).decode() == home
+        assert f"orch cancel mine {job}" in read_until(process, "runs on head of 'mine'")
+    mine.ok("cancel", "mine", job, "--yes")
+    assert "orch-notebook" not in mine.ok("ssh", "mine", "0", "--", "ls .orch/notebook; true")
+    with forwarding(mine, "notebook", "mine") as (process, third):
+        assert third.partition("token=")[2] != token
+        job = read_until(process, "was started").split()[-1]
+    mine.ok("cancel", "mine", job, "--yes")

@@ -137,7 +137,7 @@ def test_with_consent_one_line_comes_before_what_a_person_wrote(orch: Orch, fill
     config.symlink_to(settings / "config")
     said = orch("ssh-config", "--write", "--yes")
     file = filled / "state" / "ssh_config"
-    assert "host of its own called 'mine'" in said.err
+    assert "already has a host 'mine'" in said.err
     assert config.is_symlink() and config.read_text() == f'Include "{file}"\n\n{own}'
     assert (settings / "config").stat().st_mode & 0o777 == 0o644
     again = orch("ssh-config", "--write", "--yes")

@@ -37,7 +37,7 @@ class Forward:
     Attributes:
         local: Port of this computer, on the loopback address alone.
         remote: Port of the host, where the program listens on localhost or on all addresses.
-        again: The command that does the same, for messages; it ends where another local port can follow.
+        again: The command that does the same, for messages; PORT in it is the local port.
         identity: File of the key to log in with; "" for ours.
     """
 
@@ -88,7 +88,7 @@ def _taken(forward: Forward) -> ConflictError:
     return ConflictError(
         f"port {forward.local} of this computer is taken",
         "another program listens on it",
-        f"{forward.again} {other}:{forward.remote}",
+        forward.again.replace("PORT", str(other)),
     )
 
 
@@ -166,7 +166,7 @@ def _interrupted_by_signals() -> Generator[None]:
 
 
 class _Session:
-    """One run of ssh, whose messages a thread of its own reads."""
+    """One run of ssh; a thread reads its messages."""
 
     def __init__(self, host: HostAddress, forward: Forward, *, strict: bool) -> None:
         argv = ssh_argv(host, _REMOTE, strict=strict)

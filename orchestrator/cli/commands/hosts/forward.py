@@ -58,7 +58,7 @@ def forward(ctx: click.Context, cluster: str, port: tuple[int, int], rank: int, 
         rank=rank,
         local=port[0],
         remote=port[1],
-        again=f"orch forward{host} {cluster}",
+        again=f"orch forward {cluster} PORT:{port[1]}{host}",
         identity=identity,
     )
 

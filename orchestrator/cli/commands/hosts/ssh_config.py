@@ -116,7 +116,7 @@ def _include(file: Path, aliases: Iterable[Alias], *, yes: bool) -> None:
     text = config.read_text(encoding="utf-8", errors="surrogateescape") if config.exists() else ""
     line = f'Include "{file}"'
     for name in sorted({name for alias in aliases for name in alias.names} & _list_hosts(text)):
-        write_stderr(f"note: ~/.ssh/config has a host of its own called '{name}'; orch's comes first")
+        write_stderr(f"note: ~/.ssh/config already has a host '{name}'; orch's comes first")
     if _includes(text, file):
         return
     write_stderr("for ssh to read it, ~/.ssh/config needs this line above its first Host:", f"  {line}")
