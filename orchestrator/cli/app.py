@@ -89,6 +89,7 @@ SECTIONS = (
                 "orchestrator.cli.commands.watch.queue:queue",
                 "Jobs in the order in which they run; pipelines.",
             ),
+            LazyCommand("top", "orchestrator.cli.commands.watch.top:top", "Hosts and chips of a cluster, live."),
             LazyCommand(
                 "runs", "orchestrator.cli.commands.watch.runs:runs", "Every run: owner, duration, cost, result."
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,8 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import jsonschema
 import pytest
 from support.orch_process import Orch
+
+import orchestrator.cli
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating]
 TASK = """
@@ -270,3 +274,63 @@ def test_a_notebook_stays_after_ctrl_c_and_ends_with_its_job(mine: Orch) -> None
         assert third.partition("token=")[2] != token
         job = read_until(process, "was started").split()[-1]
     mine.ok("cancel", "mine", job, "--yes")
+
+
+TOOLS = {
+    "nvidia-smi": "echo '0, 97, 61234, 81559, 64'; echo '1, 3, 12, 81559, 31'",
+    "tpu-info": "echo '│ 8 │ 18.45 GiB / 31.25 GiB │ 100.00% │'",
+    "neuron-monitor": """echo '{"neuron_hardware_info":{"neuron_device_count":1,"neuroncore_per_device_count":2}}'""",
+}
+SCHEMA = json.loads((Path(orchestrator.cli.__file__).parent / "data" / "top.schema.json").read_text())
+
+
+def test_top_shows_hosts_chips_and_which_host_lags(mine: Orch) -> None:
+    for tool, line in TOOLS.items():
+        put = f"mkdir -p .local/bin && cat >.local/bin/{tool} && chmod +x .local/bin/{tool}"
+        mine.ok("ssh", "mine", "1", "--", put, stdin=f"#!/bin/sh\n{line}\nsleep 0.1\n")
+    beat = 'echo $((7 + 3 * ORCH_RANK)) >"$ORCH_HEARTBEAT_FILE"; sleep 120'
+    mine.ok("exec", "mine", "--detach", "--", beat)
+    found = json.loads(mine.ok("top", "mine", "-o", "json"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    head, worker = found["hosts"]
+    assert (head["step"], head["step_lag"], worker["step"], worker["step_lag"]) == (7, 3, 10, 0)
+    assert head["chips"] == [] and head["memory_total"] > 2**28 and head["load"] >= 0
+    assert [chip["name"] for chip in worker["chips"]] == ["0", "1", "8", "0", "1"]
+    lines = mine.ok("top", "mine", "--once").splitlines()
+    assert lines[0].split() == ["HOST", "CONTACT", *lines[0].split()[2:]] and lines[0].endswith("LAG")
+    assert lines[1].split()[-2:] == ["7", "3"] and lines[2].split()[-2:] == ["10", "0"]
+    assert any("97%" in line and "64°C" in line for line in lines[4:])
+    mine.ok("cancel", "mine", "--yes")
+
+
+def test_a_live_table_is_drawn_over_itself_until_ctrl_c(mine: Orch) -> None:
+    process, terminal = start_in_terminal(mine, "top", "mine", "--interval", "1")
+    seen = b""
+    while seen.count(b"\x1b[H") < 3:
+        seen += os.read(terminal, 65536)
+    os.write(terminal, b"\x03")
+    assert process.wait(20) == 130
+    os.close(terminal)
+    assert seen.count(b"HOST") >= 3 and b"Ctrl-C ends it" in seen
+
+
+def start_in_terminal(orch: Orch, *words: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a command in a new terminal; return it with our end of that."""
+    ours, its = os.openpty()
+    env = {name: value for name, value in orch.env.items() if name != "CI"} | {"TERM": "xterm"}
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *orch.command(*words)], stdin=its, stdout=its, stderr=its, env=env, cwd=orch.folder
+    )
+    os.close(its)
+    return process, ours
+
+
+def test_a_host_that_does_not_answer_is_a_row_that_says_so(mine: Orch) -> None:
+    mine.ok("local", "preempt", "mine", "1")
+    lines = mine.ok("top", "mine").splitlines()
+    assert lines[1].startswith("head") and " ok " in lines[1]
+    assert lines[2].startswith("worker1  refused ")
+    assert any(line.startswith("worker1 does not answer: nothing listens at") for line in lines)
+    found = json.loads(mine.ok("top", "mine", "-o", "json"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    assert [host["contact"] for host in found["hosts"]] == [True, False]

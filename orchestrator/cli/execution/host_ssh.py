@@ -12,6 +12,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostAddress
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_cluster
+from orchestrator.store.records import ClusterRecord
 
 
 def prepare_ssh(cluster: str, rank: int, identity: str = "", *, connects: bool = True) -> tuple[HostAddress, bool]:
@@ -29,9 +30,8 @@ def prepare_ssh(cluster: str, rank: int, identity: str = "", *, connects: bool =
     with open_store_reader() as store:
         record = find_cluster(store, cluster)
         host = select_hosts(record, (rank,))[0]
-        if connects and record.last_state == SliceState.STOPPED:
-            raise ConflictError(f"cluster '{cluster}' is stopped", next_step=f"orch start {cluster}")
         if connects:
+            refuse_stopped(record)
             admit_this_computer(store, replace(record, hosts=(host,)), own_key=not identity)
     host = replace_identity(host, Path(identity).expanduser().absolute()) if identity else host
     own = any(hop.own is not None for hop in host.hops)
@@ -42,6 +42,12 @@ def prepare_ssh(cluster: str, rank: int, identity: str = "", *, connects: bool =
     if connects:
         write_pinned_keys([host])
     return host, own
+
+
+def refuse_stopped(record: ClusterRecord) -> None:
+    """Raise ConflictError for a cluster whose machines are stopped, so that they cannot answer."""
+    if record.last_state == SliceState.STOPPED:
+        raise ConflictError(f"cluster '{record.name}' is stopped", next_step=f"orch start {record.name}")
 
 
 def write_pinned_keys(hosts: Iterable[HostAddress]) -> None:

@@ -35,7 +35,7 @@ class Since(click.ParamType[float]):
         text = str(value).strip().lower()
         matched = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
         if matched is None and text != "all":
-            self.fail(f"'{value}' is no time; write 12h, 30d, 4w or all", param, ctx)
+            self.fail(f"cannot read '{value}' as a time; write 12h, 30d, 4w or all", param, ctx)
         return float("inf") if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
 
