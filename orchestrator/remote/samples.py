@@ -107,7 +107,7 @@ def parse_nvidia(lines: Sequence[str]) -> Iterator[ChipSample]:
     """Yield the GPUs of nvidia-smi; it writes [N/A] for what a GPU does not report."""
     for line in lines:
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 5 or not cells[0].isdecimal():
+        if len(cells) != 5 or not re.fullmatch(r"[0-9]{1,4}", cells[0]):
             continue  # a message, such as that the driver does not answer
         use, used, total, temperature = map(_number, cells[1:])
         yield ChipSample(
@@ -131,7 +131,7 @@ def parse_neuron(text: str) -> Iterator[ChipSample]:
     """Yield the NeuronCores of a report of neuron-monitor: those of the host, or those that programs use."""
     try:
         report: Any = json.loads(text or "{}")
-        hardware = report.get("neuron_hardware_info") or {}
+        hardware: Any = report.get("neuron_hardware_info") or {}
         cores = int(hardware.get("neuroncore_per_device_count") or 0)
         count = min(cores * int(hardware.get("neuron_device_count") or 0), _MOST_CHIPS)
         size = int(hardware.get("neuron_device_memory_size") or 0) // cores if cores else 0

@@ -12,7 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -109,7 +109,7 @@ def read(url: str) -> bytes:
 
 
 @contextmanager
-def forwarding(orch: Orch, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def forwarding(orch: Orch, *words: str) -> Generator[tuple[subprocess.Popen[str], str]]:
     """Run a command that forwards a port; yield it with the URL that it prints."""
     process = orch.start(*words)
     try:
@@ -291,7 +291,7 @@ def test_top_shows_hosts_chips_and_which_host_lags(mine: Orch) -> None:
     beat = 'echo $((7 + 3 * ORCH_RANK)) >"$ORCH_HEARTBEAT_FILE"; sleep 120'
     mine.ok("exec", "mine", "--detach", "--", beat)
     found = json.loads(mine.ok("top", "mine", "-o", "json"))
-    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    jsonschema.validate(found, SCHEMA)
     head, worker = found["hosts"]
     assert (head["step"], head["step_lag"], worker["step"], worker["step_lag"]) == (7, 3, 10, 0)
     assert head["chips"] == [] and head["memory_total"] > 2**28 and head["load"] >= 0
@@ -332,5 +332,5 @@ def test_a_host_that_does_not_answer_is_a_row_that_says_so(mine: Orch) -> None:
     assert lines[2].startswith("worker1  refused ")
     assert any(line.startswith("worker1 does not answer: nothing listens at") for line in lines)
     found = json.loads(mine.ok("top", "mine", "-o", "json"))
-    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    jsonschema.validate(found, SCHEMA)
     assert [host["contact"] for host in found["hosts"]] == [True, False]
