@@ -230,7 +230,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200 if self.path == "/?token=" + token else 403)
         self.end_headers()
         self.wfile.write(os.getcwd().encode())
-server = HTTPServer(("127.0.0.1", 0), Handler)
+HTTPServer.allow_reuse_address = False
+for port in range(8888, 8939):
+    try:
+        server = HTTPServer(("127.0.0.1", port), Handler)
+        break
+    except OSError:
+        pass
 file = os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], "jpserver-%d.json" % os.getpid())
 with open(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as written:
     port = server.server_address[1]

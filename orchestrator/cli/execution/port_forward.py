@@ -208,7 +208,7 @@ class _Session:
         self.wait_end()
         name, why = f"{self.host.label} of '{self.forward.cluster}'", self.last_line
         step = f"orch status {self.forward.cluster}"
-        if "already in use" in why or "forwarding listen port" in why or "request forwarding" in why:
+        if "already in use" in why or "forwarding listen port" in why or "local forwarding" in why:
             return _taken(self.forward)
         if "Host key verification failed" in why:
             return IdentityMismatch(

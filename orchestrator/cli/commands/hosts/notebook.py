@@ -46,11 +46,14 @@ def notebook(ctx: click.Context, cluster: str, rank: int, port: int | None) -> N
     )
 
     host = f" --host {rank}" if rank else ""
-    here = port or find_free_port(FIRST_PORT)
     again = f"orch notebook {cluster}{host} --port PORT"
-    refuse_taken_port(Forward(cluster=cluster, rank=rank, local=here, remote=here, again=again))
+    if port is not None:
+        refuse_taken_port(Forward(cluster=cluster, rank=rank, local=port, remote=port, again=again))
     prepare_ssh(cluster, rank)
     found = _open(cluster, rank)
+    here = port or find_free_port(
+        FIRST_PORT
+    )  # after the start: the server on a local host takes a port of this computer
     what = Forward(cluster=cluster, rank=rank, local=here, remote=found.port, again=again)
     try:
         forward_until_interrupted(what, lambda host: _show(cluster, host.label, here, found))
