@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.remote.samples import ChipSample, HostSample
 
 _HOME, _TO_END_OF_LINE, _TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
-_MOST_CHIPS = 16  # up to so many have rows of their own without --chips
+_MOST_CHIPS = 16  # up to so many have rows without --chips
 
 
 @click.command(
