@@ -303,33 +303,39 @@ def ssh_argv(address: HostAddress, *command: str, interactive: bool = False, str
 
     strict: Whether a host is refused whose key is not in `known_hosts` yet.
     """
-    argv = ["ssh", "-p", str(address.port), "-F", "none", "-o", f"HostKeyAlias={address.alias}"]
-    argv += _identity_options(address)
-    argv += ["-o", f'UserKnownHostsFile="{_no_tokens(address.known_hosts)}"']
-    argv += [
-        "-o",
-        f"StrictHostKeyChecking={'yes' if strict or address.host_key else 'accept-new'}",
-        "-o",
-        "ServerAliveInterval=5",
-        "-o",
-        "ServerAliveCountMax=3",
-    ]
-    if address.jump is not None:
-        argv += ["-o", "ProxyCommand=" + _through(address.jump, strict)]
-    if address.proxy:
-        argv += ["-o", "ProxyCommand=" + shlex.join(address.proxy)]
+    argv = ["ssh", "-p", str(address.port), "-F", "none"]
+    for name, value in list_ssh_options(address, strict=strict):
+        argv += ["-o", f"{name}={value}"]
     if interactive:
         argv.append("-t")
     return [*argv, f"{address.user}@{address.host}", *(["--", *command] if command else [])]
 
 
-def _identity_options(address: HostAddress) -> list[str]:
+def list_ssh_options(address: HostAddress, *, strict: bool = False) -> list[tuple[str, str]]:
+    """Return the options of ssh_config(5) that reach this host, without HostName, Port and User.
+
+    strict: Whether a host is refused whose key is not in `known_hosts` yet.
+    """
+    options = [("HostKeyAlias", address.alias), *_identity_options(address)]
+    options += [
+        ("UserKnownHostsFile", f'"{_no_tokens(address.known_hosts)}"'),
+        ("StrictHostKeyChecking", "yes" if strict or address.host_key else "accept-new"),
+        ("ServerAliveInterval", "5"),
+        ("ServerAliveCountMax", "3"),
+    ]
+    if address.jump is not None:
+        options.append(("ProxyCommand", _through(address.jump, strict)))
+    if address.proxy:
+        options.append(("ProxyCommand", shlex.join(address.proxy)))
+    return options
+
+
+def _identity_options(address: HostAddress) -> list[tuple[str, str]]:
     own = address.own or OwnSsh(keys=(address.identity_file,), only=True)
-    options = [f'IdentityFile="{_no_tokens(key)}"' for key in own.keys]
-    options += [f'CertificateFile="{_no_tokens(path)}"' for path in own.certificates]
-    options += ["IdentitiesOnly=yes"] if own.only else []
-    options += [f'IdentityAgent="{own.agent}"'] if own.agent else []
-    return [word for option in options for word in ("-o", option)]
+    options = [("IdentityFile", f'"{_no_tokens(key)}"') for key in own.keys]
+    options += [("CertificateFile", f'"{_no_tokens(path)}"') for path in own.certificates]
+    options += [("IdentitiesOnly", "yes")] if own.only else []
+    return [*options, *([("IdentityAgent", f'"{own.agent}"')] if own.agent else [])]
 
 
 def _no_tokens(path: Path) -> str:

@@ -27,6 +27,11 @@ class Paths:
         """The SQLite store."""
         return self.state / "orch.db"
 
+    @property
+    def ssh_aliases(self) -> Path:
+        """What a person's ssh configuration includes (engine/state/ssh_aliases.py)."""
+        return self.state / "ssh_config"
+
     def keys(self, slice_name: str) -> Path:
         """Return the folder with the SSH keys of one slice."""
         return self.state / "keys" / slice_name

@@ -89,8 +89,12 @@ SECTIONS = (
                 "orchestrator.cli.commands.watch.queue:queue",
                 "Jobs in the order in which they run; pipelines.",
             ),
+            LazyCommand("top", "orchestrator.cli.commands.watch.top:top", "Hosts and chips of a cluster, live."),
             LazyCommand(
                 "runs", "orchestrator.cli.commands.watch.runs:runs", "Every run: owner, duration, cost, result."
+            ),
+            LazyCommand(
+                "cost", "orchestrator.cli.commands.watch.cost:cost", "What machines cost, by person, run, day and more."
             ),
             LazyCommand(
                 "logs", "orchestrator.cli.commands.watch.logs:logs", "Output of a job, from every host or some."
@@ -108,6 +112,17 @@ SECTIONS = (
         (
             LazyCommand("ssh", "orchestrator.cli.commands.hosts.ssh:ssh", "A shell on one host."),
             LazyCommand("cp", "orchestrator.cli.commands.hosts.cp:cp", "Copy files to and from hosts."),
+            LazyCommand(
+                "ssh-config",
+                "orchestrator.cli.commands.hosts.ssh_config:ssh_config",
+                "Hosts as aliases for ssh, scp, rsync and editors.",
+            ),
+            LazyCommand(
+                "forward", "orchestrator.cli.commands.hosts.forward:forward", "A port of a host, on this computer."
+            ),
+            LazyCommand(
+                "notebook", "orchestrator.cli.commands.hosts.notebook:notebook", "Jupyter on a host, in your browser."
+            ),
             LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage an existing machine."),
         ),
     ),

@@ -112,7 +112,7 @@ def read_job_statuses(
     result = fleet.run(shell_command("job-status.sh", *jobs), ranks=ranks, timeout=fleet.deadline)
     found: dict[str, list[HostJob]] = {job: [] for job in jobs}
     for host in result.hosts:
-        states = dict(_parse(host))
+        states = dict(parse_job_states(host))
         for job in jobs:
             if job in states:
                 found[job].append(states[job])
@@ -202,7 +202,7 @@ class _Follower:
             if outcome.exit_code == 0:
                 result = self._call.run(shell_command("job-status.sh", self._job), timeout=self._patience)
                 outcome = result.outcome
-                state = dict(_parse(result)).get(self._job)
+                state = dict(parse_job_states(result)).get(self._job)
                 if state is not None:
                     self._lost = None
                     if state.phase is not JobPhase.RUNNING:
@@ -264,7 +264,8 @@ def signal_name(exit_code: int) -> str | None:
         return None
 
 
-def _parse(result: HostResult) -> list[tuple[str, HostJob]]:
+def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
+    """Return the jobs in what job-status.sh printed on one host, with their names."""
     if not result.outcome.ok:
         return []
     found: list[tuple[str, HostJob]] = []

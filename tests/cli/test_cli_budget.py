@@ -28,6 +28,7 @@ LIGHT = {
     "status as json": ["status", "-o", "json"],
     "events": ["events"],
     "ssh": ["ssh", "--print", "mine"],
+    "cost": ["cost"],
     "team": ["team"],
     "config explain": ["config", "explain", "checkpoint.bucket"],
     "accelerators": ["accelerators"],

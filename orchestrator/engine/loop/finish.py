@@ -15,6 +15,7 @@ from orchestrator.engine.loop.results import (
 )
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 from orchestrator.plan.desired import Adopt, Cancel, Down, Run, Start, Stop
@@ -55,6 +56,7 @@ def finish_command(session: Session, step: Done | GiveUp) -> CommandResult:
         _end_affected_jobs(session)
     if not live and over and _may_close(session):
         session.store.close_cluster(session.keeper.lease, session.cluster)
+        keep_aliases_current(session.paths, session.store)
     job = session.job
     if job is None:
         return CommandResult(step=step, outcomes=outcomes)

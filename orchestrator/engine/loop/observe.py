@@ -19,6 +19,7 @@ from orchestrator.engine.loop.silence import find_unwatched_since, note_look
 from orchestrator.engine.loop.silent_hosts import record_silent_hosts, record_silent_provider
 from orchestrator.engine.state.accounts import has_unknown_account, make_unknown_account_error, shows_machines
 from orchestrator.engine.state.names import host_job_name, slice_token
+from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.errors import CredentialsError, OrchError, OtherAccountError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.messages import escape_controls, to_one_line
@@ -260,6 +261,7 @@ def _observe_hosts(
         return ()
     if session.hosts != view.hosts:
         session.store.note_hosts(None, session.cluster, view.hosts)
+        keep_aliases_current(session.paths, session.store)
     admit_before_contact(session, intent)
     desired = session.desired
     ranks = desired.ranks if isinstance(desired, Run) else None

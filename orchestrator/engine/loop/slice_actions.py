@@ -12,6 +12,7 @@ from orchestrator.engine.loop.queue import ABSENT, make_outcomes
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
 from orchestrator.engine.state.names import slice_token
+from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.errors import (
     AccessError,
     CannotStopError,
@@ -139,6 +140,7 @@ def close_slice_record(session: Session, action: ForgetSlice) -> None:
     """
     store, lease, cluster = session.store, session.keeper.lease, session.cluster
     store.note_hosts(lease, cluster, ())
+    keep_aliases_current(session.paths, store)
     store.note_host_contents(lease, cluster, {})
     delete_slice_keys(session.paths, action.name)
     intent = _intent_of(session, action.name)

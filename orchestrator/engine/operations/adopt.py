@@ -19,6 +19,7 @@ from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.names import INSTALLATION, UID, member_label, plan_slice_stem
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import load_observed, open_reader
+from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.errors import CloudError, ConflictError, UserError
 from orchestrator.paths import load_paths
 from orchestrator.plan.causes import EndCause
@@ -144,6 +145,7 @@ def release_cluster(name: str, narrator: Narrator, services: Services | None = N
         message = "released, and left unchanged"
         store.update_intent(keeper.lease, record, intent.name, IntentState.DELETED, EndCause.REQUESTED, message)
         store.close_cluster(keeper.lease, record)
+        keep_aliases_current(where, store)
     return intent.candidate.adopted
 
 

@@ -6,18 +6,16 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import replace
-from pathlib import Path
 
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
+from orchestrator.cli.drawing.terminal import write_stdout
+from orchestrator.cli.execution.host_ssh import prepare_ssh
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import IDENTITY
 from orchestrator.errors import OrchError
-from orchestrator.hosts import HostAddress, ssh_argv
-from orchestrator.store.lookup import find_cluster
+from orchestrator.hosts import ssh_argv
 
 BEHIND = "orch.behind"  # key of the words behind `--`
 
@@ -48,44 +46,17 @@ class SshCommand(OrchCommand):
 def ssh(ctx: click.Context, only_print: bool, identity: str, cluster: str, rest: tuple[str, ...]) -> None:
     """Open a shell on host N of CLUSTER (the head when N is left out), or run one command after --."""
     rank, command = _split(rest, ctx.meta[BEHIND])
-    with open_store_reader() as store:
-        record = find_cluster(store, cluster)
-        host = select_hosts(record, (rank,))[0]
-        if not only_print:
-            admit_this_computer(store, replace(record, hosts=(host,)), own_key=not identity)
     # Several words stay separate, as typed; one word is a line for the shell, as with ssh itself.
     text = (command[0],) if len(command) == 1 else (shlex.join(command),) if command else ()
-    host = _with_identity(host, Path(identity).expanduser().absolute()) if identity else host
-    own = any(hop.own is not None for hop in host.hops)
-    if own:
-        from orchestrator.engine.state.pins import write_keys_for_ssh
-
-        write_keys_for_ssh(host, write_stderr)
-    argv = ssh_argv(host, *text, interactive=not command or sys.stdin.isatty(), strict=own)
+    host, strict = prepare_ssh(cluster, rank, identity, connects=not only_print)
+    argv = ssh_argv(host, *text, interactive=not command or sys.stdin.isatty(), strict=strict)
     if only_print:
         write_stdout(shlex.join(argv))
         return
     if shutil.which("ssh") is None:
         raise OrchError("this computer has no ssh program", next_step="install the OpenSSH client")
-    _write_pins(host)
     sys.stdout.flush()
     os.execvp(argv[0], argv)  # noqa: S606  # an argument list, no shell
-
-
-def _write_pins(host: HostAddress) -> None:
-    """Write the pinned keys where ssh reads them: on a computer that has not connected to these hosts yet."""
-    pinned = [hop for hop in host.hops if hop.host_key is not None]
-    files = {hop.known_hosts: hop.known_hosts.read_text() if hop.known_hosts.exists() else "" for hop in pinned}
-    if missing := [hop for hop in pinned if f"{hop.alias} " not in files[hop.known_hosts]]:
-        from orchestrator.remote.keys import write_known_hosts
-
-        write_known_hosts(missing[0].known_hosts, missing)
-
-
-def _with_identity(host: HostAddress, identity: Path) -> HostAddress:
-    """Return the address with another key, for itself and for those of its jump hosts that orch made."""
-    jump = _with_identity(host.jump, identity) if host.jump is not None else None
-    return replace(host, identity_file=host.identity_file if host.own is not None else identity, jump=jump)
 
 
 def _split(rest: tuple[str, ...], behind: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:

@@ -1,0 +1,79 @@
+"""The hosts and chips of a cluster now, with the progress of its job: one command a host and round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.engine.state.fences import fence_recorded_hosts
+from orchestrator.engine.state.names import host_job_name
+from orchestrator.engine.state.pins import open_pins
+from orchestrator.engine.state.recorded import open_reader
+from orchestrator.errors import NotFoundError
+from orchestrator.hosts import HostAddress
+from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.samples import HostSample, sample_hosts
+from orchestrator.store.lookup import RUNNING, find_cluster, find_current_job
+from orchestrator.store.records import JobRecord
+
+_CONNECT_SECONDS = 8.0  # until a host that does not answer is a row that says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One look at a cluster.
+
+    Attributes:
+        job: The job whose progress the samples have; None without one that runs.
+    """
+
+    hosts: tuple[HostAddress, ...]
+    samples: tuple[HostSample, ...]
+    job: JobRecord | None
+
+    def find_lag(self, sample: HostSample) -> int | None:
+        """Return how many steps a host is behind the one that is furthest; None where it reports no step."""
+        steps = [one.job.step for one in self.samples if one.job is not None and one.job.step is not None]
+        own = sample.job.step if sample.job is not None else None
+        return max(steps) - own if own is not None else None
+
+
+@contextmanager
+def open_rounds(cluster: str, report: Callable[[str], None]) -> Generator[Callable[[], Round]]:
+    """Give a function that looks at a cluster; its connections stay open between two calls.
+
+    Args:
+        cluster: The cluster's name.
+        report: Gets a line for the key of each machine that is new.
+
+    Raises:
+        NotFoundError: The cluster has no hosts.
+    """
+    fleets: dict[tuple[HostAddress, ...], Fleet] = {}
+    with open_pins(report) as pins:
+
+        def look() -> Round:
+            with open_reader() as reader:
+                record = find_cluster(reader, cluster)
+                hosts = fence_recorded_hosts(reader, record)
+                jobs = [job for job in reader.jobs(record) if job.started and job.state in RUNNING]
+            if not hosts:
+                raise NotFoundError(f"cluster '{cluster}' has no hosts now", next_step=f"orch status {cluster}")
+            if hosts not in fleets:  # a host was replaced
+                _close(fleets)
+                fleets[hosts] = Fleet(hosts, deadline=_CONNECT_SECONDS, pins=pins)
+            running = find_current_job(jobs)
+            folder = host_job_name(record.uid, f"{running.id}-a{running.attempt}") if running is not None else ""
+            return Round(hosts=hosts, samples=sample_hosts(fleets[hosts], folder), job=running)
+
+        try:
+            yield look
+        finally:
+            _close(fleets)
+
+
+def _close(fleets: dict[tuple[HostAddress, ...], Fleet]) -> None:
+    for fleet in fleets.values():
+        fleet.close()
+    fleets.clear()
