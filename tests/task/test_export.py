@@ -151,6 +151,7 @@ SERVED = {
     "train.backend": "xla",
     "train.args": {"model": {"dim": 64}},
     "train.smoke": True,
+    "train.allow_misfit": True,
     "hosts": {"addresses": ["a"]},
     "hosts.addresses": ["a"],
     "hosts.addresses[].host": "a",
