@@ -100,7 +100,7 @@ def find_conflicts(task: Task, section: TaskSection, *, complete: bool = True) -
 def _program(task: Task) -> Iterator[Issue]:
     if task.run and task.train:
         options = [name for name in ("smoke", "allow_misfit") if name in task.train.model_fields_set]
-        if set(options) == task.train.model_fields_set:
+        if options and set(options) == task.train.model_fields_set:
             why = "orch does not know the tests and memory of another program"
             for name in options:
                 yield _issue(("train", name), f"`{name}` is for the bundled trainer", why, "remove it")

@@ -189,7 +189,7 @@ def test_settings_impossible_on_these_machines_are_refused_before_anything_is_ma
     orch: Callable[..., Said], tmp_path: Path, setting: str, why: str
 ) -> None:
     for more in (("--dry-run",), ("--yes",)):
-        said = orch("train", "v5litepod-16", "--bucket", "gs://b", "model=tiny", setting, *more)
+        said = orch("train", "v5litepod-16", "--bucket", "gs://bbb", "model=tiny", setting, *more)
         assert said.status == 2 and why in said.err and "v5litepod-16" in said.err
     assert not (tmp_path / "orch" / "state" / "orch.db").exists()
 
@@ -204,11 +204,11 @@ def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Pa
         found: dict[str, Any] = json.loads(said.out)["advice"][0]["hardware"]
         return found
 
-    trn1 = hardware("trn1.32xlarge", "--bucket", "s3://b")
+    trn1 = hardware("trn1.32xlarge", "--bucket", "s3://bbb")
     assert (trn1["kind"], trn1["devices"], trn1["memory_bytes"]) == ("neuron", 32, 16 << 30)
-    two = hardware("v5p-16", "--num-nodes", "2", "--bucket", "gs://b")
+    two = hardware("v5p-16", "--num-nodes", "2", "--bucket", "gs://bbb")
     assert (two["devices"], two["hosts"], two["slices"]) == (16, 4, 2)
-    v7 = hardware("tpu7x-8", "--bucket", "gs://b", "--infra", "gcp/us-central1/us-central1-c")
+    v7 = hardware("tpu7x-8", "--bucket", "gs://bbb", "--infra", "gcp/us-central1/us-central1-c")
     assert (v7["devices"], v7["memory_bytes"]) == (8, 96 << 30)
     here = hardware("local:2")
     assert (here["kind"], here["devices"], here["peak_flops"]) == ("cpu", 2, None)

@@ -40,11 +40,11 @@ def test_a_file_that_orch_runs_is_not_changed() -> None:
         ("envs:\n  V: 3.10 # version\n  W: yes\n  N: 3\n", [
             "-  V: 3.10 # version", "-  W: yes", '+  V: "3.10" # version', '+  W: "yes"']),
         ("secrets: [secrets:HF_TOKEN]\n", ["-secrets: [secrets:HF_TOKEN]", "+secrets: {HF_TOKEN: null}"]),
-        ("file_mounts:\n  /d:\n    source: s3://b/x\n    mode: MOUNT\n", []),
-        ("file_mounts:\n  /d: {source: gs://b/x, mode: MOUNT_CACHED}\n", [
-            "-  /d: {source: gs://b/x, mode: MOUNT_CACHED}", "+  /d: {source: gs://b/x, mode: MOUNT}"]),
-        ("file_mounts: {/d: {source: s3://b, mode: COPY}}\nresources: {infra: aws}\n", []),
-        ("inputs: {s3://x: 3}\nconfig: {kubernetes: {}}\n", ["-config: {kubernetes: {}}"]),
+        ("file_mounts:\n  /d:\n    source: s3://bbb/x\n    mode: MOUNT\n", []),
+        ("file_mounts:\n  /d: {source: gs://bbb/x, mode: MOUNT_CACHED}\n", [
+            "-  /d: {source: gs://bbb/x, mode: MOUNT_CACHED}", "+  /d: {source: gs://bbb/x, mode: MOUNT}"]),
+        ("file_mounts: {/d: {source: s3://bbb, mode: COPY}}\nresources: {infra: aws}\n", []),
+        ("inputs: {s3://xxx: 3}\nconfig: {kubernetes: {}}\n", ["-config: {kubernetes: {}}"]),
         ("api_server_access: true\n", ["-api_server_access: true"]),
     ],
 )  # fmt: skip

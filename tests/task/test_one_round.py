@@ -32,7 +32,7 @@ envs:
   LOST: 3.10
   LOST: 3
 file_mounts:
-  /cached: {source: gs://b/x, mode: MOUNT_CACHED}
+  /cached: {source: gs://bbb/x, mode: MOUNT_CACHED}
   /typo: ~/$UNKNOWN
   /missing: ~/$NONE
 workdir: /nonexistent/folder
@@ -77,7 +77,7 @@ def test_problems_of_every_kind_come_together_each_with_line_and_column() -> Non
         "resources: {acelerators: v5e-16, use_spot: true}",
         "resources: {infra: hosts}\nhosts: {adresses: [a]}",
         "resources: {infra: hosts}\nhosts: {addresses: [a, b]}\nnum_nodes: two",
-        "resources: {any_of: [{infra: gcp, accelerators: 3}, {accelerators: v5e-8}]}\nfile_mounts: {/d: {name: b}}",
+        "resources: {any_of: [{infra: gcp, accelerators: 3}, {accelerators: v5e-8}]}\nfile_mounts: {/d: {name: bbb}}",
         "envs: {A: []}\nfile_mounts: {/d: s3://$A}",
         "config: {gcp: {tags: 3}}\nresources: {accelerators: v5e-8}",
         "train: {args: [a]}\nrecovery: {max_failures: 1}",
