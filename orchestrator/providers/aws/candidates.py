@@ -13,6 +13,7 @@ from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import AccessError
 from orchestrator.options import Details, encode_options
+from orchestrator.providers.aws.driver import DRIVER
 from orchestrator.providers.aws.options import AwsOptions, Framework
 from orchestrator.providers.protocol import Place
 from orchestrator.slices import Candidate, HostFacts, Market
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 NAME = "aws"
 FIRST_REGIONS = 3  # of those that have a type whose price is known nowhere
-
-# Variables that give a program AWS credentials without a machine role (AWS SDKs and Tools Reference Guide, 2026).
-_OWN_CREDENTIALS = frozenset(
-    {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"}
-)
 
 
 def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
@@ -126,7 +122,7 @@ def missing_credentials_error(task: Task, facts: HostFacts) -> AccessError | Non
     given = {name for name, _ in (*facts.env, *task.envs)} | set(task.secret_names)
     named = (task.checkpoint.bucket, *(mount.source for mount in task.file_mounts))
     buckets = [uri for uri in named if uri.startswith("s3://")]
-    if not buckets or given & _OWN_CREDENTIALS:
+    if not buckets or given.intersection(DRIVER.bucket_credentials):
         return None
     return AccessError(
         f"the machines could not open {buckets[0]}",
