@@ -174,7 +174,7 @@ BESIDE = {
     "resources.memory": {},
     "resources.accelerator_args.placement_group": {"resources": {"accelerators": "H100:8"}},
     "resources.accelerator_args.framework": {"resources": {"accelerators": "Trainium:16"}},
-    "resources.image_id": {"resources": {"accelerators": "H100:8"}},
+    "resources.image_id": {"resources": {"accelerators": "H100:8", "infra": "aws/us-east-1"}},
     "resources.region": {"resources": {"accelerators": "v5e-16", "cloud": "gcp"}},
     "resources.zone": {"resources": {"accelerators": "v5e-16", "cloud": "gcp"}},
     "file_mounts.*.source": {"file_mounts": {"/data": {"read_only": True}}},

@@ -102,7 +102,7 @@ def test_there_is_an_example_of_each_kind() -> None:
         "resources: {infra: hosts, accelerators: v5e-16}\nhosts: {addresses: [a, b, c, d, e, f, g, h]}",
         "resources: {infra: hosts, accelerators: p5.48xlarge}\nhosts: {addresses: [a]}",
         "resources: {accelerators: {H100: 8, A100: 8}}",
-        "resources: {instance_type: p5.48xlarge, image_id: ami-1}",
+        "resources: {instance_type: p5.48xlarge, image_id: {us-east-1: ami-1}}",
         "secrets: {}\nenvs: {}",
         "workdir: .\nrun: x",
     ],

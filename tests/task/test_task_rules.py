@@ -141,12 +141,12 @@ RULES = [
     (
         "resources:\n  accelerators: v5e-8\n  image_id: ubuntu",
         "3: `image_id` has no meaning for v5litepod-8",
-        "resources:\n  accelerators: H100:8\n  image_id: ami-1",
+        "resources:\n  accelerators: H100:8\n  image_id: {us-east-1: ami-1}",
     ),
     (
         "resources:\n  accelerators: H100:8\n  image_id: {us-east-1: docker:ubuntu, us-east-2: ami-1}",
         "3: `image_id` names a docker image among others",
-        "resources:\n  accelerators: H100:8\n  image_id: ami-1",
+        "resources:\n  accelerators: H100:8\n  image_id: {us-east-1: ami-1}",
     ),
     (
         "resources:\n  accelerators: v5e-8\n  network_tier: best",
@@ -302,7 +302,7 @@ RULES = [
     (
         "resources: {infra: aws, instance_type: t3.large, disk_size: 5}",
         "1: a boot disk of 5 GB is too small for t3.large",
-        "resources: {infra: aws, instance_type: t3.large, disk_size: 5, image_id: ami-0123456789abcdef0}",
+        "resources: {infra: aws/us-east-1, instance_type: t3.large, disk_size: 5, image_id: ami-0123456789abcdef0}",
     ),
     ("resources: {disk_size: 0GB}", "1: `resources.disk_size` cannot be `0GB`", "resources: {disk_size: 1GB}"),
     ("resources: {autostop: 0m}", "1: `resources.autostop` cannot be `0m`", "resources: {autostop: 1m}"),
@@ -343,6 +343,11 @@ RULES = [
         f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(48))}}}}}",
         "1: 48 labels are too many",
         f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(47))}}}}}",
+    ),
+    (
+        "resources: {infra: aws, cpus: 4, image_id: ami-0123456789abcdef0}",
+        "1: the region of ami-0123456789abcdef0 is not said",
+        "resources: {infra: aws, cpus: 4, image_id: {eu-west-1: ami-0123456789abcdef0}}",
     ),
     (
         "file_mounts: {/d: {source: gs://bbb, read_only: true}}",

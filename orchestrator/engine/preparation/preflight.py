@@ -59,7 +59,7 @@ def local_bucket_error(task: Task, facts: HostFacts) -> UserError | None:
 def foreign_bucket_error(task: Task, facts: HostFacts) -> AccessError | None:
     """Return an error for a mount of another cloud's bucket on machines without credentials for it, or None.
 
-    Rented machines have a role of their own cloud at most. An image of the user's own may hold credentials.
+    Rented machines have a role of their cloud at most. An image of the user's own may hold credentials.
     """
     given = {name for name, _ in (*facts.env, *task.envs)} | set(task.secret_names)
     targets = [f"{mount.target}/" for mount in task.file_mounts]

@@ -29,7 +29,7 @@ FIRST_REGIONS = 3  # of those that have a type whose price is known nowhere
 
 
 def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
-    """Return one place per named subnet, or one per zone.
+    """Return one place per named subnet, or one per zone; a map of images names the regions, too.
 
     Without a named region only regions with a known price are used, the cheapest first, and of them those that every
     account may use.
@@ -46,7 +46,8 @@ def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
     usable = [region for region in there if region in priced]
     open_to_all = [region for region in usable if region not in list_opt_in_regions()]
     known = open_to_all or usable or there[:FIRST_REGIONS]
-    found = [named.region] if named.region else (known or ["us-east-1"])
+    images = [region for region in choice.machine_images if region]
+    found = [named.region] if named.region else (images or known or ["us-east-1"])
 
     def dollars(region: str) -> float:
         price = price_per_hour(machine, market, region)
