@@ -34,6 +34,7 @@ from orchestrator.task.resources import (
 from orchestrator.task.short_forms import parse_amount
 
 _INFRA = ("infra", "cloud", "region", "zone")
+_AMOUNTS = ("cpus", "memory")
 _MACHINE = ("accelerators", "instance_type")
 _LISTS = ("any_of", "ordered")
 FEW = 6  # keys that a message lists
@@ -101,11 +102,12 @@ def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candid
 
 
 def _find_more(section: CandidateSection, error: _AtKeyError) -> Iterator[_AtKeyError]:
-    """Yield what is wrong with the machine of a candidate whose place is wrong."""
+    """Yield what is wrong with the machine of a candidate beside its place, and with memory beside cpus."""
     named = section.accelerators or section.instance_type
-    if error.key in _INFRA and named:
+    places = _INFRA if error.key in _INFRA and named else ()
+    if ignored := (error.key,) if error.key in _AMOUNTS else places:
         try:
-            _resolve_entry(section.model_copy(update=dict.fromkeys(_INFRA, "")), [])
+            _resolve_entry(section.model_copy(update=dict.fromkeys(ignored, "")), [])
         except _AtKeyError as other:
             yield other
 

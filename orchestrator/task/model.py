@@ -336,6 +336,7 @@ class TaskSection(TaskFields):
         "api_server_access": Refused("there is no API server"),
         "event_callback": Refused("no command runs on state changes", "follow `orch events`"),
         "file_mounts_mapping": Refused(_INTERNAL),
+        "storage_mounts": Refused("buckets are mounted by `file_mounts`", "move its entries to `file_mounts`"),
         "volume_mounts": Refused(_INTERNAL),
         "_metadata": Refused(_INTERNAL),
     }
