@@ -1,5 +1,7 @@
 """Every problem of a task file comes together: of its text, its fields, its names, its rules and its local paths."""
 
+from pathlib import Path
+
 import pytest
 
 from orchestrator.task.errors import LONGEST_VALUE, Problem, TaskError
@@ -138,3 +140,21 @@ def test_control_characters_of_a_file_are_written_out(text: str) -> None:
     for problem in problems(text):
         shown = f"{problem}{problem.why}{problem.next_step}"
         assert shown.isprintable(), shown
+
+
+@pytest.mark.parametrize(
+    ("path", "step"),
+    [
+        ("~/.netrc", "ls ~   to find it"),
+        ("~/my files/a", "ls ~/'my files'   to find it"),
+        ("~user/x/y", "ls ~user/x   to find it"),
+        ("a b/c", "ls 'a b'   to find it"),
+        ("~;id/x", "ls '~;id'   to find it"),
+    ],
+)
+def test_the_command_that_finds_a_path_leaves_the_tilde_to_the_shell(
+    path: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    problem = find_source_problem(path)
+    assert problem is not None and problem.next_step == step
