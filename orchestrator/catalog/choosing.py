@@ -76,8 +76,8 @@ class Choice:
         name = self.machine.name
         price = _list_price(self.machine, region)
         if price is None:
-            return f"{name} is the smallest of {self.fitting} types that fit, none of which has a list price"
-        return f"{name} is the cheapest of {self.fitting} types that fit: {describe_host(self.machine)}, {price}"
+            return f"{name} is the smallest of the {self.fitting} types in orch's table that fit, none of which has a list price"
+        return f"{name} is the cheapest of the {self.fitting} types in orch's table that fit: {describe_host(self.machine)}, {price}"
 
 
 def choose_machine(name: str, required: Requirements, provider: str = "", region: str = "") -> Choice | None:

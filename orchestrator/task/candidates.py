@@ -17,7 +17,7 @@ from orchestrator.catalog.choosing import (
 from orchestrator.catalog.machines import LocalHosts, Machine, OwnDevices
 from orchestrator.drivers import list_clouds
 from orchestrator.errors import UserError
-from orchestrator.messages import join_words
+from orchestrator.messages import count_noun, join_words
 from orchestrator.task.driver_rules import list_rules, load_rules
 from orchestrator.task.driver_sections import list_args
 from orchestrator.task.errors import InvalidValueError, Issue, Path
@@ -344,7 +344,7 @@ def _own_shape(machine: Machine | None) -> str:
 def _notes(infra: Infra, machine: Machine) -> list[str]:
     notes: list[str] = []
     if machine.normalised_from:
-        hosts = f"{machine.hosts} host{'s' if machine.hosts > 1 else ''}"
-        chips = f" with {machine.chips_per_host} chips each" if machine.chips_per_host else ""
-        notes.append(f"`{machine.normalised_from}` is {machine.name}: {hosts}{chips}")
+        each = " each" if machine.hosts > 1 else ""
+        chips = f" with {count_noun(machine.chips_per_host, 'chip')}{each}" if machine.chips_per_host else ""
+        notes.append(f"`{machine.normalised_from}` is {machine.name}: {count_noun(machine.hosts, 'host')}{chips}")
     return [*notes, *load_rules(machine.provider).list_notes(infra, machine)]

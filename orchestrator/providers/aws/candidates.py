@@ -12,6 +12,7 @@ from orchestrator.catalog.ec2_regions import list_opt_in_regions, load_zones_by_
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import AccessError
+from orchestrator.messages import join_some
 from orchestrator.options import Details, encode_options
 from orchestrator.providers.aws.driver import DRIVER
 from orchestrator.providers.aws.options import AwsOptions, Framework
@@ -109,7 +110,7 @@ def list_notes(task: Task, candidates: Sequence[Candidate]) -> tuple[str, ...]:
         tried = {one.region for one in candidates if one.accelerator == machine.name}
         others = sorted(set(machine.regions) - tried, key=lambda region: (region in list_opt_in_regions(), region))
         if not named and others:
-            notes.append(f"{machine.name} is also in {', '.join(others)}: --infra aws/{others[0]}   tries it")
+            notes.append(f"{machine.name} is also in {join_some(others)}: --infra aws/{others[0]}   tries it")
     return tuple(dict.fromkeys(notes))
 
 
