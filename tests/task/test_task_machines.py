@@ -109,7 +109,7 @@ def test_without_another_choice_or_with_a_wrong_name_it_is_refused(accelerators:
 
 
 def test_a_name_that_orch_does_not_list_is_not_said_to_be_absent() -> None:
-    with pytest.raises(TaskError, match="orch's tables have no accelerator or machine type `t3.small`"):
+    with pytest.raises(TaskError, match=r"orch's tables have no .* machine type `t3\.small`"):
         parse_task("run: x\nresources: {instance_type: t3.small}\n", file="t.yaml", env={})
 
 

@@ -203,7 +203,7 @@ def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
 
     if provider != "hosts":
         step = f"orch check {provider}   for the account; orch plan {file}   for the task"
-        raise UserError(f"a task file is checked for machines of your own only, not for {provider}", "", step)
+        raise UserError(f"a task file is checked for `infra: hosts` only, not for {provider}", "", step)
     task = load_task_file(str(file), env=os.environ, config=load_config(os.environ)).only
     if not task.hosts:
         raise UserError(
