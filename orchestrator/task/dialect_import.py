@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from orchestrator.drivers import list_driver_names
 from orchestrator.messages import join_words
+from orchestrator.task.driver_sections import load_args_section
 from orchestrator.task.errors import FileError, InvalidValueError, Problem, TaskError, TaskRewrite
 from orchestrator.task.infra import ANY
 from orchestrator.task.model import TaskSection
@@ -27,7 +28,6 @@ from orchestrator.task.yaml_edit import Edit, apply_edits, child_of, end_of, ite
 _DISPENSABLE = {
     "": ("api_server_access", "event_callback"),
     "resources": ("local_disk",),
-    "resources.accelerator_args": ("tpu_name",),
     "config": ("kubernetes", "slurm", "nvidia_gpus"),
 }
 _NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
@@ -152,7 +152,6 @@ def _drop_dispensable(work: _Import, root: Node) -> None:
     holders: Mapping[str, Sequence[Node | None]] = {
         "": [root],
         "resources": _list_places(root),
-        "resources.accelerator_args": [child_of(place, "accelerator_args") for place in _list_places(root)],
         "config": [child_of(root, "config")],
     }
     for section, names in _DISPENSABLE.items():
@@ -160,13 +159,16 @@ def _drop_dispensable(work: _Import, root: Node) -> None:
             for key, _ in pairs_of(holder):
                 if key.value in names and isinstance(holder, MappingNode):
                     work.remove(holder, {key.value}, _refused_because(section, key.value))
+    refused = load_args_section().refused
+    for args in (child_of(place, "accelerator_args") for place in _list_places(root)):
+        for key, _ in pairs_of(args):
+            if key.value in refused and isinstance(args, MappingNode):
+                work.remove(args, {key.value}, refused[key.value].reason)
 
 
 def _refused_because(section: str, name: str) -> str:
     if section == "config":
         return "it configures what orch does not use"
-    if name == "tpu_name":
-        return "orch names what it creates after the cluster"
     refused = ResourcesSection.refused if section else TaskSection.refused
     return refused[name].reason
 
