@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from orchestrator.catalog.machines import Machine
-from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.training.process import refuse_settings, run_trainer
 from orchestrator.errors import OrchError, UserError
@@ -66,8 +65,12 @@ def add_advice(ready: PreparedCommand, task: Task) -> PreparedCommand:
     return replace(ready, advice=found, refused=refused)
 
 
-def refuse_misfit(task: Task) -> None:
+def refuse_misfit(task: Task, options: Sequence[Candidate]) -> None:
     """Raise the error of a training that certainly does not fit its machines; without advice there is none.
+
+    Args:
+        task: The task.
+        options: Its candidates.
 
     Raises:
         DoesNotFit: It needs more memory.
@@ -75,7 +78,7 @@ def refuse_misfit(task: Task) -> None:
     if task.train is None or task.train.allow_misfit:
         return
     try:
-        found = request_advice(list_machine_kinds(task, list_candidates(task)))
+        found = request_advice(list_machine_kinds(task, options))
     except OrchError:
         return  # the launch gives the reason
     if (error := find_misfit(found)) is not None:
