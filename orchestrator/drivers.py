@@ -102,6 +102,8 @@ class Driver:
         account_prefixes: Beginnings of the environment variables that lead to its accounts.
         without_accounts: Variables that hide its accounts on this computer; {folder} stands for an empty folder.
         bucket_scheme: Of the buckets beside its machines, such as "s3"; "" for none.
+        bucket_credentials: Variables that give a program credentials for them on machines without a role for them.
+        bucket_login: Folder below a home that holds such credentials; "" for none.
         deadlines: How long its machines take.
         check: What `orch check` offers for it; None for nothing special.
     """
@@ -120,6 +122,8 @@ class Driver:
     account_prefixes: tuple[str, ...] = ()
     without_accounts: tuple[tuple[str, str], ...] = ()
     bucket_scheme: str = ""
+    bucket_credentials: tuple[str, ...] = ()
+    bucket_login: str = ""
     deadlines: Deadlines = field(default_factory=Deadlines)
     check: CheckOffer | None = None
 

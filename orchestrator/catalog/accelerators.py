@@ -208,7 +208,7 @@ def _unknown(name: str) -> UserError:
         nearest = f"nearest: {', '.join(near)}" if near else "orch accelerators lists those that it rents"
         return NotRentedError(f"orch rents no machine with `{name}`", "other clouds have it", nearest)
     return UserError(
-        f"there is no accelerator or machine type called `{name}`",
+        f"orch's tables have no accelerator or machine type `{name}`",
         f"nearest: {', '.join(near)}"
         if near
         else "TPU slices are named like v5litepod-16, GPUs like H100:8, or by instance type",

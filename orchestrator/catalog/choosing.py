@@ -75,9 +75,10 @@ class Choice:
             return ""
         name = self.machine.name
         price = _list_price(self.machine, region)
+        among = f"of the {self.fitting} types in orch's table that fit"
         if price is None:
-            return f"{name} is the smallest of {self.fitting} types that fit, none of which has a list price"
-        return f"{name} is the cheapest of {self.fitting} types that fit: {describe_host(self.machine)}, {price}"
+            return f"{name} is the smallest {among}, none of which has a list price"
+        return f"{name} is the cheapest {among}: {describe_host(self.machine)}, {price}"
 
 
 def choose_machine(name: str, required: Requirements, provider: str = "", region: str = "") -> Choice | None:

@@ -57,13 +57,13 @@ def _explain_unserved(name: str) -> NotRentedError | None:
         return NotRentedError(
             f"orch does not serve `{name}`",
             "AWS sells it as UltraServers in Capacity Blocks, by UltraserverType, and its processors are ARM",
-            "B200:8   has the nearest GPUs   or trn2u.48xlarge, single",
+            "B200:8 has the nearest GPUs; or trn2u.48xlarge, single",
         )
     if _ARM_GPU.fullmatch(name.lower()):
         return NotRentedError(
             f"orch does not serve `{name}`",
             "AWS has images for its ARM processors, but PyTorch's packages for ARM have no kernels for its GPU, T4G",
-            "T4:1   has the nearest GPU",
+            "use T4:1, which has the nearest GPU",
         )
     return _explain_ended(name)
 
@@ -80,7 +80,7 @@ def _explain_ended(name: str) -> NotRentedError | None:
             return NotRentedError(
                 f"orch does not serve `{name}`",
                 f"AWS ended its {row.text('family')} types ({', '.join(row.texts('chips'))}) in {row.text('ended')}",
-                f"{nearest}   has the nearest GPU",
+                f"use {nearest}, which has the nearest GPU",
             )
     return None
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from orchestrator.bucket_names import NAME_RULE, is_bucket_name
 from orchestrator.errors import UserError
 
 Scheme: TypeAlias = Literal["file", "s3", "gs"]
@@ -46,10 +47,12 @@ class Address:
         if scheme == "file":
             return cls("file", _absolute(uri, rest))
         container, _, prefix = rest.partition("/")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}", container):
+        if not is_bucket_name(container):
             raise UserError(
                 f"not a bucket URI: {uri!r}",
-                f"{container!r} cannot be a bucket's name" if container else "the bucket's name is missing",
+                f"{container!r} cannot be a bucket's name: {NAME_RULE}"
+                if container
+                else "the bucket's name is missing",
                 f"write {scheme}://NAME or {scheme}://NAME/FOLDER",
             )
         prefix = prefix.rstrip("/")

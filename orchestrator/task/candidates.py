@@ -17,7 +17,7 @@ from orchestrator.catalog.choosing import (
 from orchestrator.catalog.machines import LocalHosts, Machine, OwnDevices
 from orchestrator.drivers import list_clouds
 from orchestrator.errors import UserError
-from orchestrator.messages import join_words
+from orchestrator.messages import count_noun, join_words
 from orchestrator.task.driver_rules import list_rules, load_rules
 from orchestrator.task.driver_sections import list_args
 from orchestrator.task.errors import InvalidValueError, Issue, Path
@@ -34,6 +34,7 @@ from orchestrator.task.resources import (
 from orchestrator.task.short_forms import parse_amount
 
 _INFRA = ("infra", "cloud", "region", "zone")
+_AMOUNTS = ("cpus", "memory")
 _MACHINE = ("accelerators", "instance_type")
 _LISTS = ("any_of", "ordered")
 FEW = 6  # keys that a message lists
@@ -101,11 +102,12 @@ def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candid
 
 
 def _find_more(section: CandidateSection, error: _AtKeyError) -> Iterator[_AtKeyError]:
-    """Yield what is wrong with the machine of a candidate whose place is wrong."""
+    """Yield what is wrong with the machine of a candidate beside its place, and with memory beside cpus."""
     named = section.accelerators or section.instance_type
-    if error.key in _INFRA and named:
+    places = _INFRA if error.key in _INFRA and named else ()
+    if ignored := (error.key,) if error.key in _AMOUNTS else places:
         try:
-            _resolve_entry(section.model_copy(update=dict.fromkeys(_INFRA, "")), [])
+            _resolve_entry(section.model_copy(update=dict.fromkeys(ignored, "")), [])
         except _AtKeyError as other:
             yield other
 
@@ -342,7 +344,7 @@ def _own_shape(machine: Machine | None) -> str:
 def _notes(infra: Infra, machine: Machine) -> list[str]:
     notes: list[str] = []
     if machine.normalised_from:
-        hosts = f"{machine.hosts} host{'s' if machine.hosts > 1 else ''}"
-        chips = f" with {machine.chips_per_host} chips each" if machine.chips_per_host else ""
-        notes.append(f"`{machine.normalised_from}` is {machine.name}: {hosts}{chips}")
+        each = " each" if machine.hosts > 1 else ""
+        chips = f" with {count_noun(machine.chips_per_host, 'chip')}{each}" if machine.chips_per_host else ""
+        notes.append(f"`{machine.normalised_from}` is {machine.name}: {count_noun(machine.hosts, 'host')}{chips}")
     return [*notes, *load_rules(machine.provider).list_notes(infra, machine)]

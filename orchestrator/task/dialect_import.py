@@ -6,6 +6,7 @@ wrong is reported as for every task file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from orchestrator.drivers import list_driver_names
 from orchestrator.messages import join_words
+from orchestrator.task.driver_sections import load_args_section
 from orchestrator.task.errors import FileError, InvalidValueError, Problem, TaskError, TaskRewrite
 from orchestrator.task.infra import ANY
 from orchestrator.task.model import TaskSection
@@ -24,10 +26,11 @@ from orchestrator.task.yaml_edit import Edit, apply_edits, child_of, end_of, ite
 
 # Refused keys without which the task still does what its author meant.
 _DISPENSABLE = {
-    "": ("api_server_access",),
+    "": ("api_server_access", "event_callback"),
     "resources": ("local_disk",),
     "config": ("kubernetes", "slurm", "nvidia_gpus"),
 }
+_NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9_]|^(?=[0-9])")
 _PLACES = ("infra", "cloud", "region", "zone")
 
 
@@ -156,6 +159,11 @@ def _drop_dispensable(work: _Import, root: Node) -> None:
             for key, _ in pairs_of(holder):
                 if key.value in names and isinstance(holder, MappingNode):
                     work.remove(holder, {key.value}, _refused_because(section, key.value))
+    refused = load_args_section().refused
+    for args in (child_of(place, "accelerator_args") for place in _list_places(root)):
+        for key, _ in pairs_of(args):
+            if key.value in refused and isinstance(args, MappingNode):
+                work.remove(args, {key.value}, refused[key.value].reason)
 
 
 def _refused_because(section: str, name: str) -> str:
@@ -184,7 +192,8 @@ def _list_secrets(work: _Import, root: Node) -> None:
     secrets = child_of(root, "secrets")
     if not isinstance(secrets, SequenceNode):
         return
-    names = [str(item.value).rpartition("/")[2].removeprefix("secrets:") for item in items_of(secrets)]
+    written = [str(item.value).rpartition("/")[2].removeprefix("secrets:") for item in items_of(secrets)]
+    names = [_NOT_IN_VARIABLES.sub("_", name) for name in written]
     inside = ", ".join(f"{name}: null" for name in names)
     work.replace(secrets, f"{{{inside}}}", f"orch keeps no secrets on a server: give {join_words(names)} with --secret")
 
@@ -206,7 +215,9 @@ def _serve_place(work: _Import, place: MappingNode) -> None:
         return
     cloud = written.value.partition("/")[0].lower()
     if cloud not in ("", "*", ANY, *list_driver_names()):
-        why = f"orch rents nothing from {cloud}; the cheapest place that has the machine is meant then"
+        why = f"orch rents nothing from {cloud}"
+        if not all(key.value in _PLACES for key, _ in pairs_of(place)):
+            why += "; the cheapest place that has the machine is meant then"
         work.remove(place, set(_PLACES), why)
 
 
@@ -219,7 +230,14 @@ def _list_places(root: Node) -> list[MappingNode]:
 def list_remarks(imported: Imported) -> Iterator[str]:
     """Yield what a person has to know of an import, one sentence each."""
     yield from imported.rewrite.remarks
-    if imported.missing:
-        yield f"{join_words(imported.missing)} have no value: give them with --env NAME=VALUE or --secret NAME"
+    for name, option in list_missing_options(imported):
+        yield f"{name} has no value: give it with {option}"
     if imported.file is not None:
         yield from imported.file.notes
+
+
+def list_missing_options(imported: Imported) -> list[tuple[str, str]]:
+    """Return each variable without a value, with the option that gives it one."""
+    tasks = imported.file.tasks if imported.file is not None else ()
+    secrets = {name for task in tasks for name in task.secret_names}
+    return [(name, f"--secret {name}" if name in secrets else f"--env {name}=VALUE") for name in imported.missing]

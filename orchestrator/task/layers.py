@@ -33,6 +33,7 @@ class Overrides:
     checkpoint_every: int | None = field(default=None, metadata=_option("--checkpoint-every", "checkpoint.every"))
     backend: str | None = field(default=None, metadata=_option("--backend", "train.backend"))
     smoke: bool | None = field(default=None, metadata=_option("--smoke", "train.smoke"))
+    allow_misfit: bool | None = field(default=None, metadata=_option("--allow-misfit", "train.allow_misfit"))
     max_preemptions: int | None = field(default=None, metadata=_option("--max-preemptions", "recovery.max_preemptions"))
     max_failures: int | None = field(default=None, metadata=_option("--max-failures", "recovery.max_failures"))
     max_hours: float | None = field(default=None, metadata=_option("--max-hours", "limits.max_hours"))

@@ -189,6 +189,7 @@ class Train(Section):
         tuple[tuple[str, str], ...], Pairs(dict[SettingName, Scalar | dict[str, Scalar]], flatten_settings)
     ] = own((), "settings of the trainer, `model.dim: 256` or nested")
     smoke: Flag = own(False, "test devices, data, loop and checkpoint on the hosts before each attempt")
+    allow_misfit: Flag = own(False, "start although the estimate of memory says that it cannot fit")
 
     def stack_request(self, framework: str = "") -> StackRequest:
         """Return what is requested of engine and device; `framework` is that of the image, "" for any."""
@@ -355,6 +356,7 @@ class TaskSection(TaskFields):
         "api_server_access": Refused("there is no API server"),
         "event_callback": Refused("no command runs on state changes", "follow `orch events`"),
         "file_mounts_mapping": Refused(_INTERNAL),
+        "storage_mounts": Refused("buckets are mounted by `file_mounts`", "move its entries to `file_mounts`"),
         "volume_mounts": Refused(_INTERNAL),
         "_metadata": Refused(_INTERNAL),
     }

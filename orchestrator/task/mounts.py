@@ -67,6 +67,8 @@ def read_mount(mount: MountSection, store: str, scheme: str) -> tuple[str, Mount
         raise InvalidValueError(
             "a mount with `name` and `source` would make a bucket",
             "orch makes none",
-            "copy the files to the bucket yourself, then write source: s3://NAME",
+            f"copy the files to the bucket yourself, then write source: {_STORES.get(store, scheme) or 's3'}://{name}"
+            if "://" not in source
+            else f"remove `name`: {source} is mounted as it is",
         )
     return source or f"{_STORES.get(store, scheme)}://{name}", mount.mode

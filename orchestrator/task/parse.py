@@ -118,9 +118,21 @@ def read_task_text(path: str) -> str:
         step = "save it as UTF-8, or name a YAML file"
         raise TaskError(path, None, "is not a text in UTF-8", str(error), step) from error
     except IsADirectoryError:
-        raise UserError(f"`{path}` is a directory", "a task is one file", f"ls {path}   to find it") from None
+        raise UserError(
+            f"`{path}` is a directory", "a task is one file", f"ls {_quote_path(str(path))}   to find it"
+        ) from None
     except OSError as error:
-        raise UserError(f"cannot read `{path}`", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
+        raise UserError(
+            f"cannot read `{path}`", error.strerror or str(error), f"ls -l {_quote_path(str(path))}"
+        ) from error
+
+
+def _quote_path(path: str) -> str:
+    """Return a path for a shell's command line; a tilde stays outside of the quotes, where the shell expands it."""
+    home, slash, rest = path.partition("/")
+    if not home.startswith("~") or quote(home[1:] or "x") != (home[1:] or "x"):
+        return quote(path)
+    return f"{home}{slash}{quote(rest) if rest else ''}"
 
 
 def find_source_problem(path: str) -> InvalidValueError | None:
@@ -129,7 +141,7 @@ def find_source_problem(path: str) -> InvalidValueError | None:
 
     if os.path.exists(os.path.expanduser(path)):  # noqa: PTH110, PTH111  # Path.expanduser raises for an unknown user
         return None
-    step = f"ls {quote(os.path.dirname(path) or '.')}   to find it"  # noqa: PTH120  # a path as it was written
+    step = f"ls {_quote_path(os.path.dirname(path) or '.')}   to find it"  # noqa: PTH120  # a path as it was written
     return InvalidValueError(f"`{path}` does not exist", "paths begin at the folder of the command", step)
 
 

@@ -99,9 +99,11 @@ def find_conflicts(task: Task, section: TaskSection, *, complete: bool = True) -
 
 def _program(task: Task) -> Iterator[Issue]:
     if task.run and task.train:
-        if task.train.model_fields_set == {"smoke"}:
-            why = "your own program tests itself"
-            yield _issue(("train", "smoke"), "`smoke` is for the bundled trainer", why, "remove it")
+        options = [name for name in ("smoke", "allow_misfit") if name in task.train.model_fields_set]
+        if options and set(options) == task.train.model_fields_set:
+            why = "orch does not know the tests and memory of another program"
+            for name in options:
+                yield _issue(("train", name), f"`{name}` is for the bundled trainer", why, "remove it")
             return
         yield _issue(("train",), "`run` and `train` exclude each other", "both are the program", "keep one of them")
 

@@ -158,10 +158,10 @@ def _explain_unknown(path: Path, parent: Json) -> Issue:
         refused = known[name]
         what = f"`{name_of(path)}` is not served by orch"
         return Issue(path=path, what=what, why=refused["description"], next_step=refused["x-instead"])
-    near = did_you_mean(name, list(known))
+    served = [name for name, node in known.items() if "not" not in node]
+    near = did_you_mean(name, served)
     where = f" in `{name_of(path[:-1])}`" if len(path) > 1 else ""
     hint = f", did you mean `{near}`?" if near else ""
-    served = [name for name, node in known.items() if "not" not in node]
     return Issue(
         path=path,
         what=f"unknown key `{shorten_value(name)}`{where}{hint}",

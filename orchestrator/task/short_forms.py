@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.bucket_names import NAME_RULE, is_bucket_name
 from orchestrator.catalog.choosing import Amount
 from orchestrator.task.errors import InvalidValueError, did_you_mean
 from orchestrator.task.yaml_reader import Value
@@ -15,7 +16,6 @@ _AMOUNT = re.compile(r"([0-9]+) ?([A-Za-z]*)(\+?)")
 _GIGABYTES = {"": 1, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 _SCHEMES = ("s3://", "gs://", "file://")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-_BUCKET = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.))*")
 _ADDRESS = re.compile(r"(?:([^@\s:]+)@)?(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^@:\[\]\s/-][^@:\[\]\s/]*))(?::([0-9]{1,5}))?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[a-z0-9]+)?")
 
@@ -76,11 +76,9 @@ def check_bucket(address: str) -> str:
         )
     if not rest.strip("/"):
         raise InvalidValueError(f"`{address}` names no bucket", "", "write a name after the slashes")
-    if scheme != "file" and not _BUCKET.fullmatch(name):
-        # Amazon S3, "General purpose bucket naming rules" (old buckets in us-east-1 may have capitals and _); Cloud
-        # Storage, "Bucket names"; both read 2026-11-23.
-        why = "it has letters, digits, - _ and single dots, and begins with a letter or digit"
-        raise InvalidValueError(f"`{name}` cannot be a bucket's name", why, "write the name of a bucket of yours")
+    if scheme != "file" and not is_bucket_name(name):
+        step = "write the name of a bucket of yours"
+        raise InvalidValueError(f"`{name}` cannot be a bucket's name", NAME_RULE, step)
     return address.rstrip("/")
 
 

@@ -16,7 +16,7 @@ from orchestrator.cli.app import app
 from orchestrator.task.parse import load_task_file
 
 WITH_ALL = Request(
-    cloud="gcp", place="gcp", name="acceptance-x", bucket="gs://b/acceptance-x", accelerators=("v5e-4", "L4:1")
+    cloud="gcp", place="gcp", name="acceptance-x", bucket="gs://bbb/acceptance-x", accelerators=("v5e-4", "L4:1")
 )
 REQUESTS = [WITH_ALL, replace(WITH_ALL, bucket=""), replace(WITH_ALL, accelerators=()), replace(WITH_ALL, cloud="aws")]
 

@@ -84,7 +84,7 @@ def test_parameter_is_asked_of_ssm_and_a_named_image_of_nobody() -> None:
     assert (theirs.parameter, theirs.backend) == ("/my/image", "neuron")
 
 
-@pytest.mark.parametrize("word", ["ami-xyz", "latest", "ami-0123456789abcdef0; id", "resolve:ssm:/a"])
+@pytest.mark.parametrize("word", ["ami-xyz", "ami-0123456789", "latest", "ami-0123456789abcdef0; id", "resolve:ssm:/a"])
 def test_what_names_no_image_is_refused(word: str) -> None:
     with pytest.raises(UserError, match="is not an image"):
         choose("p5.48xlarge", "", word)

@@ -76,7 +76,7 @@ def test_why_it_is_chosen_is_said_where_others_fitted() -> None:
     choice = choose_machine("", Requirements(cpus=AT_LEAST_4), "aws")
     assert choice is not None
     assert choice.explain() == (
-        "t3.xlarge is the cheapest of 18 types that fit: 4 vCPUs, 16 GiB, "
+        "t3.xlarge is the cheapest of the 18 types in orch's table that fit: 4 vCPUs, 16 GiB, "
         "$0.17 an hour (list price, us-east-1, 2026-07-20)"
     )
     assert choice.machine.normalised_from == "cpus: 4+"

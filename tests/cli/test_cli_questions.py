@@ -209,3 +209,10 @@ def test_an_interactive_shell_shows_that_its_cloud_is_simulated(home: Path) -> N
     finally:
         os.close(main)
     assert process.wait(60) == 3
+
+
+def test_a_task_file_for_a_cloud_gets_commands_that_work(orch: Orch, tmp_path: Path) -> None:
+    file = tmp_path / "11.yaml"
+    file.write_text("resources: {accelerators: v5e-8}\nrun: ls\n")
+    said = orch("check", "gcp", str(file))
+    assert said.status == 2 and f"next: orch check gcp   for the account; orch plan {file}   for the task" in said.err

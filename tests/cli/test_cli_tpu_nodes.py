@@ -90,3 +90,20 @@ def test_what_cannot_be_rewritten_is_refused_without_a_way_to_save(orch: Callabl
     assert said.status == 2
     assert "remove tpu_vm" in said.err
     assert path.read_text() == text
+
+
+def test_import_names_its_own_command(orch: Callable[..., Any], task: Path) -> None:
+    said = orch("import", str(task))
+    assert said.status == 2 and f"next: orch import {task} --write   saves it" in said.err
+    assert orch("import", str(task), "--write").status == 0
+    assert task.read_text() == NEW
+
+
+def test_import_says_what_to_do_next(orch: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "sky.yaml"
+    file.write_text("api_server_access: true\nsecrets: {KEY: null}\nenvs: {A: null}\nrun: x\n")
+    changed = orch("import", str(file))
+    assert changed.status == 0 and f"next: orch import {file} --write   saves it" in changed.err
+    assert orch("import", str(file), "--write").status == 0
+    same = orch("import", str(file))
+    assert f"next: orch plan {file} --env A=VALUE --secret KEY" in same.err, same.err

@@ -182,7 +182,7 @@ def test_the_example_runs_on_a_small_machine_without_accelerators_and_leaves_not
 ) -> None:
     done = orch("launch", str(EXAMPLE), "--yes", "-c", "cents")
     assert done.returncode == 0, done.stderr
-    assert "t3.medium is the cheapest of 22 types that fit" in done.stderr
+    assert "t3.medium is the cheapest of the 22 types in orch's table that fit" in done.stderr
     (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
     assert found["machines"]["accelerator"] == "t3.medium" and found["machines"]["price_per_hour"] == 0.0416
     with aws.cloud.open() as cloud:

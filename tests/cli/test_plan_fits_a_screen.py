@@ -14,8 +14,8 @@ Orch = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 COMMANDS = {path.name: ("plan", str(path)) for path in EXAMPLES} | {
-    "one TPU host": ("train", "v5e-8", "--bucket", "gs://b", "model=300m", "--dry-run"),
-    "two GPU hosts": ("train", "H100:8", "--num-nodes", "2", "--bucket", "s3://b", "model=1b", "--dry-run"),
+    "one TPU host": ("train", "v5e-8", "--bucket", "gs://bbb", "model=300m", "--dry-run"),
+    "two GPU hosts": ("train", "H100:8", "--num-nodes", "2", "--bucket", "s3://bbb", "model=1b", "--dry-run"),
     "four local hosts": ("train", "local:4", "--bucket", "file:///tmp/b", "model=tiny", "--dry-run"),
 }
 

@@ -149,7 +149,7 @@ def test_where_there_is_nothing_the_next_step_is_named(orch: Orch, tmp_path: Pat
     bucket.delete(f"{RUN}/checkpoints/step-00000100/manifest.json")
     unfinished = orch("pull", RUN, "--bucket", bucket.uri)
     assert (unfinished.status, "step 100: unfinished: it has no manifest.json" in unfinished.err) == (10, True)
-    for name in ("gs://b", "s3://b/", "gs://b/checkpoints"):
+    for name in ("gs://bbb", "s3://bbb/", "gs://bbb/checkpoints"):
         whole = orch("pull", name)
         at = name.removesuffix("/").removesuffix("/checkpoints")
         assert (whole.status, f"name the run's folder: {at}/RUN_ID" in whole.err) == (2, True)

@@ -199,7 +199,7 @@ def test_a_secret_that_is_changed_is_seen_and_not_shown(tmp_path: Path) -> None:
         ).only
         for letter in "ab"
     )
-    record = BucketRecord(run_id=RUN, bucket="gs://b", text=two.to_json(), task=two, attempt=1)
+    record = BucketRecord(run_id=RUN, bucket="gs://bbb", text=two.to_json(), task=two, attempt=1)
     lines = "\n".join(review_record(record, one).lines())
     assert "- envs.HF_TOKEN" in lines and "+ envs.HF_TOKEN" in lines and "aaaa" not in lines and "bbbb" not in lines
 

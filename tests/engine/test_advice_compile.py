@@ -59,7 +59,7 @@ def test_the_step_is_compiled_once_and_one_that_does_not_fit_is_an_error(tmp_pat
     assert {"all-gather", "reduce-scatter"} <= {one["kind"] for one in found["collectives"]}
     (kept,) = (orch.state / "compiled").glob("*.json")
     kept.write_text(json.dumps({**json.loads(kept.read_text()), "fits": False, "error": "wanted: 99 GiB"}))
-    place = ("train", "v5litepod-4", "--infra", "gcp", "--bucket", "gs://b", "--compile")
+    place = ("train", "v5litepod-4", "--infra", "gcp", "--bucket", "gs://bbb", "--compile")
     words = ("model=tiny", "model.layers=2", "batch=8", "dtype=bf16")
     shown = orch(*place, "--dry-run", *words)
     assert shown.returncode == 2 and "does-not-fit" in shown.stderr and "wanted: 99 GiB" in shown.stderr

@@ -14,9 +14,14 @@ import jsonschema
 import pytest
 
 from orchestrator.__main__ import main
+from orchestrator.engine.preparation.commands import prepare_launch
 from orchestrator.engine.training import compilation
+from orchestrator.engine.training.advice import DoesNotFit, add_advice, replace_estimate
 from orchestrator.errors import NotFoundError
 from orchestrator.paths import load_paths
+from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.task.config import load_config
+from orchestrator.task.parse import parse_task
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK = """
@@ -126,14 +131,53 @@ def test_each_other_kind_of_machine_gets_a_line(orch: Callable[..., Said], tmp_p
 
 
 @pytest.mark.promise("P39")
-def test_a_training_that_does_not_fit_is_reported_with_the_setting_that_fixes_it(orch: Callable[..., Said]) -> None:
-    words = ("train", "p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=false")
+def test_a_training_that_may_not_fit_is_reported_with_the_setting_that_fixes_it(orch: Callable[..., Said]) -> None:
+    words = ("train", "p4d.24xlarge", "model=8b", "batch=16", "seq_len=2816", "dtype=bf16", "remat=false")
     said = orch(*words, "--dry-run")
     assert said.status == 0, said.err
     (stop,) = [line for line in said.out.splitlines() if line.startswith("  stop ")]
     assert "does not fit" in stop
     too_large = orch(*words)  # without a terminal it is not begun; but before that the warning stands
     assert too_large.status == 2 and "warning: on p4d.24xlarge it does not fit" in too_large.err
+
+
+@pytest.mark.promise("P39")
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (("p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=false"), "remat=true accumulate=4"),
+        (("L4:1", "model=8b"), "devices with more memory"),
+        (("local:2", "model=70b"), "a smaller model"),
+    ],
+)
+def test_a_training_that_cannot_fit_is_refused_before_anything_is_made(
+    orch: Callable[..., Said], tmp_path: Path, words: tuple[str, ...], fix: str
+) -> None:
+    preview, begun = orch("train", *words, "--dry-run"), orch("train", *words, "--yes")
+    assert preview.status == begun.status == 2
+    assert "Refused: [does-not-fit]" in preview.out and "To do it" not in preview.out
+    assert "error[does-not-fit]" in begun.err and fix in begun.err and "--allow-misfit" in begun.err
+    assert not (tmp_path / "orch" / "state" / "orch.db").exists()
+    allowed = orch("train", *words, "--allow-misfit", "--dry-run")
+    assert allowed.status == 0 and "does NOT fit" in allowed.out and "To do it" in allowed.out
+
+
+def test_one_machine_of_several_on_which_it_cannot_fit_is_named(orch: Callable[..., Said], tmp_path: Path) -> None:
+    several = TASK.replace(
+        "  infra: gcp\n  accelerators: v5litepod-16\n",
+        "  ordered:\n    - {infra: gcp, accelerators: v5litepod-16}\n    - {infra: gcp, accelerators: v5litepod-1}\n",
+    )
+    said = orch("plan", written(tmp_path, several))
+    assert said.status == 2 and "the training does not fit v5litepod-1 (exit 2)" in said.out
+    allowed = orch("plan", written(tmp_path, several + "  allow_misfit: true\n"))
+    assert allowed.status == 0, allowed.err
+
+
+def test_a_training_too_large_for_this_computer_is_not_rehearsed(orch: Callable[..., Said], tmp_path: Path) -> None:
+    large = TASK.replace("model: 1b", "model: 70b").replace("v5litepod-16", "v5p-256")
+    said = orch("rehearse", written(tmp_path, large))
+    assert said.status == 2 and "error[does-not-fit]" in said.err and "v5p-256" in said.err
+    assert "a device needs" in said.err and "--allow-misfit" in said.err
 
 
 @pytest.mark.promise("P39")
@@ -145,7 +189,7 @@ def test_settings_impossible_on_these_machines_are_refused_before_anything_is_ma
     orch: Callable[..., Said], tmp_path: Path, setting: str, why: str
 ) -> None:
     for more in (("--dry-run",), ("--yes",)):
-        said = orch("train", "v5litepod-16", "--bucket", "gs://b", "model=tiny", setting, *more)
+        said = orch("train", "v5litepod-16", "--bucket", "gs://bbb", "model=tiny", setting, *more)
         assert said.status == 2 and why in said.err and "v5litepod-16" in said.err
     assert not (tmp_path / "orch" / "state" / "orch.db").exists()
 
@@ -160,11 +204,11 @@ def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Pa
         found: dict[str, Any] = json.loads(said.out)["advice"][0]["hardware"]
         return found
 
-    trn1 = hardware("trn1.32xlarge", "--bucket", "s3://b")
+    trn1 = hardware("trn1.32xlarge", "--bucket", "s3://bbb")
     assert (trn1["kind"], trn1["devices"], trn1["memory_bytes"]) == ("neuron", 32, 16 << 30)
-    two = hardware("v5p-16", "--num-nodes", "2", "--bucket", "gs://b")
+    two = hardware("v5p-16", "--num-nodes", "2", "--bucket", "gs://bbb")
     assert (two["devices"], two["hosts"], two["slices"]) == (16, 4, 2)
-    v7 = hardware("tpu7x-8", "--bucket", "gs://b", "--infra", "gcp/us-central1/us-central1-c")
+    v7 = hardware("tpu7x-8", "--bucket", "gs://bbb", "--infra", "gcp/us-central1/us-central1-c")
     assert (v7["devices"], v7["memory_bytes"]) == (8, 96 << 30)
     here = hardware("local:2")
     assert (here["kind"], here["devices"], here["peak_flops"]) == ("cpu", 2, None)
@@ -210,3 +254,12 @@ def test_a_partly_installed_compiler_is_ignored(tmp_path: Path, monkeypatch: pyt
         compilation.find_compiler(where)
     (checkout / ".venv-libtpu" / "complete").touch()
     assert compilation.find_compiler(where) == python
+
+
+def test_an_exact_answer_takes_the_place_of_the_estimate(orch: Callable[..., Said], tmp_path: Path) -> None:
+    large = TASK.replace('remat: "true"', 'remat: "false"').replace("batch: 64", "batch: 512")
+    task = parse_task(large, file="t", env={}, config=load_config({"HOME": str(tmp_path)})).only
+    ready = add_advice(prepare_launch(task, cluster=None, after=TeardownPolicy.KEEP), task)
+    assert isinstance(ready.refused, DoesNotFit)
+    assert replace_estimate(ready, ready.advice).refused is None
+    assert isinstance(replace_estimate(ready, (*ready.advice, *ready.advice)).refused, DoesNotFit)

@@ -143,20 +143,20 @@ def test_a_learned_location_is_cached_and_not_requested_again(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"buckets": 3}', '{"buckets": {"gs://a": {}}}', "\udcff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"buckets": 3}', '{"buckets": {"gs://aaa": {}}}', "\udcff"])
 def test_an_unreadable_cache_file_counts_as_empty(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_bytes(text.encode("utf-8", "surrogateescape"))
     assert load_known_buckets(tmp_path) == KnownBuckets()
-    save_bucket_location("gs://a/b", BucketPlace("EU"), tmp_path)
-    assert load_known_buckets(tmp_path).places == {"gs://a": BucketPlace("EU")}
+    save_bucket_location("gs://aaa/b", BucketPlace("EU"), tmp_path)
+    assert load_known_buckets(tmp_path).places == {"gs://aaa": BucketPlace("EU")}
 
 
 def test_a_buckets_name_is_found_in_any_address() -> None:
-    assert [bucket_of(uri) for uri in ("gs://a/b/c", "gs://a", "gs://", "s3://a", "file:///a", "a")] == [
-        "gs://a",
-        "gs://a",
+    assert [bucket_of(uri) for uri in ("gs://aaa/b/c", "gs://aaa", "gs://", "s3://aaa", "file:///a", "a")] == [
+        "gs://aaa",
+        "gs://aaa",
         "",
-        "s3://a",
+        "s3://aaa",
         "",
         "",
     ]
@@ -175,8 +175,8 @@ def test_each_service_is_queried_by_its_own_library(tmp_path: Path, monkeypatch:
     folders = {"gcp": "google", "aws": "aws"}
     for service, name in list_services().items():
         monkeypatch.setitem(sys.modules, f"orchestrator.providers.{folders[name]}.buckets", stand_in(service))
-    learn_bucket_locations(["gs://a", "s3://b"], state=tmp_path)
-    assert load_known_buckets(tmp_path).places == {"gs://a": BucketPlace("gs/a"), "s3://b": BucketPlace("s3/b")}
+    learn_bucket_locations(["gs://aaa", "s3://bbb"], state=tmp_path)
+    assert load_known_buckets(tmp_path).places == {"gs://aaa": BucketPlace("gs/aaa"), "s3://bbb": BucketPlace("s3/bbb")}
 
 
 def test_the_size_of_a_folder_is_learnt_from_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

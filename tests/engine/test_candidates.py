@@ -177,3 +177,9 @@ limits: {max_hours: 2.5}"""
         "network": "best",
         "max_hours": "2.5",
     }
+
+
+def test_a_map_of_images_keeps_to_its_regions() -> None:
+    images = "{us-west-2: ami-0123456789abcdef0, us-east-1: ami-0fedcba9876543210}"
+    found = list_candidates(task(f"{{accelerators: 'H100:8', image_id: {images}}}"))
+    assert {one.region for one in found} == {"us-west-2", "us-east-1"}

@@ -28,3 +28,8 @@ def test_regions_not_tried_automatically_are_named_opted_in_ones_first() -> None
 
 def test_machines_elsewhere_have_no_such_notes() -> None:
     assert notes("{accelerators: v5e-8}") == notes("{infra: local}") == []
+
+
+def test_few_of_many_regions_are_named() -> None:
+    (noted,) = [note for note in notes("{infra: aws, cpus: 2}") if " is also in " in note]
+    assert len(noted) < 160 and " more: --infra aws/" in noted

@@ -22,39 +22,39 @@ def script(mount: str, infra: str = "gcp") -> str:
 
 
 def test_an_s3_source_is_mounted_as_the_task_says() -> None:
-    mounted = script("{source: s3://b/x, read_only: true}")
+    mounted = script("{source: s3://bbb/x, read_only: true}")
     assert "mount-s3" in mounted and "--read-only" in mounted
-    writable = script("{source: s3://b/x}")
+    writable = script("{source: s3://bbb/x}")
     assert "--allow-overwrite --allow-delete" in writable and "--read-only" not in writable
-    assert "mount-s3" not in script("{source: s3://b/x, mode: COPY}")
+    assert "mount-s3" not in script("{source: s3://bbb/x, mode: COPY}")
 
 
 def test_local_disks_are_mounted_before_what_uses_them() -> None:
-    disks, data = build_mounts(task("{source: s3://b/x, read_only: true}"), HostFacts(scratch="/opt/dlami/nvme"))
+    disks, data = build_mounts(task("{source: s3://bbb/x, read_only: true}"), HostFacts(scratch="/opt/dlami/nvme"))
     assert (disks.label, disks.destination) == ("scratch", "/opt/dlami/nvme")
     assert "/opt/dlami/nvme" in data.script.reveal()
-    (only,) = build_mounts(task("{source: gs://b/x}", "local"), HostFacts(scratch="/mine"))
+    (only,) = build_mounts(task("{source: gs://bbb/x}", "local"), HostFacts(scratch="/mine"))
     assert only.label == "~/data", "the disks of a machine that is not rented are left alone"
 
 
 def test_a_gs_source_is_mounted_unless_copy_is_requested() -> None:
-    assert "gcsfuse" in script("{source: gs://b/x}")
-    assert "gcsfuse" in script("{name: b, store: gcs, mode: mount}")
-    assert "gcsfuse" not in script("{source: gs://b/x, mode: COPY}")
-    assert "gcsfuse" not in script("gs://b/x")
+    assert "gcsfuse" in script("{source: gs://bbb/x}")
+    assert "gcsfuse" in script("{name: bbb, store: gcs, mode: mount}")
+    assert "gcsfuse" not in script("{source: gs://bbb/x, mode: COPY}")
+    assert "gcsfuse" not in script("gs://bbb/x")
 
 
 def test_only_rented_hosts_get_programs_installed() -> None:
-    assert "orch_install=yes" in script("{source: gs://b/x}", "gcp")
-    assert "orch_install=no" in script("{source: gs://b/x}", "local")
+    assert "orch_install=yes" in script("{source: gs://bbb/x}", "gcp")
+    assert "orch_install=no" in script("{source: gs://bbb/x}", "local")
 
 
 @pytest.mark.parametrize(
     ("mount", "why", "step"),
     [
         ("{source: file:///x}", "gs:// buckets with gcsfuse and s3:// buckets", "write mode: COPY"),
-        ("{source: gs://b/x, mode: MOUNT_CACHED}", "so a lost host loses them", "write mode: MOUNT"),
-        ("{source: s3://b/x, mode: MOUNT_CACHED}", "so a lost host loses them", "write mode: MOUNT"),
+        ("{source: gs://bbb/x, mode: MOUNT_CACHED}", "so a lost host loses them", "write mode: MOUNT"),
+        ("{source: s3://bbb/x, mode: MOUNT_CACHED}", "so a lost host loses them", "write mode: MOUNT"),
     ],
 )
 def test_sources_that_no_host_can_mount_are_refused_with_the_reason(mount: str, why: str, step: str) -> None:

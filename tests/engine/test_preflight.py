@@ -52,6 +52,34 @@ def test_credentials_given_by_the_provider_count() -> None:
     assert missing_credentials_error(task(MINE), HostFacts(env=(("AWS_ACCESS_KEY_ID", "a"),))) is None
 
 
+@pytest.mark.parametrize(
+    ("more", "resources", "names"),
+    [
+        ("file_mounts: {/data: s3://mine/data}", "{infra: gcp, accelerators: v5e-8}", "AWS_ACCESS_KEY_ID"),
+        ("file_mounts: {/data: {source: s3://mine/data, mode: COPY}}", "{infra: gcp, cpus: 4}", "~/.aws"),
+        ("file_mounts: {/data: gs://mine/data}", "{infra: aws, cpus: 4}", "GOOGLE_APPLICATION_CREDENTIALS"),
+    ],
+)
+def test_a_mount_of_another_clouds_bucket_needs_credentials(more: str, resources: str, names: str) -> None:
+    refused = preflight_error(task(more, resources), HostFacts())
+    assert isinstance(refused, AccessError) and "could not open" in refused.what and "mine/data" in refused.what
+    assert names in refused.next_step
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        task("file_mounts: {/data: gs://mine/data}", "{infra: gcp, accelerators: v5e-8}"),
+        task("file_mounts: {/data: s3://mine/data, ~/.aws: ./keys}", "{infra: gcp, accelerators: v5e-8}"),
+        task("secrets: {AWS_ACCESS_KEY_ID: a}\nfile_mounts: {/data: s3://mine/data}", "{infra: gcp, cpus: 4}"),
+        task("file_mounts: {/data: s3://mine/data}", "{infra: gcp, cpus: 4, image_id: projects/p/global/images/i}"),
+        task("file_mounts: {/data: s3://mine/data}", "{infra: local}"),
+    ],
+)
+def test_a_mount_with_credentials_or_of_the_same_cloud_is_accepted(fine: Task) -> None:
+    assert preflight_error(fine, HostFacts()) is None
+
+
 def train(resources: str, nodes: int = 1, backend: str = "auto") -> Task:
     text = f"train: {{backend: {backend}}}\nnum_nodes: {nodes}\nresources: {resources}\n"
     return parse_task(text, file="t.yaml", env={}).only

@@ -82,7 +82,17 @@ def test_every_message_and_page_names_the_distribution_and_not_the_other_project
     ]
     assert not found
     assert wrong.search("run `pip install 'orch[google]'`") and wrong.search("pip install --upgrade orch")
-    assert not wrong.search(install_command("aws")) and not wrong.search("pip install --no-deps ./tests/fronts")
+    assert not wrong.search(install_command("aws").split("   ")[0]) and not wrong.search(
+        "pip install --no-deps ./tests/fronts"
+    )
+
+
+def test_pages_install_extras_as_messages_do() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = [(ROOT / name).read_text() for name in tracked_files(ROOT, "docs", "README.md") if name.endswith(".md")]
+    found = {written for page in pages for written in re.findall(r"pip install '[^'\n]*\[[a-z]+\]'", page)}
+    assert {install_command(extra).split("   ")[0] for extra in ("aws", "google", "server")} == found
+    assert all(written.split("[")[1].rstrip("]'") in extras for written in found)
 
 
 @pytest.mark.slow

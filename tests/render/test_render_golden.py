@@ -75,7 +75,8 @@ def _scripts() -> dict[str, str]:
 SCRIPTS = _scripts()
 # The fewest that together hold every part of every template; each is reviewed as a file.
 REVIEWED = (
-    "copy-file", "copy-gs", "copy-s3", "mount-gs", "mount-link", "mount-s3", "mount-scratch", "run-cpu", "run-cuda-trainer",
+    "copy-file", "copy-gs", "copy-s3", "mount-gs", "mount-link", "mount-s3", "mount-scratch", "run-cpu",
+    "run-cuda-trainer",
     "run-jax-neuron", "run-jax-trainer", "run-neuron-trainer", "run-neuron-trainer-lazy", "run-tpu-trainer",
     "setup-cuda-trainer", "setup-jax-neuron", "setup-jax-trainer", "setup-tpu-trainer", "setup-xla-trainer",
 )  # fmt: skip

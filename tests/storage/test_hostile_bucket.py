@@ -26,7 +26,7 @@ TASK = {
     "name": "a",
     "resources": {"infra": "local"},
     "run": "true",
-    "checkpoint": {"bucket": "gs://b"},
+    "checkpoint": {"bucket": "gs://bbb"},
     "envs": {"A": "b"},
 }
 EPOCH = json.loads(

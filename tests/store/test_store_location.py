@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.postgres import PASSWORD, PostgresServer
 
+from orchestrator.distribution import install_command
 from orchestrator.errors import OrchError, UserError
 from orchestrator.paths import Paths
 from orchestrator.store.location import describe_location, mask_secrets, store_location
@@ -148,7 +149,7 @@ for opened in (Store, open_reader_at):
         print(error.next_step)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.splitlines() == ["pip install 'orch-train[server]'"] * 2
+    assert done.stdout.splitlines() == [install_command("server")] * 2
 
 
 def test_the_light_reader_loads_no_database_library_but_its_own(tmp_path: Path) -> None:

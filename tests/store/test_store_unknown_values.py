@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from store_history import LOCAL
 
+from orchestrator.distribution import install_command
 from orchestrator.exits import Exit
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt
@@ -101,7 +102,7 @@ def test_an_unknown_value_is_refused_with_its_row_and_the_next_step(
             assert refused.value.code == "store"
             assert f"{table[:-1]} " in refused.value.what
             assert column in refused.value.why
-            assert "pip install --upgrade orch-train" in refused.value.next_step
+            assert install_command("", "--upgrade") in refused.value.next_step
 
 
 @pytest.mark.parametrize("change", ["take_from_queue", "start_attempt", "cancel_job"])

@@ -1,5 +1,7 @@
 """Every problem of a task file comes together: of its text, its fields, its names, its rules and its local paths."""
 
+from pathlib import Path
+
 import pytest
 
 from orchestrator.task.errors import LONGEST_VALUE, Problem, TaskError
@@ -32,7 +34,7 @@ envs:
   LOST: 3.10
   LOST: 3
 file_mounts:
-  /cached: {source: gs://b/x, mode: MOUNT_CACHED}
+  /cached: {source: gs://bbb/x, mode: MOUNT_CACHED}
   /typo: ~/$UNKNOWN
   /missing: ~/$NONE
 workdir: /nonexistent/folder
@@ -77,7 +79,7 @@ def test_problems_of_every_kind_come_together_each_with_line_and_column() -> Non
         "resources: {acelerators: v5e-16, use_spot: true}",
         "resources: {infra: hosts}\nhosts: {adresses: [a]}",
         "resources: {infra: hosts}\nhosts: {addresses: [a, b]}\nnum_nodes: two",
-        "resources: {any_of: [{infra: gcp, accelerators: 3}, {accelerators: v5e-8}]}\nfile_mounts: {/d: {name: b}}",
+        "resources: {any_of: [{infra: gcp, accelerators: 3}, {accelerators: v5e-8}]}\nfile_mounts: {/d: {name: bbb}}",
         "envs: {A: []}\nfile_mounts: {/d: s3://$A}",
         "config: {gcp: {tags: 3}}\nresources: {accelerators: v5e-8}",
         "train: {args: [a]}\nrecovery: {max_failures: 1}",
@@ -138,3 +140,21 @@ def test_control_characters_of_a_file_are_written_out(text: str) -> None:
     for problem in problems(text):
         shown = f"{problem}{problem.why}{problem.next_step}"
         assert shown.isprintable(), shown
+
+
+@pytest.mark.parametrize(
+    ("path", "step"),
+    [
+        ("~/.netrc", "ls ~   to find it"),
+        ("~/my files/a", "ls ~/'my files'   to find it"),
+        ("~user/x/y", "ls ~user/x   to find it"),
+        ("a b/c", "ls 'a b'   to find it"),
+        ("~;id/x", "ls '~;id'   to find it"),
+    ],
+)
+def test_the_command_that_finds_a_path_leaves_the_tilde_to_the_shell(
+    path: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    problem = find_source_problem(path)
+    assert problem is not None and problem.next_step == step

@@ -38,10 +38,10 @@ def test_an_unknown_key_gets_its_line_a_suggestion_and_what_is_allowed() -> None
         ("num_node: 2\n", "num_nodes"),
         ("workDir: .\n", "workdir"),
         ("file-mounts: {}\n", "file_mounts"),
-        ("checkpoint: {buckets: s3://a}\n", "bucket"),
+        ("checkpoint: {buckets: s3://aaa}\n", "bucket"),
         ("resources: {autostop: {idle_minute: 3}}\n", "idle_minutes"),
         ("resources: {any_of: [{accelerator: cpu}]}\n", "accelerators"),
-        ("file_mounts:\n  /a: {src: s3://b, mod: COPY}\n", "mode"),
+        ("file_mounts:\n  /a: {src: s3://bbb, mod: COPY}\n", "mode"),
         ("hosts: {adresses: []}\n", "addresses"),
     ],
 )
@@ -239,7 +239,7 @@ leaves = (
     | st.floats()
     | st.text(max_size=12)
     | st.sampled_from(
-        ["v5e-16", "H100:8", "local:4", "gcp", "hosts", "s3://a/b", "10h", "COPY", "a@b:1", "${A}", "xla"]
+        ["v5e-16", "H100:8", "local:4", "gcp", "hosts", "s3://aaa/b", "10h", "COPY", "a@b:1", "${A}", "xla"]
     )
 )
 documents = st.dictionaries(

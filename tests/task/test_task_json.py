@@ -35,11 +35,11 @@ resources:
 envs: {EMPTY: "", A: "a$b", N: 3}
 secrets: {TOKEN: hidden, OTHER: alsohidden}
 file_mounts:
-  /a/$N: {source: s3://b/x, mode: COPY}
+  /a/$N: {source: s3://bbb/x, mode: COPY}
   /b: ./x$A
 setup: "  echo $A\\n"
 train: {backend: cpu, smoke: true, args: {data.tokenizer: null, optim: {lr: 1.5}}}
-checkpoint: {bucket: s3://b/, every: 3, keep: 9}
+checkpoint: {bucket: s3://bbb/, every: 3, keep: 9}
 recovery:
   {max_preemptions: 0, restart_on_exit_codes: [3, 4], fail_on_exit_codes: [9],
    hang_minutes: 0, on_demand_fallback: true}
@@ -68,7 +68,7 @@ hosts: {user: u, addresses: [a, {host: "10.0.0.7", port: 23, jump: u@g}]}
 @pytest.mark.parametrize(
     ("text", "digest"),
     [
-        (FULL, "3dd0ef3354346d4a7626eee23ac5f8a09d08288da53f241446d1bf24f83237d1"),
+        (FULL, "e6f568918343a31ede7ae9163a8af5ae34bd658019b079019c59f04ed1deb4e0"),
         (HOSTS, "3b064db6dc5844b8547189518c8134eac1619eeab25723ee134e8ed0e3a49dba"),
     ],
     ids=["full", "hosts"],
@@ -102,7 +102,7 @@ def test_there_is_an_example_of_each_kind() -> None:
         "resources: {infra: hosts, accelerators: v5e-16}\nhosts: {addresses: [a, b, c, d, e, f, g, h]}",
         "resources: {infra: hosts, accelerators: p5.48xlarge}\nhosts: {addresses: [a]}",
         "resources: {accelerators: {H100: 8, A100: 8}}",
-        "resources: {instance_type: p5.48xlarge, image_id: ami-1}",
+        "resources: {instance_type: p5.48xlarge, image_id: {us-east-1: ami-1}}",
         "secrets: {}\nenvs: {}",
         "workdir: .\nrun: x",
     ],
@@ -126,7 +126,7 @@ def test_secrets_are_there_by_name_only_and_can_be_given_again() -> None:
 
 
 def test_a_mount_of_s3_says_whether_it_is_written_to_and_older_records_are_of_read_only_ones() -> None:
-    text = "resources: {accelerators: 'H100:8'}\nfile_mounts: {/r: {source: s3://b, read_only: true}, /w: {source: s3://c}}"
+    text = "resources: {accelerators: 'H100:8'}\nfile_mounts: {/r: {source: s3://bbb, read_only: true}, /w: {source: s3://ccc}}"
     task = parse_task(text, file="t.yaml", env={}).only
     assert Task.from_json(task.to_json()) == task
     assert parse_task(task.to_json(), file="task.json", env={}).only == task

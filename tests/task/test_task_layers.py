@@ -118,12 +118,12 @@ def test_settings_of_the_trainer_are_laid_over_one_by_one() -> None:
 
 
 def test_configuration_fills_in_only_what_is_silent() -> None:
-    config = '[resources]\ninfra = "gcp/us-west4"\nuse_spot = true\n[checkpoint]\nbucket = "gs://b"\n'
+    config = '[resources]\ninfra = "gcp/us-west4"\nuse_spot = true\n[checkpoint]\nbucket = "gs://bbb"\n'
     found = read("resources: {accelerators: v5e-8}\n", config=config).only
     assert (str(found.choices[0].infra), found.choices[0].use_spot, found.checkpoint.bucket) == (
         "gcp/us-west4",
         True,
-        "gs://b",
+        "gs://bbb",
     )
     text = "resources: {cloud: gcp, region: us-east5, accelerators: v5e-8, use_spot: false}\n"
     own = read(text, config=config)

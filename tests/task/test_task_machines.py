@@ -47,7 +47,7 @@ def test_a_task_gets_the_cheapest_machine_that_fits(resources: str, chosen: list
 def test_the_notes_say_which_machine_and_why() -> None:
     notes = " / ".join(read("{cpus: 4+, memory: 16+, infra: aws}").notes)
     assert "`cpus: 4+, memory: 16+` is t3.xlarge: 1 host" in notes
-    assert "t3.xlarge is the cheapest of 17 types that fit: 4 vCPUs, 16 GiB, $0.17 an hour" in notes
+    assert "t3.xlarge is the cheapest of the 17 types in orch's table that fit: 4 vCPUs, 16 GiB, $0.17 an hour" in notes
     assert "AWS bills extra for load above its baseline" in notes
     assert "the cheapest" not in " ".join(read("{accelerators: 'L40S:8'}").notes), "there is one only"
     (note,) = read("{cpus: 4+, infra: 'local:2'}").notes
@@ -106,3 +106,13 @@ def test_one_of_several_that_no_cloud_of_orch_has_is_left_out_with_a_note(
 def test_without_another_choice_or_with_a_wrong_name_it_is_refused(accelerators: str) -> None:
     with pytest.raises(TaskError):
         parse_task(f"resources: {{accelerators: {accelerators}}}\nrun: a\n", file="t.yaml", env={})
+
+
+def test_a_name_that_orch_does_not_list_is_not_said_to_be_absent() -> None:
+    with pytest.raises(TaskError, match=r"orch's tables have no .* machine type `t3\.small`"):
+        parse_task("run: x\nresources: {instance_type: t3.small}\n", file="t.yaml", env={})
+
+
+def test_one_chip_is_written_in_the_singular() -> None:
+    notes = parse_task("run: x\nresources: {accelerators: 'L4:1'}\n", file="t.yaml", env={}).notes
+    assert "`L4:1` is g2-standard-4: 1 host with 1 chip" in notes

@@ -2,9 +2,12 @@
 
 import pytest
 
-from orchestrator.task.errors import TaskError
+from orchestrator.errors import UserError
+from orchestrator.storage.address import Address
+from orchestrator.task.errors import InvalidValueError, TaskError
 from orchestrator.task.layers import Overrides
 from orchestrator.task.parse import parse_task
+from orchestrator.task.short_forms import check_bucket
 
 # what breaks the rule, what is said (line: what), the same put right
 RULES = [
@@ -138,12 +141,12 @@ RULES = [
     (
         "resources:\n  accelerators: v5e-8\n  image_id: ubuntu",
         "3: `image_id` has no meaning for v5litepod-8",
-        "resources:\n  accelerators: H100:8\n  image_id: ami-1",
+        "resources:\n  accelerators: H100:8\n  image_id: {us-east-1: ami-1}",
     ),
     (
         "resources:\n  accelerators: H100:8\n  image_id: {us-east-1: docker:ubuntu, us-east-2: ami-1}",
         "3: `image_id` names a docker image among others",
-        "resources:\n  accelerators: H100:8\n  image_id: ami-1",
+        "resources:\n  accelerators: H100:8\n  image_id: {us-east-1: ami-1}",
     ),
     (
         "resources:\n  accelerators: v5e-8\n  network_tier: best",
@@ -275,7 +278,7 @@ RULES = [
         "1: `file://x/y` is not a bucket address",
         "checkpoint: {bucket: 'file:///x/y'}",
     ),
-    ("checkpoint: {bucket: 'gs://'}", "1: `gs://` names no bucket", "checkpoint: {bucket: 'gs://a'}"),
+    ("checkpoint: {bucket: 'gs://'}", "1: `gs://` names no bucket", "checkpoint: {bucket: 'gs://aaa'}"),
     (
         "resources: {accelerators: v5e-8, accelerator_args: {runtime_version: v2-alpha-tpuv6e}}",
         "1: the runtime version `v2-alpha-tpuv6e` cannot run on v5litepod-8",
@@ -299,7 +302,7 @@ RULES = [
     (
         "resources: {infra: aws, instance_type: t3.large, disk_size: 5}",
         "1: a boot disk of 5 GB is too small for t3.large",
-        "resources: {infra: aws, instance_type: t3.large, disk_size: 5, image_id: ami-0123456789abcdef0}",
+        "resources: {infra: aws/us-east-1, instance_type: t3.large, disk_size: 5, image_id: ami-0123456789abcdef0}",
     ),
     ("resources: {disk_size: 0GB}", "1: `resources.disk_size` cannot be `0GB`", "resources: {disk_size: 1GB}"),
     ("resources: {autostop: 0m}", "1: `resources.autostop` cannot be `0m`", "resources: {autostop: 1m}"),
@@ -342,9 +345,14 @@ RULES = [
         f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(47))}}}}}",
     ),
     (
-        "file_mounts: {/d: {source: gs://b, read_only: true}}",
+        "resources: {infra: aws, cpus: 4, image_id: ami-0123456789abcdef0}",
+        "1: the region of ami-0123456789abcdef0 is not said",
+        "resources: {infra: aws, cpus: 4, image_id: {eu-west-1: ami-0123456789abcdef0}}",
+    ),
+    (
+        "file_mounts: {/d: {source: gs://bbb, read_only: true}}",
         "1: `read_only` has no meaning for this mount",
-        "file_mounts: {/d: {source: s3://b, read_only: true}}",
+        "file_mounts: {/d: {source: s3://bbb, read_only: true}}",
     ),
     (
         "envs: {SKYPILOT_CLUSTER_INFO: a}",
@@ -364,14 +372,14 @@ RULES = [
         "resources: {gpus: v5e-8}",
     ),
     (
-        "file_mounts: {/d: {name: b}}\nresources: {infra: local}",
-        "1: the bucket `b` needs a store",
-        "file_mounts: {/d: {name: b, store: gcs}}\nresources: {infra: local}",
+        "file_mounts: {/d: {name: bbb}}\nresources: {infra: local}",
+        "1: the bucket `bbb` needs a store",
+        "file_mounts: {/d: {name: bbb, store: gcs}}\nresources: {infra: local}",
     ),
     (
-        "envs: {STORE: azure}\nfile_mounts: {/d: {name: b, store: $STORE}}",
+        "envs: {STORE: azure}\nfile_mounts: {/d: {name: bbb, store: $STORE}}",
         "2: `store` cannot be `azure`",
-        "envs: {STORE: GCS}\nfile_mounts: {/d: {name: b, store: $STORE}}",
+        "envs: {STORE: GCS}\nfile_mounts: {/d: {name: bbb, store: $STORE}}",
     ),
     ("limits: {max_hours: 87601}", "1: `limits.max_hours` cannot be 87601", "limits: {max_hours: 87600}"),
     ("limits: {idle_minutes: 525601}", "1: `limits.idle_minutes` cannot be 525601", "limits: {idle_minutes: 525600}"),
@@ -442,3 +450,24 @@ def test_spot_from_the_file_on_a_local_flag_says_which_flag_to_add() -> None:
     assert "--no-use-spot" in caught.value.next_step
     found = parse_task(text, file="t.yaml", env={}, flags=Overrides(infra="local", use_spot=False)).only
     assert str(found.choices[0].infra) == "local:v5litepod-8"
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("b", False),
+        ("my", False),
+        ("abc", True),
+        ("a..b", False),
+        ("-abc", False),
+        ("My_old.bucket", True),
+        ("a" * 223, False),
+    ],
+)
+def test_a_task_file_and_storage_accept_the_same_names_of_buckets(name: str, right: bool) -> None:
+    for parse in (check_bucket, Address.parse):
+        if right:
+            parse(f"gs://{name}/runs")
+            continue
+        with pytest.raises((UserError, InvalidValueError), match="cannot be a bucket's name"):
+            parse(f"gs://{name}/runs")

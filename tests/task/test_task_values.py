@@ -217,12 +217,12 @@ def test_our_recovery_fills_and_wins_where_the_dialect_is_silent() -> None:
 
 MOUNTS = [
     ("/d: ./data", FileMount("/d", "./data", MountMode.COPY)),
-    ("/d: s3://b/x/", FileMount("/d", "s3://b/x", MountMode.COPY)),
-    ("/d/${A}: gs://b/$A-${A}b", FileMount("/d/v", "gs://b/v-vb", MountMode.COPY)),
-    ("/d: {source: s3://b, read_only: true}", FileMount("/d", "s3://b", MountMode.MOUNT, read_only=True)),
-    ("/d: {source: s3://b}", FileMount("/d", "s3://b", MountMode.MOUNT)),
-    ("/d: {source: s3://b, mode: copy}", FileMount("/d", "s3://b", MountMode.COPY)),
-    ("/d: {source: gs://b, mode: MOUNT, persistent: true}", FileMount("/d", "gs://b", MountMode.MOUNT)),
+    ("/d: s3://bbb/x/", FileMount("/d", "s3://bbb/x", MountMode.COPY)),
+    ("/d/${A}: gs://bbb/$A-${A}b", FileMount("/d/v", "gs://bbb/v-vb", MountMode.COPY)),
+    ("/d: {source: s3://bbb, read_only: true}", FileMount("/d", "s3://bbb", MountMode.MOUNT, read_only=True)),
+    ("/d: {source: s3://bbb}", FileMount("/d", "s3://bbb", MountMode.MOUNT)),
+    ("/d: {source: s3://bbb, mode: copy}", FileMount("/d", "s3://bbb", MountMode.COPY)),
+    ("/d: {source: gs://bbb, mode: MOUNT, persistent: true}", FileMount("/d", "gs://bbb", MountMode.MOUNT)),
     ("/d: {name: 'b-${A}', store: gcs}", FileMount("/d", "gs://b-v", MountMode.MOUNT)),
     ("/d: {source: ./x, mode: COPY}", FileMount("/d", "./x", MountMode.COPY)),
 ]
@@ -231,9 +231,9 @@ MOUNTS = [
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("file_mounts: {/d: {source: gs://b, persistent: false}}", "`persistent: false` of /d has no effect"),
-        ("file_mounts: {/d: {source: s3://b}}", "s3://b at /d: files are written from beginning to end"),
-        ("inputs: {s3://b: 3}", "`inputs` has no effect"),
+        ("file_mounts: {/d: {source: gs://bbb, persistent: false}}", "`persistent: false` of /d has no effect"),
+        ("file_mounts: {/d: {source: s3://bbb}}", "s3://bbb at /d: files are written from beginning to end"),
+        ("inputs: {s3://bbb: 3}", "`inputs` has no effect"),
         ("resources: {accelerators: v5e-8, priority_class: high}", "`priority_class` has no effect"),
     ],
 )
@@ -253,16 +253,16 @@ def test_file_mounts_in_every_form(written: str, mount: FileMount) -> None:
 @pytest.mark.parametrize(
     ("written", "resources", "source"),
     [
-        ("{name: b}", "accelerators: v5e-8", "gs://b"),
-        ("{name: b, mode: COPY}", "accelerators: 'H100:8'", "s3://b"),
-        ("{name: $A, store: '${STORE}'}", "infra: local", "gs://v"),
-        ("{name: b, store: GCS}", "accelerators: 'H100:8'", "gs://b"),
+        ("{name: bbb}", "accelerators: v5e-8", "gs://bbb"),
+        ("{name: bbb, mode: COPY}", "accelerators: 'H100:8'", "s3://bbb"),
+        ("{name: $A, store: '${STORE}'}", "infra: local", "gs://vvv"),
+        ("{name: bbb, store: GCS}", "accelerators: 'H100:8'", "gs://bbb"),
     ],
 )
 def test_a_bucket_by_name_is_in_its_store_or_in_the_cloud_of_the_machines(
     written: str, resources: str, source: str
 ) -> None:
-    text = f"envs: {{A: v, STORE: gcs}}\nresources: {{{resources}}}\nfile_mounts:\n  /d: {written}\n"
+    text = f"envs: {{A: vvv, STORE: gcs}}\nresources: {{{resources}}}\nfile_mounts:\n  /d: {written}\n"
     assert [mount.source for mount in task(text).file_mounts] == [source]
 
 
@@ -293,14 +293,14 @@ def test_fields_without_effect_are_accepted_with_a_note() -> None:
 
 BAD_MOUNTS = [
     ("/d: $B/x", "`$B` is not one of the envs"),
-    ("/d: s3://b/${AA}", "`${AA}` is not one of the envs, did you mean `${A}`?"),
-    ("/d: s3://b/${TOKEN}", "`TOKEN` is a secret"),
+    ("/d: s3://bbb/${AA}", "`${AA}` is not one of the envs, did you mean `${A}`?"),
+    ("/d: s3://bbb/${TOKEN}", "`TOKEN` is a secret"),
     ("/d: https://x.org/a", "`https://x.org/a` cannot be mounted"),
     ("/d: r2://b", "`r2://b` cannot be mounted"),
     ("/d: {source: ./x}", "`./x` cannot be mounted with mode MOUNT"),
     ("/d: {source: '$A'}", "`v` cannot be mounted with mode MOUNT"),
     ("/d: {mode: COPY}", "a mount needs a source"),
-    ("/d: {name: b, source: ./x}", "a mount with `name` and `source` would make a bucket"),
+    ("/d: {name: bbb, source: ./x}", "a mount with `name` and `source` would make a bucket"),
     ("/d: {source: [a, b], mode: COPY}", "`file_mounts./d.source` as a list is not served"),
     ("/: ./x", "`/` cannot be the target of a mount"),
 ]

@@ -89,7 +89,7 @@ def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
 
 
 def test_where_checkpoints_go_is_the_buckets_to_say() -> None:
-    for value in ("gs://b/c", ""):
+    for value in ("gs://bbb/c", ""):
         (issue,) = trainer_settings.find_setting_problems((("checkpoint.uri", value),), {})
         assert "not a setting here" in issue.what and "--bucket" in issue.next_step
 
@@ -98,5 +98,5 @@ def test_data_that_nothing_brings_to_rented_hosts_is_named() -> None:
     for name, text in (("data", "/data/books:*.txt"), ("data.source", "~/books"), ("data", "file:///data")):
         (note,) = trainer_settings.note_local_data(((name, text),), ["~/other"])
         assert text in note and "rented hosts" in note
-    for text in ("gs://b/books", "hf://owner/name", "python-stdlib", "books", "~/data", "~/data/a", "~/data:*.txt"):
+    for text in ("gs://bbb/books", "hf://owner/name", "python-stdlib", "books", "~/data", "~/data/a", "~/data:*.txt"):
         assert not list(trainer_settings.note_local_data((("data", text),), ["~/data"]))

@@ -93,6 +93,14 @@ def test_the_setting_that_is_proposed_makes_it_fit(words: tuple[str, ...]) -> No
     assert fix and build_advice(given(*words, *fix), A100).fits
 
 
+@pytest.mark.parametrize("batch", [8192, 100_000])
+def test_a_large_batch_is_divided_as_often_as_needed(batch: int) -> None:
+    v5e_4 = replace(V5E, name="v5e-4", devices=4, hosts=1)
+    words = ("model=300m", f"batch={batch}")
+    fix = codes(build_advice(given(*words), v5e_4))["memory"]
+    assert fix and build_advice(given(*words, *fix), v5e_4).fits
+
+
 def test_run_that_no_setting_makes_fit_needs_more_devices() -> None:
     stopped = build_advice(given("model=70b", "batch=64"), V5E)
     fatal = [concern for concern in stopped.concerns if concern.fatal]

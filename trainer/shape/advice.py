@@ -13,7 +13,7 @@ from trainer.errors import ConfigError
 from trainer.shape.architecture import count_parameters
 from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
 from trainer.shape.hardware import Hardware
-from trainer.shape.memory import Engine, Memory, estimate_memory, estimate_usable_memory
+from trainer.shape.memory import ESTIMATE_ERROR, Engine, Memory, estimate_memory, estimate_usable_memory
 from trainer.shape.mesh import Mesh
 from trainer.shape.timing import Timing, estimate_timing
 
@@ -48,6 +48,7 @@ class Advice:
         memory: Bytes on one device.
         usable: Usable bytes of one device; None when unknown.
         fits: Whether the memory is sufficient; None when `usable` is None.
+        misfit: Whether it is insufficient by more than the error of the estimate.
         timing: Of one step.
         run_tokens: Tokens of all steps.
         run_seconds: Of all steps, (shortest, longest); None when unknown.
@@ -62,6 +63,7 @@ class Advice:
     memory: Memory
     usable: int | None
     fits: bool | None
+    misfit: bool
     timing: Timing
     run_tokens: int
     run_seconds: tuple[float, float] | None
@@ -104,6 +106,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         memory=need,
         usable=usable,
         fits=None if usable is None else need.total <= usable,
+        misfit=usable is not None and need.total > (1 + ESTIMATE_ERROR) * usable,
         timing=time,
         run_tokens=config.steps * time.tokens,
         run_seconds=seconds,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -29,7 +31,7 @@ Code: TypeAlias = Literal[
     "mesh",
 ]
 GIB = 1 << 30
-TIGHT = 0.9  # share of the usable memory; the estimate is accurate to about a fifth
+TIGHT = 0.9  # share of the usable memory, because of ESTIMATE_ERROR
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
 CUDA_STEP = 8  # CUDA: tensor cores need multiples of 16 bytes
 FEW_TOKENS = 512  # per micro-batch and device; below about 300 reading the weights takes longer than the products
@@ -103,7 +105,7 @@ def _of_memory(config: Config, hardware: Hardware, engine: Engine, need: Memory)
         words = f"does not fit: needs {has}"
         yield Concern(
             code="memory",
-            words=words if fix else f"{words}, and no setting fixes that: use more devices",
+            words=words if fix else f"{words}, also with remat and smaller micro-batches: use more devices",
             fix=fix,
             fatal=True,
         )
@@ -131,7 +133,10 @@ def find_fitting_settings(config: Config, hardware: Hardware, engine: Engine) ->
 
 
 def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ...], Config]]:
-    """Yield changes from the cheapest: more micro-batches, recomputation, both, more sharding, the tensor axis."""
+    """Yield changes from the cheapest: more micro-batches, recomputation, both, more sharding, the tensor axis.
+
+    Numbers of micro-batches beyond the usual doublings come last.
+    """
     divisions: list[tuple[tuple[str, ...], Config]] = [((), config)]
     divided = dataclasses.replace(config.mesh, data=AUTO, fsdp=hardware.devices)
     if hardware.devices > 1 and config.mesh.fsdp != hardware.devices:
@@ -142,17 +147,23 @@ def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ..
             mesh = dataclasses.replace(config.mesh, data=AUTO, fsdp=fsdp, tensor=tensor)
             words = (f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
             divisions.append((words, dataclasses.replace(config, mesh=mesh)))
-    for division, base in divisions:
-        for remat in (False, True):
-            for times in (1, 2, 4, 8, 16, 32, 64):
-                changed = dataclasses.replace(base, accumulate=base.accumulate * times, remat=base.remat or remat)
-                words = (
-                    *division,
-                    *(("remat=true",) if remat and not base.remat else ()),
-                    *((f"accumulate={changed.accumulate}",) if times > 1 else ()),
-                )
-                if words and (not remat or not base.remat):
-                    yield words, changed
+    usual = [config.accumulate * times for times in (1, 2, 4, 8, 16, 32, 64)]
+    for accumulations in (usual, _list_further_accumulations(config, usual)):
+        for (division, base), remat, accumulate in itertools.product(divisions, (False, True), accumulations):
+            words = (
+                *division,
+                *(("remat=true",) if remat and not base.remat else ()),
+                *((f"accumulate={accumulate}",) if accumulate > base.accumulate else ()),
+            )
+            if words and (not remat or not base.remat):
+                yield words, dataclasses.replace(base, accumulate=accumulate, remat=base.remat or remat)
+
+
+def _list_further_accumulations(config: Config, usual: Sequence[int]) -> list[int]:
+    """Return the larger numbers of micro-batches that divide the batch and are not among the usual ones."""
+    small = [count for count in range(1, math.isqrt(config.batch) + 1) if config.batch % count == 0]
+    divisors = sorted({*small, *(config.batch // count for count in small)})
+    return [count for count in divisors if count > config.accumulate and count not in usual]
 
 
 def _of_arithmetic(config: Config, hardware: Hardware) -> Iterator[Concern]:

@@ -22,6 +22,7 @@ from trainer.shape.mesh import Mesh
 
 Engine: TypeAlias = Literal["torch", "jax"]
 FLOAT = 4
+ESTIMATE_ERROR = 0.2  # tests compare the estimate with compilers and allocators; docs/performance.md has the ratios
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

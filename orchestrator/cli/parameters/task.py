@@ -37,6 +37,9 @@ _OPTIONS = (
     click.option(
         "--smoke", is_flag=True, help="With the bundled trainer: a short test on all hosts before each attempt."
     ),
+    click.option(
+        "--allow-misfit", is_flag=True, help="With the bundled trainer: start although its memory cannot suffice."
+    ),
     click.option("--max-preemptions", type=click.IntRange(min=0), help="How often lost hosts are replaced."),
     click.option("--max-failures", type=click.IntRange(min=0), help="How often a failed program is started again."),
     click.option("--max-hours", type=float, help="Delete the machines after this many hours."),
@@ -78,6 +81,7 @@ def make_overrides(
         checkpoint_every=given["checkpoint_every"],
         backend=backend,
         smoke=True if given["smoke"] else None,
+        allow_misfit=True if given["allow_misfit"] else None,
         max_preemptions=given["max_preemptions"],
         max_failures=given["max_failures"],
         max_hours=given["max_hours"],

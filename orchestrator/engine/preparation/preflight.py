@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from shutil import which
 
 from orchestrator.distribution import install_command
-from orchestrator.drivers import get_driver
+from orchestrator.drivers import get_driver, list_clouds
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.candidates import list_candidates
-from orchestrator.errors import OrchError, UserError
+from orchestrator.errors import AccessError, OrchError, UserError
 from orchestrator.messages import join_some
 from orchestrator.providers.protocol import ChecksTasks
 from orchestrator.providers.registry import load_planner
@@ -26,6 +26,7 @@ def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     return (
         local_bucket_error(task, facts)
         or shared_disk_error(task)
+        or foreign_bucket_error(task, facts)
         or _driver_error(task, facts)
         or unsupported_hosts_error(task, facts)
         or missing_packages_error(task, facts)
@@ -91,6 +92,33 @@ def _shared_mount_error(task: Task) -> UserError | None:
         "hosts of this computer share its disk",
         f"mount it below ~: ~/{mounted[0].strip('/')}",
     )
+
+
+def foreign_bucket_error(task: Task, facts: HostFacts) -> AccessError | None:
+    """Return an error for a mount of another cloud's bucket on machines without credentials for it, or None.
+
+    Rented machines have a role of their cloud at most. An image of the user's own may hold credentials.
+    """
+    given = {name for name, _ in (*facts.env, *task.envs)} | set(task.secret_names)
+    targets = [f"{mount.target}/" for mount in task.file_mounts]
+    for choice in task.choices:
+        here = get_driver(choice.infra.provider)
+        if not here.vendor or (choice.image_id and not choice.container):
+            continue
+        for mount in task.file_mounts:
+            scheme = mount.source.partition("://")[0]
+            of = next((one for one in list_clouds() if one.bucket_scheme == scheme), here)
+            if of is here or given.intersection(of.bucket_credentials):
+                continue
+            if any(target.startswith(f"{of.bucket_login}/") for target in targets):
+                continue
+            return AccessError(
+                f"{here.rents} could not open {mount.source}",
+                f"they have no credentials for {of.vendor}, and orch copies none of yours",
+                f"give them: {of.bucket_credentials[0]}, ... in secrets, or mount {of.bucket_login}"
+                f"; or use a bucket of {here.vendor}",
+            )
+    return None
 
 
 def unsupported_hosts_error(task: Task, facts: HostFacts) -> UserError | None:

@@ -9,13 +9,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.catalog.machines import Machine
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.training.advice import trainer_settings
+from orchestrator.engine.training.advice import DoesNotFit, replace_estimate, trainer_settings
 from orchestrator.engine.training.process import refuse_settings, run_trainer, trainer_folder
 from orchestrator.errors import NotFoundError, OrchError, UserError
 from orchestrator.paths import Paths, load_paths
@@ -32,12 +32,6 @@ _NO_MATTER = ("checkpoint.", "metrics.", "dist.", "log_every=", "resume=")  # se
 # No search for a TPU or for Google's metadata server; and two compilations may run concurrently, which libtpu
 # forbids by a lock file, meant for processes that share a chip.
 _ENV: Mapping[str, str] = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "true"}
-
-
-class DoesNotFit(UserError):
-    """The step needs more memory than a device of the slice has."""
-
-    code = "does-not-fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ def add_compilation(
         fix = [" ".join(one["fix"]) for one in advice[0].get("concerns", ()) if one["code"].startswith("memory")]
         step = f"try: {fix[0]}" if fix and fix[0] else "remat=true, a larger accumulate, or more devices"
         error = DoesNotFit(f"the step does not fit {slice_.name}", why, step)
-    return replace(ready, advice=tuple(advice)), error
+    return replace_estimate(ready, advice), error
 
 
 def compile_step(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.training.advice import trainer_settings
-from orchestrator.engine.training.compilation import DoesNotFit
+from orchestrator.engine.training.advice import DoesNotFit, replace_estimate, trainer_settings
 from orchestrator.engine.training.process import refuse_settings, run_trainer
 from orchestrator.errors import OrchError, UserError
 from orchestrator.task.model import Task
@@ -60,7 +58,7 @@ def add_rank_rehearsal(
     if usable is not None and found["first"]["peak"] > usable:
         what = f"a step does not fit a device of {hardware['name']}"
         error = DoesNotFit(what, line, "remat=true, a larger accumulate, or more devices")
-    return replace(ready, advice=tuple(advice)), error
+    return replace_estimate(ready, advice), error
 
 
 def summarize_ranks(found: Mapping[str, Any], usable: int | None) -> str:

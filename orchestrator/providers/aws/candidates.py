@@ -12,7 +12,9 @@ from orchestrator.catalog.ec2_regions import list_opt_in_regions, load_zones_by_
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import AccessError
+from orchestrator.messages import join_some
 from orchestrator.options import Details, encode_options
+from orchestrator.providers.aws.driver import DRIVER
 from orchestrator.providers.aws.options import AwsOptions, Framework
 from orchestrator.providers.protocol import Place
 from orchestrator.slices import Candidate, HostFacts, Market
@@ -26,14 +28,9 @@ if TYPE_CHECKING:
 NAME = "aws"
 FIRST_REGIONS = 3  # of those that have a type whose price is known nowhere
 
-# Variables that give a program AWS credentials without a machine role (AWS SDKs and Tools Reference Guide, 2026).
-_OWN_CREDENTIALS = frozenset(
-    {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"}
-)
-
 
 def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
-    """Return one place per named subnet, or one per zone.
+    """Return one place per named subnet, or one per zone; a map of images names the regions, too.
 
     Without a named region only regions with a known price are used, the cheapest first, and of them those that every
     account may use.
@@ -50,7 +47,8 @@ def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
     usable = [region for region in there if region in priced]
     open_to_all = [region for region in usable if region not in list_opt_in_regions()]
     known = open_to_all or usable or there[:FIRST_REGIONS]
-    found = [named.region] if named.region else (known or ["us-east-1"])
+    images = [region for region in choice.machine_images if region]
+    found = [named.region] if named.region else (images or known or ["us-east-1"])
 
     def dollars(region: str) -> float:
         price = price_per_hour(machine, market, region)
@@ -112,7 +110,7 @@ def list_notes(task: Task, candidates: Sequence[Candidate]) -> tuple[str, ...]:
         tried = {one.region for one in candidates if one.accelerator == machine.name}
         others = sorted(set(machine.regions) - tried, key=lambda region: (region in list_opt_in_regions(), region))
         if not named and others:
-            notes.append(f"{machine.name} is also in {', '.join(others)}: --infra aws/{others[0]}   tries it")
+            notes.append(f"{machine.name} is also in {join_some(others)}: --infra aws/{others[0]}   tries it")
     return tuple(dict.fromkeys(notes))
 
 
@@ -126,7 +124,7 @@ def missing_credentials_error(task: Task, facts: HostFacts) -> AccessError | Non
     given = {name for name, _ in (*facts.env, *task.envs)} | set(task.secret_names)
     named = (task.checkpoint.bucket, *(mount.source for mount in task.file_mounts))
     buckets = [uri for uri in named if uri.startswith("s3://")]
-    if not buckets or given & _OWN_CREDENTIALS:
+    if not buckets or given.intersection(DRIVER.bucket_credentials):
         return None
     return AccessError(
         f"the machines could not open {buckets[0]}",

@@ -26,6 +26,14 @@ DRIVER = Driver(
         ("AWS_EC2_METADATA_DISABLED", "true"),
     ),
     bucket_scheme="s3",
+    # AWS SDKs and Tools Reference Guide, "Settings reference" (2026).
+    bucket_credentials=(
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+    bucket_login="~/.aws",
     check=CheckOffer(
         answered="region",
         more=(("--bucket s3://NAME", "bucket"), ("--region REGION", "region"), ("--accelerators NAME", "accelerator")),

@@ -23,7 +23,8 @@ GPU_TORCH = "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-
 JAX_NEURON = "/aws/service/neuron/dlami/jax-0.10/ubuntu-24.04/latest/image_id"
 PLAIN = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 FRAMEWORKS = ("", "torch", "jax")
-_AMI = re.compile(r"ami-[0-9a-f]{8,17}")
+# Amazon EC2 User Guide, "Resource IDs": 17 hexadecimal digits, 8 for resources from before 2018 (read 2026-11-26).
+_AMI = re.compile(r"ami-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 _PARAMETER = re.compile(r"/[A-Za-z0-9_./-]{1,1010}")
 # Types that AWS's PyTorch images support (DLAMI release notes of 2.11 and 2.13, autumn of 2026): not P6-B300.
 _WITH_TORCH = re.compile(r"(?:g4dn|g5|g6|g6e|g6f|gr6|gr6f|p4d|p4de|p5|p5e|p5en|p6-b200)\.")
@@ -70,7 +71,7 @@ def choose(instance_type: str, framework: str, asked: str) -> Image:
         return Image(parameter=asked, why=why, backend=usual.backend)
     raise UserError(
         f"'{asked}' is not an image",
-        "expected an id, ami-…, or a parameter of SSM, /aws/service/…",
+        "expected an id, ami- and 8 or 17 hexadecimal digits, or a parameter of SSM, /aws/service/…",
         "image_id: ami-…   or leave it out, and orch chooses",
     )
 

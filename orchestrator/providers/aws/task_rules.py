@@ -66,6 +66,13 @@ class AwsRules(TaskRules):
         if args.reservation and not choice.infra.zone:
             step = "write infra: aws/REGION/ZONE"
             yield Issue(path=("resources", "infra"), what="a reservation is in one zone", why=why, next_step=step)
+        image = choice.machine_images.get("", "")
+        if image.startswith("ami-") and not choice.infra.region:
+            # Amazon EC2 User Guide, "Copy an Amazon EC2 AMI": an AMI is in one region (read 2026-11-26).
+            step = f"write infra: aws/REGION, or image_id: {{REGION: {image}}}"
+            yield Issue(
+                path=("resources", "image_id"), what=f"the region of {image} is not said", why=why, next_step=step
+            )
         if read_settings(task).subnets and not choice.infra.region:
             what = "the region of the subnets is not said"
             yield Issue(path=("config", "aws", "subnets"), what=what, why=why, next_step="write infra: aws/REGION")

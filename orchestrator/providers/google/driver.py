@@ -25,6 +25,9 @@ DRIVER = Driver(
         ("NO_GCE_CHECK", "true"),
     ),
     bucket_scheme="gs",
+    # Google Cloud documentation, "How Application Default Credentials works"; gcloud topic configurations (2026).
+    bucket_credentials=("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"),
+    bucket_login="~/.config/gcloud",
     check=CheckOffer(
         answered="project",
         more=(("--bucket gs://NAME", "bucket"), ("--zone ZONE", "zone"), ("--accelerators NAME", "accelerator")),

@@ -202,9 +202,8 @@ def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
     from orchestrator.task.parse import load_task_file
 
     if provider != "hosts":
-        raise UserError(
-            f"a task file is checked for its hosts only, not for {provider}", "", f"orch check hosts {file}"
-        )
+        step = f"orch check {provider}   for the account; orch plan {file}   for the task"
+        raise UserError(f"a task file is checked for `infra: hosts` only, not for {provider}", "", step)
     task = load_task_file(str(file), env=os.environ, config=load_config(os.environ)).only
     if not task.hosts:
         raise UserError(

@@ -115,9 +115,11 @@ def _rehearse(
     keep: bool,
     output: str,
 ) -> int:
+    from orchestrator.engine.preparation.candidates import list_candidates
     from orchestrator.engine.preparation.host_inputs import choose_cluster_name
     from orchestrator.engine.rehearsal.rehearse import prepare_rehearsal, remove_rehearsal, run_rehearsal
     from orchestrator.engine.rehearsal.report import read_report
+    from orchestrator.engine.training.advice import refuse_misfit
 
     file = load_task_argument(words, make_overrides(given))
     if len(file.tasks) != 1:
@@ -127,9 +129,11 @@ def _rehearse(
         )
     write_stderr(*(f"note: {note}" for note in file.notes))
     name = choose_cluster_name(file.only, cluster)
+    refuse_misfit(file.only, list_candidates(file.only))
     home = Path(tempfile.mkdtemp(prefix="orch-rehearsal-"))
     try:
         stage = prepare_rehearsal(home, file.only, name, faults, folders)
+        refuse_misfit(stage.task, list_candidates(stage.task))
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)  # nothing was started in it
         raise

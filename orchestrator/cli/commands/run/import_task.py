@@ -33,7 +33,7 @@ def import_file(ctx: click.Context, file: str, write: bool) -> None:
 
 def _import(path: str, *, write: bool) -> int:
     from orchestrator.cli.commands.run.outdated_task import offer_rewrite, save_rewritten_task
-    from orchestrator.task.dialect_import import import_task, list_remarks
+    from orchestrator.task.dialect_import import import_task, list_missing_options, list_remarks
     from orchestrator.task.errors import OutdatedTaskError, format_problem
     from orchestrator.task.parse import find_source_problem, read_task_text
 
@@ -41,6 +41,7 @@ def _import(path: str, *, write: bool) -> int:
     try:
         imported = import_task(text, file=path, env=os.environ, find_source_problem=find_source_problem)
     except OutdatedTaskError as error:
+        error.next_step = error.next_step.replace("orch launch ", "orch import ", 1)  # both save the same text
         return offer_rewrite(error, write=write)
     if difference := imported.rewrite.diff().rstrip("\n"):
         write_stdout(difference)
@@ -49,9 +50,12 @@ def _import(path: str, *, write: bool) -> int:
         count = len(imported.problems)
         write_stderr(f"error[task-file]: {count} problem{'s' if count > 1 else ''} left")
         write_stderr(*(line for problem in imported.problems for line in format_problem(problem)))
-    elif not difference:
-        write_stderr(f"{path} runs as it is", f"  next: orch plan {path}")
+    plan = " ".join([f"orch plan {path}", *(option for _, option in list_missing_options(imported))])
     if write and difference:
         kept = save_rewritten_task(imported.rewrite)
-        write_stderr(f"saved {path}; the old version is in {kept}", f"  next: orch plan {path}")
+        write_stderr(f"saved {path}; the old version is in {kept}", f"  next: {plan}")
+    elif difference:
+        write_stderr(f"  next: orch import {path} --write   saves it")
+    elif not imported.problems:
+        write_stderr(f"{path} runs as it is", f"  next: {plan}")
     return Exit.USAGE if imported.problems else Exit.OK
