@@ -56,6 +56,7 @@ class Parameter:
     Attributes:
         kind: Its type; numbers have bounds, texts at most 200 characters.
         choices: The values that it takes; () for any.
+        most_values: How often it may be given. With more than one its value is a tuple of all, () without one.
     """
 
     name: str
@@ -65,6 +66,16 @@ class Parameter:
     least: float = 0
     most: float = 2**53
     choices: tuple[str, ...] = ()
+    most_values: int = 1
+
+    def parse_all(self, texts: Sequence[str]) -> Any:
+        """Return the value of a parameter from all that the query has of it. Raises UserError as `parse` does."""
+        if len(texts) > self.most_values:
+            times = "once" if self.most_values == 1 else f"at most {self.most_values} times"
+            raise UserError(f"`{self.name}` is given {len(texts)} times", f"it is taken {times}", "see /openapi.json")
+        if self.most_values > 1:
+            return tuple(self.parse(text) for text in texts)
+        return self.parse(texts[0]) if texts else self.default
 
     def parse(self, text: str) -> int | float | str:
         """Return the value of a parameter. Raises UserError for one that it does not take."""
@@ -134,8 +145,11 @@ class Route:
     schema: str = ""
     parameters: Sequence[Parameter] = ()
 
-    def parse_query(self, query: Mapping[str, str]) -> dict[str, Any]:
+    def parse_query(self, query: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """Return the values of all parameters.
+
+        Args:
+            query: All values of each name.
 
         Raises:
             UserError: A parameter is unknown, or its value is not taken.
@@ -145,4 +159,4 @@ class Route:
             if name not in known:
                 takes = f"it takes {', '.join(known)}" if known else "it takes none"
                 raise UserError(f"{self.path} has no parameter `{name[:40]}`", takes, "see /openapi.json")
-        return {name: one.parse(query[name]) if name in query else one.default for name, one in known.items()}
+        return {name: one.parse_all(query.get(name, ())) for name, one in known.items()}

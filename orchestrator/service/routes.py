@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.service import health, page_values, records
+from orchestrator.service import comparing, health, page_values, records
 from orchestrator.service.route import Medium, Parameter, Role, Route
+from orchestrator.summaries.comparison import MOST_COMPARED
 
 _LIMIT = Parameter(name="limit", kind=int, default=100, least=1, most=1000, meaning="The most items.")
 _BEFORE = Parameter(name="before", kind=float, meaning="Only runs whose newest job is older, in epoch seconds.")
@@ -13,6 +14,7 @@ _AFTER = Parameter(name="after", kind=int, default=0, meaning="Only events past 
 _CLUSTER = Parameter(name="cluster", default="", meaning="Only those of one cluster.")
 _POINTS = Parameter(name="points", kind=int, default=600, least=4, most=2000, meaning="The most points, about.")
 _AXIS = Parameter(name="x", default="step", choices=("step", "time", "dollars"), meaning="The axis of the charts.")
+_RUNS = Parameter(name="run", most_values=MOST_COMPARED, meaning="A run; once for each run that is compared.")
 _JSON, _PAGE, _TEXT, _EVENTS = Medium.JSON, Medium.PAGE, Medium.TEXT, Medium.EVENTS
 _ANYONE, _VIEWER = Role.ANYONE, Role.VIEWER
 
@@ -29,6 +31,8 @@ ROUTES: tuple[Route, ...] = (
           meaning="One run with its attempts, checkpoints and costs."),
     Route(name="curves", path="/v1/runs/{run_id}/curves", role=_VIEWER, medium=_JSON, schema="curves",
           handler=records.show_curves, parameters=(_POINTS,), meaning="Loss, rate and cost of a run by step."),
+    Route(name="compare", path="/v1/compare", role=_VIEWER, medium=_JSON, schema="comparison",
+          handler=comparing.compare, parameters=(_RUNS,), meaning="Runs side by side: results and settings."),
     Route(name="clusters", path="/v1/clusters", role=_VIEWER, medium=_JSON, schema="status",
           handler=records.list_clusters, parameters=(_PROJECT, _OWNER), meaning="The open clusters."),
     Route(name="cluster", path="/v1/clusters/{name}", role=_VIEWER, medium=_JSON, schema="status",
@@ -43,6 +47,8 @@ ROUTES: tuple[Route, ...] = (
           parameters=(_LIMIT, _BEFORE, _PROJECT, _OWNER), meaning="The page of runs."),
     Route(name="run-page", path="/runs/{run_id}", role=_VIEWER, medium=_PAGE, handler=page_values.show_run,
           parameters=(_AXIS,), meaning="The page of one run."),
+    Route(name="compare-page", path="/compare", role=_VIEWER, medium=_PAGE, handler=comparing.show_comparison,
+          parameters=(_RUNS, _AXIS), meaning="The page that compares runs."),
     Route(name="clusters-page", path="/clusters", role=_VIEWER, medium=_PAGE, handler=page_values.show_clusters,
           parameters=(_PROJECT, _OWNER), meaning="The page of clusters."),
     Route(name="cluster-page", path="/clusters/{name}", role=_VIEWER, medium=_PAGE, handler=page_values.show_cluster,

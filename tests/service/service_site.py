@@ -25,6 +25,11 @@ from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 
 PRICE = 7.2  # dollars an hour
+OUTCOMES = {
+    0: Outcome(status=0, code="ok", what="it succeeded"),
+    3: Outcome(status=3, code="program-failed", what="program failed on host 1", why="CUDA out of memory",
+               next_step="orch logs first 1"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +100,7 @@ def serve(orch: Orch, *words: str) -> Generator[Served]:
 
 def record_run(
     store: Store, name: str, run_id: str, bucket: str = "", *, attempts: int = 1, ended: bool = True,
-    candidate: Candidate | None = None,
+    candidate: Candidate | None = None, task: str = "", status: int = 0,
 ) -> ClusterRecord:  # fmt: skip
     """Record a cluster with a run of some attempts, each but the last preempted at host 2."""
     cluster = store.open_cluster(name, "v5litepod-16 on gcp")
@@ -106,7 +111,7 @@ def record_run(
         zone="us-west4-a", price_per_hour=PRICE,
     )  # fmt: skip
     job = NewJob(
-        kind="launch", run_id=run_id, digest="d", task="", bucket=bucket, ranks=None, after_end=TeardownPolicy.KEEP
+        kind="launch", run_id=run_id, digest="d", task=task, bucket=bucket, ranks=None, after_end=TeardownPolicy.KEEP
     )
     made = store.open_job(cluster, job)
     store.write_intent(lease, cluster, 1, f"{name}-1", shown, "token", "request")
@@ -121,7 +126,7 @@ def record_run(
             )  # fmt: skip
             store.next_attempt(cluster, made.id, lost, number + 1)
     if ended:
-        store.record_outcome(cluster, made.id, Outcome(status=0, code="ok", what="it succeeded"))
+        store.record_outcome(cluster, made.id, OUTCOMES[status])
     store.release(lease)
     return cluster
 

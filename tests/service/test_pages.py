@@ -15,7 +15,8 @@ from orchestrator.store.store import Store
 
 CHROMIUM = shutil.which("chromium")
 PAGES = ("/", "/runs/one", "/runs/one?x=time", "/runs/one?x=dollars", "/runs/two", "/clusters", "/clusters/first",
-         "/queue", "/events", "/events?cluster=first", "/runs/none", "/nothing")  # fmt: skip
+         "/queue", "/events", "/compare", "/compare?run=one&run=two", "/compare?run=one&run=two&x=dollars",
+         "/events?cluster=first", "/runs/none", "/nothing")  # fmt: skip
 RULES = "['wcag2a','wcag2aa','wcag21aa','wcag22aa','best-practice']"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -101,6 +102,32 @@ def test_a_page_is_complete_without_script(browser: Browser, cookie: dict[str, A
     expect(shown.get_by_role("cell", name="the provider took host 2")).to_be_visible()
     assert shown.get_by_role("img", name="host 2").get_attribute("aria-label") == "host 2, chips 0,2,0 to 1,3,0, lost"
     context.close()
+
+
+def test_runs_are_chosen_and_compared_without_script(browser: Browser, cookie: dict[str, Any], site: Served) -> None:
+    context = open_context(browser, cookie, java_script_enabled=False)
+    shown = context.new_page()
+    shown.goto(address(site, "/"))
+    shown.get_by_label("Compare one").check()
+    shown.get_by_label("Compare two").check()
+    shown.get_by_role("button", name="Compare").click()
+    expect(shown.get_by_role("heading", level=1)).to_have_text("Compare runs")
+    assert shown.url.endswith("/compare?run=two&run=one")
+    expect(shown.get_by_role("img", name="Loss")).to_be_visible()
+    assert shown.locator("#loss .label").count() == 1, "two has no bucket"
+    expect(shown.get_by_text("no bucket, so no curve")).to_be_visible()
+    context.close()
+
+
+def test_what_is_chosen_stays_chosen_when_the_list_is_updated(page: Page, site: Served) -> None:
+    page.goto(address(site, "/"))
+    expect(page.get_by_role("status")).to_contain_text("live")
+    page.get_by_label("Compare one").check()
+    with Store(site.orch.state / "orch.db") as store:
+        record_run(store, "newer", "newer")
+    expect(page.get_by_role("link", name="newer")).to_be_visible(timeout=15_000)
+    expect(page.get_by_label("Compare one")).to_be_checked()
+    expect(page.get_by_label("Compare one")).to_be_focused()
 
 
 def test_a_page_shows_what_happens(page: Page, site: Served) -> None:

@@ -72,6 +72,18 @@ def test_unknown_and_wrong_parameters_are_refused(site: Served, route: Route) ->
             assert one.name in answer.document["title"] and answer.document["exit_status"] == 2
 
 
+def test_a_list_takes_several_values_and_everything_else_one(site: Served) -> None:
+    compared = site.ask("/v1/compare?run=two&run=one").document
+    assert [(one["letter"], one["run"]["run_id"]) for one in compared["runs"]] == [("A", "two"), ("B", "one")]
+    Draft202012Validator(load_schema("comparison")).validate(compared)
+    many = "&".join(f"run={number}" for number in range(9))
+    assert "at most 8 times" in site.ask(f"/v1/compare?{many}").document["detail"]
+    assert "given 2 times" in site.ask("/v1/runs?limit=1&limit=2").document["title"]
+    assert site.ask("/v1/compare?run=one&run=none").status == 404
+    described = site.ask("/openapi.json").document["paths"]["/v1/compare"]["get"]["parameters"][0]["schema"]
+    assert (described["type"], described["maxItems"]) == ("array", 8)
+
+
 @pytest.mark.parametrize("route", [route for route in READ if route.schema], ids=lambda route: route.name)
 def test_documents_are_valid_against_their_schemas(site: Served, route: Route) -> None:
     document = site.ask(path_of(route)).document

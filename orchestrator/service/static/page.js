@@ -27,6 +27,12 @@ function hush() {
   stream = undefined;
 }
 
+// How the element that has the focus is found again in a part that was replaced.
+function selectorOf(element) {
+  const name = ["aria-label", "value", "href"].find((one) => element.hasAttribute(one));
+  return name ? `[${name}="${CSS.escape(element.getAttribute(name))}"]` : "";
+}
+
 async function reload() {
   waiting = undefined;
   let text;
@@ -43,10 +49,15 @@ async function reload() {
     const next = page.getElementById(part.id);
     if (!next || next.outerHTML === shown.get(part.id)) continue;
     shown.set(part.id, next.outerHTML);
-    const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const focused = part.contains(document.activeElement) ? selectorOf(document.activeElement) : "";
     const fresh = document.importNode(next, true);
+    for (const box of part.querySelectorAll("input:checked")) {
+      const same = fresh.querySelector(`input[name="${CSS.escape(box.name)}"][value="${CSS.escape(box.value)}"]`);
+      if (same) same.checked = true;
+    }
+    for (const open of part.querySelectorAll("details[open][id]")) fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
     part.replaceWith(fresh);
-    if (focused) fresh.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
+    if (focused) fresh.querySelector(focused)?.focus();
   }
   attachCharts();
   if (Date.now() - said > 5000) {
