@@ -132,6 +132,15 @@ class Reader(TeamReads):
         query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY created"  # noqa: S608  # constant parts
         return tuple(job_from_row(row) for row in self._rows(query, *values))
 
+    def jobs_by_uid(self, uids: Collection[str] | None = None) -> dict[str, tuple[JobRecord, ...]]:
+        """Return the launches and resumes of these clusters, or of all, by the cluster's uid and then by number."""
+        only, values = _where_in("cluster_uid", uids)
+        query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY cluster_uid, id"  # noqa: S608  # constant parts
+        found: dict[str, list[JobRecord]] = {}
+        for row in self._rows(query, *values):
+            found.setdefault(str(row["cluster_uid"]), []).append(job_from_row(row))
+        return {uid: tuple(own) for uid, own in found.items()}
+
     def count_jobs(self) -> dict[str, int]:
         """Return how many launches and resumes are in each state."""
         rows = self._rows("SELECT state, count(*) AS jobs FROM jobs WHERE kind != 'exec' GROUP BY state")

@@ -10,7 +10,7 @@ from orchestrator.plan.observed import Intent
 from orchestrator.store.audited import format_subject
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
-from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times
+from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times, list_job_spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,7 @@ def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = 
         jobs.setdefault(job.run_id, []).append(job)
     uids = None if run_ids is None else {job.cluster_uid for own in jobs.values() for job in own}
     clusters, intents = store.clusters_by_uid(uids), store.intents_by_uid(uids)
+    spans = _list_spans(store.jobs_by_uid(uids), now)
     names = None if run_ids is None else {record.qualified_name for record in clusters.values()}
     openers, changers = store.job_actors(names), store.last_actors("subject", names)
     found = [
@@ -77,7 +78,7 @@ def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = 
             actor=changers.get(_subject(own[-1]), ""),
             jobs=tuple(own),
             seconds=sum((job.ended or now) - job.created for job in own),
-            spending=Spending(billed=_list_billed(own, intents, now)),
+            spending=Spending(billed=_list_billed(spans.get(run_id, {}), intents, now)),
             now=now,
         )
         for run_id, own in jobs.items()
@@ -89,12 +90,19 @@ def _subject(job: JobRecord) -> str:
     return format_subject("jobs", {"cluster_uid": job.cluster_uid, "id": job.id})
 
 
-def _list_billed(
-    jobs: Sequence[JobRecord], intents: Mapping[str, Sequence[Intent]], now: float
-) -> tuple[BilledTime, ...]:
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for job in jobs:
-        spans.setdefault(job.cluster_uid, []).append((job.created, job.ended or now))
+_Spans = dict[str, list[tuple[float, float]]]  # by the uid of the cluster
+
+
+def _list_spans(jobs: Mapping[str, Sequence[JobRecord]], now: float) -> dict[str, _Spans]:
+    """Return when each run had which cluster's machines."""
+    found: dict[str, _Spans] = {}
+    for uid, own in jobs.items():
+        for job, begin, end in list_job_spans(own, now):
+            found.setdefault(job.run_id, {}).setdefault(uid, []).append((begin, end))
+    return found
+
+
+def _list_billed(spans: _Spans, intents: Mapping[str, Sequence[Intent]], now: float) -> tuple[BilledTime, ...]:
     return tuple(one for uid, times in spans.items() for one in list_billed_times(intents.get(uid, ()), times, now))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.plan.observed import Intent
 
 if TYPE_CHECKING:  # `orch runs` needs no curves
+    from orchestrator.store.records import JobRecord
     from orchestrator.summaries.curves import Point
 
 _HOUR = 3600.0
@@ -72,6 +73,25 @@ class Spending:
 def _dollars(one: BilledTime, begin: float, end: float) -> float:
     seconds = min(one.end, end) - max(one.begin, begin)
     return seconds / _HOUR * one.price_per_hour if seconds > 0 and one.price_per_hour is not None else 0.0
+
+
+def list_job_spans(jobs: Sequence[JobRecord], now: float) -> tuple[tuple[JobRecord, float, float], ...]:
+    """Return the jobs of one cluster with the time that each has its machines, in epoch seconds, in order.
+
+    A job that is queued behind another has them from the other's end on, so that no hour is counted twice.
+
+    Args:
+        jobs: All launches and resumes of the cluster.
+        now: The end of those that have not ended.
+    """
+    found: list[tuple[JobRecord, float, float]] = []
+    free = float("-inf")
+    for job in sorted(jobs, key=lambda job: job.id):
+        begin, end = max(job.created, free), job.ended or now
+        if end > begin:
+            found.append((job, begin, end))
+            free = end
+    return tuple(found)
 
 
 def list_billed_times(

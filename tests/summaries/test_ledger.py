@@ -1,0 +1,179 @@
+"""What machines cost by owner, project, cluster, run and day: each billed hour once, what is not known apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import orchestrator.summaries
+from orchestrator.errors import UserError
+from orchestrator.plan.observed import IntentState, Outcome
+from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.slices import Candidate, OnDemand
+from orchestrator.store.leases import Lease
+from orchestrator.store.read import Reader
+from orchestrator.store.records import NewJob
+from orchestrator.store.store import Store
+from orchestrator.summaries.ledger import DIMENSIONS, SpendingRow, spending_as_json, summarize_spending
+from orchestrator.summaries.runs import summarize_runs
+
+HOUR = 3600.0
+DAY0 = 1_700_006_400.0  # 2023-11-15 00:00 UTC
+CANDIDATE = Candidate(provider="gcp", accelerator="v5e-8", hosts=2, chips_per_host=4, market=OnDemand())
+SCHEMA = json.loads((Path(orchestrator.summaries.__file__).parent / "data" / "spending.schema.json").read_text())
+
+
+@dataclass
+class History:
+    """Records of what people did at some hours after DAY0."""
+
+    file: Path
+    project: str = "default"
+
+    def _open(self, at: float) -> Store:
+        return Store(self.file, lambda: DAY0 + at * HOUR, project=self.project)
+
+    def rent(self, cluster: str, at: float, price: float | None) -> None:
+        with self._open(at) as store:
+            record = store.cluster(cluster) or store.open_cluster(cluster, "")
+            lease = store.acquire(f"cluster:{record.qualified_name}", "test")
+            assert isinstance(lease, Lease)
+            number = len(store.intents(record)) + 1
+            name = f"{cluster}-{number}"
+            candidate = replace(CANDIDATE, price_per_hour=price)
+            store.write_intent(lease, record, number, name, candidate, f"{self.project}-{name}", "request")
+            store.update_intent(lease, record, name, IntentState.ACCEPTED)
+            store.release(lease)
+
+    def give_back(self, cluster: str, at: float) -> None:
+        with self._open(at) as store:
+            record = store.cluster(cluster)
+            assert record is not None
+            lease = store.acquire(f"cluster:{record.qualified_name}", "test")
+            assert isinstance(lease, Lease)
+            store.update_intent(lease, record, store.intents(record)[-1].name, IntentState.DELETED)
+            store.release(lease)
+
+    def launch(self, cluster: str, run_id: str, at: float) -> None:
+        with self._open(at) as store:
+            record = store.cluster(cluster)
+            assert record is not None
+            job = NewJob(
+                kind="launch", run_id=run_id, digest="d", task="", bucket="", ranks=None, after_end=TeardownPolicy.KEEP
+            )
+            store.open_job(record, job)
+
+    def finish(self, cluster: str, run_id: str, at: float) -> None:
+        with self._open(at) as store:
+            record = store.cluster(cluster)
+            assert record is not None
+            job = next(job for job in store.jobs(record) if job.run_id == run_id and job.ended is None)
+            store.record_outcome(record, job.id, Outcome(status=0, code="", what="succeeded"))
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path / "home"))
+    return History(tmp_path / "orch.db")
+
+
+@pytest.fixture
+def busy(history: History) -> Iterator[Reader]:
+    """Two projects; a queued job, a command's time, machines without a price, a replaced slice, one still billed."""
+    history.rent("a", 0, 10.0)
+    history.launch("a", "a-first", 1)
+    history.launch("a", "a-queued", 2)
+    history.finish("a", "a-first", 5)
+    history.finish("a", "a-queued", 25)
+    history.give_back("a", 26)
+    history.rent("a", 27, 20.0)
+    history.rent("dark", 30, None)
+    history.launch("dark", "dark-run", 31)
+    history.project = "other"
+    history.rent("a", 40, 1.0)
+    with Reader(history.file) as store:
+        yield store
+
+
+NOW = DAY0 + 50 * HOUR
+
+
+def rows(store: Reader, *by: str, since: float = 0.0) -> dict[tuple[str, ...], tuple[float, float, float]]:
+    table = summarize_spending(store, NOW, since=since, by=by)
+    return {row.key: (row.dollars, row.hours, row.unknown_hours) for row in table.rows}
+
+
+def test_clusters_of_one_name_in_two_projects_are_two_rows(busy: Reader) -> None:
+    assert rows(busy, "cluster") == {
+        ("a",): (260 + 460, 98, 0),
+        ("other/a",): (10, 20, 0),
+        ("dark",): (0, 40, 40),
+    }
+    assert list(rows(busy, "cluster")) == [("a",), ("other/a",), ("dark",)]  # the most expensive first
+
+
+def test_a_price_that_is_not_known_is_counted_apart(busy: Reader) -> None:
+    total = summarize_spending(busy, NOW, since=0, by=()).total
+    assert total == SpendingRow(key=(), dollars=730, hours=158, unknown_hours=40)
+
+
+def test_time_without_a_run_has_its_own_row_and_a_queued_job_pays_from_its_turn(busy: Reader) -> None:
+    assert rows(busy, "run") == {
+        ("a-first",): (40, 8, 0),
+        ("a-queued",): (200, 40, 0),
+        ("dark-run",): (0, 38, 38),
+        ("",): (10 + 10 + 460 + 10, 2 + 2 + 46 + 2 + 20, 2),
+    }
+
+
+def test_days_are_those_of_utc(busy: Reader) -> None:
+    found = rows(busy, "day", "project")
+    assert found["2023-11-15", "default"] == (240, 48, 0)
+    assert found["2023-11-16", "default"] == (20 + 21 * 20, 4 + 42 + 36, 36)
+    assert found["2023-11-17", "other"] == (2, 4, 0)
+
+
+@pytest.mark.parametrize("count", range(1, len(DIMENSIONS) + 1))
+@pytest.mark.parametrize("since", [0.0, DAY0 + 3.5 * HOUR, DAY0 + 49 * HOUR, NOW])
+def test_every_table_has_the_same_sum(busy: Reader, count: int, since: float) -> None:
+    expected = summarize_spending(busy, NOW, since=since, by=()).total
+    for by in permutations(DIMENSIONS, count):
+        found = summarize_spending(busy, NOW, since=since, by=by).total
+        assert (found.dollars, found.hours, found.unknown_hours) == pytest.approx(
+            (expected.dollars, expected.hours, expected.unknown_hours)
+        )
+
+
+def test_runs_cost_here_what_orch_runs_shows(busy: Reader) -> None:
+    here = rows(busy, "run")
+    for run in summarize_runs(busy, NOW):
+        dollars, _, unknown = here[run.run_id,]
+        assert run.dollars == (None if unknown else pytest.approx(dollars))
+    assert {run.run_id for run in summarize_runs(busy, NOW)} == {key for (key,) in here if key}
+
+
+def test_one_project_and_one_owner(busy: Reader) -> None:
+    owner = next(iter(busy.clusters())).owner
+    assert owner
+    assert summarize_spending(busy, NOW, since=0, by=(), project="other").total.dollars == 10
+    assert summarize_spending(busy, NOW, since=0, by=("owner",), owner=owner).rows[0].key == (owner,)
+    assert summarize_spending(busy, NOW, since=0, by=(), owner="another").rows == ()
+
+
+@pytest.mark.parametrize("by", [("week",), ("day", "run", "day")])
+def test_a_wrong_dimension_is_refused(busy: Reader, by: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=by[0]):
+        summarize_spending(busy, NOW, since=0, by=by)
+
+
+def test_the_document_follows_its_schema(busy: Reader) -> None:
+    for by in ((), ("run", "owner"), DIMENSIONS):
+        shown = spending_as_json(summarize_spending(busy, NOW, since=DAY0, by=by))
+        jsonschema.Draft202012Validator(SCHEMA).validate(shown)
+    assert shown["total"] == {"dollars": 730, "hours": 158, "unknown_hours": 40}
