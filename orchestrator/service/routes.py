@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.service import comparing, health, page_values, records
+from orchestrator.service import comparing, health, page_values, records, spending
 from orchestrator.service.route import Medium, Parameter, Role, Route
 from orchestrator.summaries.comparison import MOST_COMPARED
 
@@ -15,6 +15,10 @@ _CLUSTER = Parameter(name="cluster", default="", meaning="Only those of one clus
 _POINTS = Parameter(name="points", kind=int, default=600, least=4, most=2000, meaning="The most points, about.")
 _AXIS = Parameter(name="x", default="step", choices=("step", "time", "dollars"), meaning="The axis of the charts.")
 _RUNS = Parameter(name="run", most_values=MOST_COMPARED, meaning="A run; once for each run that is compared.")
+_BY = Parameter(
+    name="by", default="owner", meaning="Of owner, project, cluster, run and day, with commas between them."
+)
+_SINCE = Parameter(name="since", default="30d", meaning="Only what was billed since: `24h`, `30d`, or `all`.")
 _JSON, _PAGE, _TEXT, _EVENTS = Medium.JSON, Medium.PAGE, Medium.TEXT, Medium.EVENTS
 _ANYONE, _VIEWER = Role.ANYONE, Role.VIEWER
 
@@ -39,6 +43,9 @@ ROUTES: tuple[Route, ...] = (
           handler=records.show_cluster, meaning="One cluster."),
     Route(name="queue", path="/v1/queue", role=_VIEWER, medium=_JSON, schema="queue", handler=records.show_queue,
           meaning="Jobs and pipelines that have not ended."),
+    Route(name="spend", path="/v1/spend", role=_VIEWER, medium=_JSON, schema="spending",
+          handler=spending.list_spending, parameters=(_BY, _SINCE, _PROJECT, _OWNER),
+          meaning="What machines have cost, summed."),
     Route(name="events", path="/v1/events", role=_VIEWER, medium=_JSON, schema="events", handler=records.list_events,
           parameters=(_AFTER, _LIMIT, _CLUSTER), meaning="Events of the audit, oldest first."),
     Route(name="event-stream", path="/v1/events/stream", role=_VIEWER, medium=_EVENTS, handler=None,
@@ -55,6 +62,8 @@ ROUTES: tuple[Route, ...] = (
           meaning="The page of one cluster."),
     Route(name="queue-page", path="/queue", role=_VIEWER, medium=_PAGE, handler=page_values.show_queue,
           meaning="The page of the queue."),
+    Route(name="spend-page", path="/spend", role=_VIEWER, medium=_PAGE, handler=spending.show_spending,
+          parameters=(_BY, _SINCE, _PROJECT, _OWNER), meaning="The page of costs."),
     Route(name="events-page", path="/events", role=_VIEWER, medium=_PAGE, handler=page_values.show_events,
           parameters=(_LIMIT, _CLUSTER), meaning="The page of events."),
 )  # fmt: skip

@@ -25,6 +25,10 @@ from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 
 PRICE = 7.2  # dollars an hour
+CANDIDATE = Candidate(
+    provider="gcp", accelerator="v5litepod-16", hosts=4, chips_per_host=4, market=OnDemand(), region="us-west4",
+    zone="us-west4-a", price_per_hour=PRICE,
+)  # fmt: skip
 OUTCOMES = {
     0: Outcome(status=0, code="ok", what="it succeeded"),
     3: Outcome(status=3, code="program-failed", what="program failed on host 1", why="CUDA out of memory",
@@ -106,15 +110,11 @@ def record_run(
     cluster = store.open_cluster(name, "v5litepod-16 on gcp")
     lease = store.acquire(f"cluster:{name}", "a test")
     assert isinstance(lease, Lease)
-    shown = candidate or Candidate(
-        provider="gcp", accelerator="v5litepod-16", hosts=4, chips_per_host=4, market=OnDemand(), region="us-west4",
-        zone="us-west4-a", price_per_hour=PRICE,
-    )  # fmt: skip
     job = NewJob(
         kind="launch", run_id=run_id, digest="d", task=task, bucket=bucket, ranks=None, after_end=TeardownPolicy.KEEP
     )
     made = store.open_job(cluster, job)
-    store.write_intent(lease, cluster, 1, f"{name}-1", shown, "token", "request")
+    store.write_intent(lease, cluster, 1, f"{name}-1", candidate or CANDIDATE, "token", "request")
     store.update_intent(lease, cluster, f"{name}-1", IntentState.ACCEPTED)
     store.note_state(cluster, "ready")
     for number in range(1, attempts + 1):

@@ -15,8 +15,9 @@ from orchestrator.store.store import Store
 
 CHROMIUM = shutil.which("chromium")
 PAGES = ("/", "/runs/one", "/runs/one?x=time", "/runs/one?x=dollars", "/runs/two", "/clusters", "/clusters/first",
-         "/queue", "/events", "/compare", "/compare?run=one&run=two", "/compare?run=one&run=two&x=dollars",
-         "/events?cluster=first", "/runs/none", "/nothing")  # fmt: skip
+         "/queue", "/compare", "/compare?run=one&run=two", "/compare?run=one&run=two&x=dollars", "/spend",
+         "/spend?by=cluster%2Cday&since=all", "/spend?by=run", "/events", "/events?cluster=first", "/runs/none",
+         "/nothing")  # fmt: skip
 RULES = "['wcag2a','wcag2aa','wcag21aa','wcag22aa','best-practice']"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
