@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.project import qualify_name
-from orchestrator.service.drawing.chips import ChipDrawing, HostHealth, draw_chips
+from orchestrator.service.drawing.chips import ChipDrawing, HostHealth, HostState, draw_chips
 from orchestrator.service.drawing.run_charts import Axis, draw_curves
+from orchestrator.service.host_board import HostReport
 from orchestrator.service.records import read_run_of, select_clusters
 from orchestrator.service.route import Answer, Call
 from orchestrator.slices import SliceState
@@ -42,11 +45,12 @@ def show_run(call: Call) -> Answer:
     with call.site.open_reader() as store:
         recent = store.events(view.run.cluster.qualified_name, limit=_RECENT)
         summary = summarize_cluster(store, view.run.cluster)
-    topology, drawing = draw_topology(view.slice, summary, view)
+    reports = call.site.hosts.read(summary.cluster.uid) if view.at_work else {}
+    topology, drawing = draw_topology(view.slice, summary, view, reports)
     values = {
         "view": view, "run": view.run, "last": view.points[-1] if view.points else None, "axis": axis, "loss": loss,
         "cost": cost, "events": recent[::-1], "topology": topology, "chips": drawing, "now": call.site.now(),
-        "cluster": summary, "rows": reduce_points(view.points, 24),
+        "cluster": summary, "rows": reduce_points(view.points, 24), "reports": reports,
     }  # fmt: skip
     return Answer(template="run.html", values=values)
 
@@ -63,8 +67,16 @@ def show_cluster(call: Call) -> Answer:
     with call.site.open_reader() as store:
         summary = summarize_cluster(store, find_cluster(store, call.path["name"]))
         recent = store.events(summary.cluster.qualified_name, limit=_RECENT)
-    topology, drawing = draw_topology(summary.current, summary, None)
-    values = {"item": summary, "topology": topology, "chips": drawing, "events": recent[::-1], "now": call.site.now()}
+    reports = call.site.hosts.read(summary.cluster.uid)
+    topology, drawing = draw_topology(summary.current, summary, None, reports)
+    values = {
+        "item": summary,
+        "topology": topology,
+        "chips": drawing,
+        "events": recent[::-1],
+        "now": call.site.now(),
+        "reports": reports,
+    }
     return Answer(template="cluster.html", values=values)
 
 
@@ -84,25 +96,29 @@ def show_events(call: Call) -> Answer:
 
 
 def draw_topology(
-    intent: Intent | None, summary: ClusterSummary, view: RunView | None
+    intent: Intent | None, summary: ClusterSummary, view: RunView | None, reports: Mapping[int, HostReport]
 ) -> tuple[Topology | None, ChipDrawing | None]:
     """Return the topology of a slice and its drawing; None without a slice."""
     if intent is None:
         return None, None
     topology = describe_topology(intent.candidate)
-    return topology, draw_chips(topology, find_health(intent, summary, view))
+    return topology, draw_chips(topology, find_health(intent, summary, view, reports))
 
 
-def find_health(intent: Intent, summary: ClusterSummary, view: RunView | None) -> dict[int, HostHealth]:
-    """Return what is on record of each host of a slice."""
+def find_health(
+    intent: Intent, summary: ClusterSummary, view: RunView | None, reports: Mapping[int, HostReport]
+) -> dict[int, HostState]:
+    """Return what is known of each host of a slice: what is on record, and what the engine observes at present."""
     ranks = range(intent.candidate.hosts)
     if intent.state in FINAL_STATES:
-        health = dict.fromkeys(ranks, HostHealth.ENDED)
+        health = dict.fromkeys(ranks, HostState.of(HostHealth.ENDED))
     elif summary.state == SliceState.READY:
-        health = dict.fromkeys(ranks, HostHealth.READY)
+        health = dict.fromkeys(ranks, HostState.of(HostHealth.READY)) | {
+            rank: report.judge() for rank, report in reports.items() if rank in ranks
+        }
     else:
-        health = dict.fromkeys(ranks, HostHealth.UNKNOWN)
+        health = dict.fromkeys(ranks, HostState.of(HostHealth.UNKNOWN))
     for ended in view.attempts if view is not None else ():
         if ended.generation == intent.generation and ended.rank is not None:
-            health[ended.rank] = HostHealth.LOST
+            health[ended.rank] = HostState.of(HostHealth.LOST)
     return health

@@ -22,6 +22,7 @@ from orchestrator.service.address import Address, find_folder
 from orchestrator.service.application import build_application
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import Gate
+from orchestrator.service.host_board import HostBoard
 from orchestrator.service.site import Site
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
@@ -31,7 +32,13 @@ _SHUTDOWN_SECONDS = 3  # streams stay open for ever otherwise
 
 
 def serve_pages(
-    paths: Paths, host: str, port: int, version: str, on_start: Callable[[Address, str], None], stop: threading.Event
+    paths: Paths,
+    host: str,
+    port: int,
+    version: str,
+    on_start: Callable[[Address, str], None],
+    stop: threading.Event,
+    hosts: HostBoard | None = None,
 ) -> None:
     """Serve API and page until a signal, or until `stop` is set.
 
@@ -42,6 +49,7 @@ def serve_pages(
         version: The version of orch.
         on_start: Called with the address and the secret of a link, when the server answers.
         stop: Set when the engine beside it has failed.
+        hosts: Where the engine beside it keeps what it observes of hosts.
 
     Raises:
         UserError: The address is not of this computer alone, or the port is taken.
@@ -60,7 +68,9 @@ def serve_pages(
     gate.read_token()
     with _listen(host, port) as listening:
         address = Address(host=host, port=listening.getsockname()[1])
-        site = Site(location=location, project=project, access=read_cloud_access(os.environ))
+        site = Site(
+            location=location, project=project, access=read_cloud_access(os.environ), hosts=hosts or HostBoard()
+        )
         application, streams = build_application(site, gate, address.port, version)
         config = uvicorn.Config(
             application, log_level="warning", access_log=False, server_header=False, date_header=True,

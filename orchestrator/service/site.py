@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.cloud_access import CloudAccess
+from orchestrator.service.host_board import HostBoard
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
@@ -22,6 +23,7 @@ class Site:
         project: The project whose clusters are found by their names.
         access: How buckets are reached.
         now: The time, in epoch seconds.
+        hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
     """
 
@@ -29,6 +31,7 @@ class Site:
     project: str
     access: CloudAccess
     now: Callable[[], float] = time.time
+    hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
 
     def open_reader(self) -> Reader:

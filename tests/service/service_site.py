@@ -85,9 +85,9 @@ class Served:
 
 
 @contextmanager
-def serve(orch: Orch, *words: str) -> Generator[Served]:
+def serve(orch: Orch, *, page_only: bool = True) -> Generator[Served]:
     """Run `orch serve` on a free port until the end of the block."""
-    command = orch.command("serve", "--port", "0", "--page-only", *words)
+    command = orch.command("serve", "--port", "0", *(["--page-only"] if page_only else []))
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, env=orch.env, cwd=orch.folder, stdout=pipe, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None

@@ -18,7 +18,7 @@ function listen() {
   if (stream || document.hidden || !document.querySelector("[data-live]")) return;
   stream = new EventSource("/v1/events/stream");
   stream.onopen = () => say("live");
-  stream.onmessage = () => { waiting ??= setTimeout(reload, 400); };
+  stream.onmessage = () => { waiting ??= setTimeout(() => reload(), 400); };
   stream.onerror = () => say("not live: the server does not answer; this is the last state", true);
 }
 
@@ -29,11 +29,15 @@ function hush() {
 
 // How the element that has the focus is found again in a part that was replaced.
 function selectorOf(element) {
-  const name = ["aria-label", "value", "href"].find((one) => element.hasAttribute(one));
+  const name = ["data-rank", "aria-label", "value", "href"].find((one) => element.hasAttribute(one));
   return name ? `[${name}="${CSS.escape(element.getAttribute(name))}"]` : "";
 }
 
-async function reload() {
+// Curves and heartbeats are no events: a page that shows them is asked for again at its own pace.
+const every = Number(document.querySelector("[data-every]")?.dataset.every ?? 0);
+if (every) setInterval(() => { if (stream && !document.hidden) reload(true); }, every * 1000);
+
+async function reload(quiet = false) {
   waiting = undefined;
   let text;
   try {
@@ -60,7 +64,7 @@ async function reload() {
     if (focused) fresh.querySelector(focused)?.focus();
   }
   attachCharts();
-  if (Date.now() - said > 5000) {
+  if (!quiet && Date.now() - said > 5000) {
     said = Date.now();
     say(`live, updated ${new Date().toLocaleTimeString()}`);
   }
