@@ -117,7 +117,7 @@ def compare_runs(
     if len(names) > MOST_COMPARED:
         raise UserError(
             f"{len(names)} runs are too many to compare",
-            f"at most {MOST_COMPARED} can be told apart",
+            f"at most {MOST_COMPARED} are compared",
             "name fewer runs",
         )
     views = [read_run(store, name, now, open_bucket, curves) for name in names]

@@ -79,7 +79,7 @@ def test_too_many_runs_and_unknown_ones_are_refused(store: Reader) -> None:
         compare(store, "fast", "fist")
 
 
-def test_secrets_are_masked_and_scripts_are_told_apart_by_their_digests() -> None:
+def test_secrets_are_masked_and_scripts_differ_by_their_digests() -> None:
     task = {"envs": {"HF_TOKEN": "hf_0123456789abcdefghij", "SEED": "1"}, "run": "echo one\necho two\n"}
     found = dict(list_settings(json.dumps(task)))
     assert "0123456789" not in str(found) and found["envs.SEED"] == "1"

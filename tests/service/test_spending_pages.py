@@ -32,7 +32,7 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
-def test_the_document_sums_by_what_is_asked_and_since_when(spent: Served) -> None:
+def test_the_document_sums_by_each_dimension_and_since_a_moment(spent: Served) -> None:
     rows = spent.ask("/v1/spend?by=cluster").document["rows"]
     assert [row["key"]["cluster"] for row in rows] == ["second", "first", "third"]
     assert [round(row["dollars"]) for row in rows] == [round(3 * PRICE * HOURS), round(PRICE * HOURS), 0]
