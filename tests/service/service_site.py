@@ -122,7 +122,7 @@ def record_run(
         if number < attempts:
             lost = EndedAttempt(
                 attempt=number, cause=EndCause.PREEMPTED, why="the provider took host 2", generation=1, rank=2,
-                evidence='{"step": 30}', at=1.0,
+                evidence='{"step": 30}', at=made.created,
             )  # fmt: skip
             store.next_attempt(cluster, made.id, lost, number + 1)
     if ended:

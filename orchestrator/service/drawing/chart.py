@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 Pair = tuple[float, float | None]
 
 WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 30
+LEFT, RIGHT, TOP, BOTTOM = 72, 14, 14, 30
 _FEW_TICKS = 5
 _LABEL_GAP = 24  # between two labels beside the plot
 
@@ -108,6 +108,8 @@ def draw_chart(
     from_zero: bool = False,
     borders: tuple[float, float] | None = None,
     label_width: float = 0,
+    most: float | None = None,
+    format_end: Callable[[float], str] | None = None,
 ) -> Chart | None:
     """Draw a chart, or return None when there is no value.
 
@@ -120,17 +122,21 @@ def draw_chart(
         from_zero: Whether the y axis begins at 0.
         borders: The values of x at both borders, so that two charts share one axis; None for those of the lines.
         label_width: Space for the labels beside the plot, where they do not cover each other; 0 for labels in the plot.
+        most: The highest y of the plot; lines leave it above. None for the highest value.
+        format_end: Writes the last value of a line; None for `format_y`.
     """
     known = [(x, y) for one in series for x, y in one.pairs if y is not None]
     if not known:
         return None
     low, high = borders or (min(x for x, _ in known), max(x for x, _ in known))
     bottom, top = min(y for _, y in known), max(y for _, y in known)
+    if most is not None and bottom < most < top:
+        top = most
     y_values = _choose_ticks(0.0 if from_zero else bottom, top)
     right = WIDTH - RIGHT - label_width
     x_scale = _scale(low, high, LEFT, right)
     y_scale = _scale(min(y_values[0], bottom), max(y_values[-1], top), HEIGHT - BOTTOM, TOP)
-    ends = [_draw_end(one, x_scale, y_scale, format_y) for one in series if _last(one) is not None]
+    ends = [_draw_end(one, x_scale, y_scale, format_end or format_y) for one in series if _last(one) is not None]
     return Chart(
         title=title,
         summary=_summarize(title, series, format_x, format_y),

@@ -19,6 +19,7 @@ MOST_CHIPS = 256
 MOST_HOSTS = 1024
 _HOSTS_IN_A_ROW = 32
 _SHOWN_WIDTH = 420
+_MOST_WIDTH = 480  # planes beside one another; more of them begin another row
 
 
 class HostHealth(StrEnum):
@@ -143,14 +144,17 @@ def _draw_slice(
     lines: list[Line],
     labels: list[tuple[float, float, str]],
 ) -> tuple[float, float]:
-    """Add one slice below `top`, plane beside plane; return its right and lower border."""
+    """Add one slice below `top`, planes beside one another in rows; return its right and lower border."""
     columns, rows, planes = topology.sides
     plane_width = columns * (CELL + GAP) + 2 * MARGIN
-    y0 = top + (16 if topology.slices > 1 or planes > 1 else 0)
+    head = 16 if topology.slices > 1 or planes > 1 else 0
+    plane_height = head + rows * (CELL + GAP) + MARGIN
+    beside = min(planes, max(_MOST_WIDTH // plane_width, 1))
 
     def corner(position: Position) -> tuple[float, float]:
         x, y, z = position
-        return MARGIN + z * plane_width + x * (CELL + GAP), y0 + y * (CELL + GAP)
+        left, upper = MARGIN + z % beside * plane_width, top + head + z // beside * plane_height
+        return left + x * (CELL + GAP), upper + y * (CELL + GAP)
 
     by_host: dict[tuple[int, int], list[ChipPlace]] = {}
     for place in places:
@@ -174,9 +178,11 @@ def _draw_slice(
         )
     lines += _draw_links(topology, corner)
     labels += [
-        (MARGIN + z * plane_width, y0 - 6, f"z={z}") for z in range(planes) if planes > 1 and topology.slices == 1
+        (corner((0, 0, z))[0], corner((0, 0, z))[1] - 6, f"z={z}")
+        for z in range(planes)
+        if planes > 1 and topology.slices == 1
     ]
-    return planes * plane_width, y0 + rows * (CELL + GAP)
+    return beside * plane_width, top + -(-planes // beside) * plane_height - MARGIN
 
 
 def _draw_links(topology: Topology, corner: _Corner) -> list[Line]:

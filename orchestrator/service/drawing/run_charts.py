@@ -58,7 +58,18 @@ def draw_losses(runs: Sequence[ComparedRun], axis: Axis) -> Chart | None:
         points = reduce_points(one.view.points, _MOST_OF_ALL // len(drawn) if len(drawn) > 2 else MOST_POINTS)
         pairs = _pair_points(points, place, lambda point: point.loss)
         series.append(Series(name=one.letter, style=f"run-{one.letter.lower()}", pairs=pairs))
-    return draw_chart("Loss", series, format_x=write, format_y=lambda value: f"{value:.4g}", label_width=_LABEL_WIDTH)
+    return draw_chart(
+        "Loss", series, format_x=write, format_y=lambda value: f"{value:.4g}", label_width=_LABEL_WIDTH,
+        most=_find_most(drawn), format_end=lambda value: f"{value:.4f}",
+    )  # fmt: skip
+
+
+def _find_most(runs: Sequence[ComparedRun]) -> float | None:
+    """Return the highest loss after the first tenth of the runs: the fall before it would hide their differences."""
+    later = [
+        point.loss for one in runs for point in one.view.points[len(one.view.points) // 10 :] if point.loss is not None
+    ]
+    return max(later, default=None)
 
 
 def _find_axis(view: RunView, axis: Axis) -> tuple[Callable[[Point], float], Callable[[float], str]]:

@@ -112,7 +112,7 @@ function showCursor(chart, clientX, axis) {
   if (!points?.length) return;
   const svg = chart.querySelector("svg");
   const box = svg.getBoundingClientRect();
-  const [left, right, width] = [56, 14, 640];
+  const [left, right, width] = [72, 14, 640];
   const low = Number(chart.dataset.low), high = Number(chart.dataset.high);
   const at = low + (((clientX - box.left) / box.width) * width - left) / (width - left - right) * (high - low);
   const near = points.reduce((best, one) => Math.abs(placeOf(one, axis) - at) < Math.abs(placeOf(best, axis) - at) ? one : best);
