@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
@@ -79,6 +80,11 @@ PAGES = {
     "error": "/runs/llama-8b",
     "refused": "/?limit=0",
 }
+DOCS = {
+    "service-run": ("run-llama-dollars", "light", 820),
+    "service-compare": ("compare", "light", 900),
+    "service-spend": ("spend-owner-cluster", "dark", 560),
+}
 EMPTY = {"runs": "/", "clusters": "/clusters", "queue": "/queue", "spend": "/spend", "events": "/events"}
 
 
@@ -95,6 +101,7 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
     options.add_argument("--only", default="", help="only pages whose name begins so")
+    options.add_argument("--docs", action="store_true", help="only those of docs/service.md")
     options.add_argument("--runs", type=int, default=300, help="how many old ones")
     options.add_argument("--without-training", action="store_true")
     given = options.parse_args()
@@ -108,6 +115,9 @@ def main() -> int:
         record_everything(folder, board, given.runs, training=not given.without_training)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         with serve_here(folder / "orch" / "state" / "orch.db", board) as shown:
+            if given.docs:
+                take_for_docs(browser, shown, given.folder)
+                return 0
             take_pictures(browser, shown, given.folder, {n: p for n, p in PAGES.items() if n.startswith(given.only)})
             if not given.only:
                 take_stale(browser, shown, given.folder)
@@ -159,6 +169,18 @@ def take_pictures(browser: Browser, shown: Shown, folder: Path, pages: dict[str,
                 page.wait_for_timeout(250)
                 page.screenshot(path=folder / f"{name}.{size}.{scheme}.png", full_page=True)
             context.close()
+
+
+def take_for_docs(browser: Browser, shown: Shown, folder: Path) -> None:
+    for name, (page_name, scheme, height) in DOCS.items():
+        light_or_dark: Literal["light", "dark"] = "dark" if scheme == "dark" else "light"
+        context = browser.new_context(viewport={"width": 1024, "height": height}, color_scheme=light_or_dark)
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{shown.port}/login?link={shown.gate.make_link()}")
+        page.goto(f"http://127.0.0.1:{shown.port}{PAGES[page_name]}")
+        page.wait_for_timeout(500)
+        page.screenshot(path=folder / f"{name}.png")
+        context.close()
 
 
 def take_stale(browser: Browser, shown: Shown, folder: Path) -> None:

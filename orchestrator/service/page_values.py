@@ -119,6 +119,6 @@ def find_health(
     else:
         health = dict.fromkeys(ranks, HostState.of(HostHealth.UNKNOWN))
     for ended in view.attempts if view is not None else ():
-        if ended.generation == intent.generation and ended.rank is not None:
+        if ended.generation == intent.generation and ended.rank is not None and ended.rank not in reports:
             health[ended.rank] = HostState.of(HostHealth.LOST)
     return health

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 Pair = tuple[float, float | None]
 
 WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 72, 14, 14, 30
+LEFT, RIGHT, TOP, BOTTOM = 84, 14, 14, 30
 _FEW_TICKS = 5
 _LABEL_GAP = 24  # between two labels beside the plot
 

@@ -26,7 +26,7 @@ def draw_curves(view: RunView, axis: Axis) -> tuple[Chart | None, Chart | None]:
     marks = _list_marks(view, place)
     loss = draw_chart(
         "Loss",
-        [Series(name="loss", style="loss", pairs=_pair_points(points, place, lambda point: point.loss))],
+        [Series(name="loss", style="loss", pairs=_pair_losses(points, place))],
         marks=marks, format_x=write, format_y=lambda value: f"{value:.4g}", borders=borders,
     )  # fmt: skip
     if not view.spending.known or not view.spending.billed:
@@ -56,7 +56,7 @@ def draw_losses(runs: Sequence[ComparedRun], axis: Axis) -> Chart | None:
     for one in drawn:
         place, write = _find_axis(one.view, axis)
         points = reduce_points(one.view.points, _MOST_OF_ALL // len(drawn) if len(drawn) > 2 else MOST_POINTS)
-        pairs = _pair_points(points, place, lambda point: point.loss)
+        pairs = _pair_losses(points, place)
         series.append(Series(name=one.letter, style=f"run-{one.letter.lower()}", pairs=pairs))
     return draw_chart(
         "Loss", series, format_x=write, format_y=lambda value: f"{value:.4g}", label_width=_LABEL_WIDTH,
@@ -105,6 +105,16 @@ def _list_marks(view: RunView, place: Callable[[Point], float]) -> list[Mark]:
         saved = next((point for point in reversed(view.points) if point.step <= step), None)
         if saved is not None:
             found.append(Mark(x=place(saved), style="saved", meaning=f"checkpoint of step {step:,}"))
+    return found
+
+
+def _pair_losses(points: Sequence[Point], place: Callable[[Point], float]) -> list[Pair]:
+    """Return the losses of a line, with a gap between attempts: no step was made there."""
+    found: list[Pair] = []
+    for before, point in zip((None, *points), points, strict=False):
+        if before is not None and point.attempt != before.attempt:
+            found.append((place(point), None))
+        found.append((place(point), point.loss))
     return found
 
 

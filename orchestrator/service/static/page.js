@@ -112,11 +112,11 @@ function showCursor(chart, clientX, axis) {
   if (!points?.length) return;
   const svg = chart.querySelector("svg");
   const box = svg.getBoundingClientRect();
-  const [left, right, width] = [72, 14, 640];
+  const [left, end, width] = [Number(chart.dataset.left), Number(chart.dataset.right), svg.viewBox.baseVal.width];
   const low = Number(chart.dataset.low), high = Number(chart.dataset.high);
-  const at = low + (((clientX - box.left) / box.width) * width - left) / (width - left - right) * (high - low);
+  const at = low + (((clientX - box.left) / box.width) * width - left) / (end - left) * (high - low);
   const near = points.reduce((best, one) => Math.abs(placeOf(one, axis) - at) < Math.abs(placeOf(best, axis) - at) ? one : best);
-  const x = high === low ? width / 2 : left + (placeOf(near, axis) - low) / (high - low) * (width - left - right);
+  const x = high === low ? width / 2 : left + (placeOf(near, axis) - low) / (high - low) * (end - left);
   for (const one of document.querySelectorAll(".chart")) {
     const cursor = one.querySelector(".cursor");
     cursor.setAttribute("x1", x);
