@@ -175,10 +175,11 @@ def test_text_of_programs_is_only_text(page: Page, site: Served) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_the_first_load_is_small(page: Page, site: Served) -> None:
-    page.goto(address(site, "/runs/one"))
+@pytest.mark.parametrize("path", ["/", "/runs/one", "/compare?run=one&run=two", "/spend?by=cluster"])
+def test_the_first_load_is_small(page: Page, site: Served, path: str) -> None:
+    page.goto(address(site, path))
     loaded = page.evaluate("performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)")
-    paths = ["/runs/one", *(path for path in loaded if path.startswith("/static/"))]
+    paths = [path, *(one for one in loaded if one.startswith("/static/"))]
     assert len(paths) == 3
     assert sum(len(site.ask(path, accept_encoding="gzip").body) for path in paths) <= 60_000
 
