@@ -70,6 +70,15 @@ def format_price(per_hour: float | None) -> str:
     return "free" if per_hour == 0 else f"${per_hour:,.2f}/h"
 
 
+def format_dollars(value: float | None) -> str:
+    """Format dollars with the digits that a small amount needs; an unknown amount is never shown as 0."""
+    if value is None:
+        return "not known"
+    if value == 0:
+        return "free"
+    return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+
+
 def parse_ranges(text: str) -> tuple[int, ...]:
     """Parse `0,3-5` as ranks in rising order, each once.
 

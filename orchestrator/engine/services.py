@@ -17,6 +17,7 @@ from orchestrator.clock import Clock, SteadyClock
 from orchestrator.cloud_access import CloudAccess, read_cloud_access
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import Paths
+from orchestrator.plan.observed import HostView
 from orchestrator.providers.protocol import Provider
 from orchestrator.providers.registry import open_provider
 from orchestrator.remote.host_operations import HostOperations, SshAccess
@@ -39,6 +40,7 @@ class Services:
         clock: Gives the time and sleeps.
         follows_logs: Whether a thread beside the loop follows logs. With simulated time only the loop advances time.
         access: How the services of the clouds are reached, read once.
+        report_hosts: Receives each observation of a cluster's hosts, with the cluster's uid; it returns immediately.
         reopen_providers: Makes `provider` read the credentials of this computer again, after a login.
     """
 
@@ -47,6 +49,7 @@ class Services:
     clock: Clock
     follows_logs: bool = True
     access: CloudAccess = field(default_factory=lambda: read_cloud_access(os.environ))
+    report_hosts: Callable[[str, tuple[HostView, ...]], None] = lambda _cluster, _hosts: None
     reopen_providers: Callable[[], None] = lambda: None
 
 

@@ -179,7 +179,8 @@ def _identify(service: Service, request: Request) -> Person | None:
 
 def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | None], Awaitable[Response]]:
     async def answer(request: Request, person: Person | None) -> Response:
-        query = route.parse_query(request.query_params.multi_items())
+        given = request.query_params
+        query = route.parse_query({name: given.getlist(name) for name in given})
         if route.handler is None:
             return _stream(service, request, query["after"] if "after" in request.query_params else None)
         body, key = await read_body(request, route, person, cookie=service.cookie, scheme=service.scheme)

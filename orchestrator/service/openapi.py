@@ -75,4 +75,6 @@ def _describe_parameter(one: Parameter) -> dict[str, Any]:
         schema |= {"minimum": one.least, "maximum": one.most}
     if one.default is not None:
         schema["default"] = one.default
+    if one.most_values > 1:
+        schema = {"type": "array", "items": schema, "maxItems": one.most_values}
     return {"name": one.name, "in": "query", "description": one.meaning, "schema": schema}

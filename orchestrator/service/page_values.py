@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Literal
+from collections.abc import Mapping
 
-from orchestrator.formatting import format_duration
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.project import qualify_name
-from orchestrator.service.drawing.chart import Chart, Mark, Pair, Series, draw_chart, find_borders
-from orchestrator.service.drawing.chips import ChipDrawing, HostHealth, draw_chips
+from orchestrator.service.drawing.chips import ChipDrawing, HostHealth, HostState, draw_chips
+from orchestrator.service.drawing.run_charts import Axis, draw_curves
+from orchestrator.service.host_board import HostReport
 from orchestrator.service.records import read_run_of, select_clusters
 from orchestrator.service.route import Answer, Call
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_cluster
 from orchestrator.summaries.clusters import ClusterSummary, summarize_cluster
-from orchestrator.summaries.curves import Point, reduce_points
+from orchestrator.summaries.curves import reduce_points
 from orchestrator.summaries.queue import list_queue
 from orchestrator.summaries.run_view import RunView
 from orchestrator.summaries.runs import summarize_runs
 from orchestrator.summaries.topology import Topology, describe_topology
 
-_MOST_POINTS = 600  # of one chart, which is 640 units wide
 _RECENT = 30  # events on a page
-Axis = Literal["step", "time", "dollars"]
 
 
 def show_runs(call: Call) -> Answer:
@@ -49,11 +45,12 @@ def show_run(call: Call) -> Answer:
     with call.site.open_reader() as store:
         recent = store.events(view.run.cluster.qualified_name, limit=_RECENT)
         summary = summarize_cluster(store, view.run.cluster)
-    topology, drawing = draw_topology(view.slice, summary, view)
+    reports = call.site.hosts.read(summary.cluster.uid) if view.at_work else {}
+    topology, drawing = draw_topology(view.slice, summary, view, reports)
     values = {
         "view": view, "run": view.run, "last": view.points[-1] if view.points else None, "axis": axis, "loss": loss,
         "cost": cost, "events": recent[::-1], "topology": topology, "chips": drawing, "now": call.site.now(),
-        "cluster": summary, "rows": reduce_points(view.points, 24),
+        "cluster": summary, "rows": reduce_points(view.points, 24), "reports": reports,
     }  # fmt: skip
     return Answer(template="run.html", values=values)
 
@@ -70,8 +67,16 @@ def show_cluster(call: Call) -> Answer:
     with call.site.open_reader() as store:
         summary = summarize_cluster(store, find_cluster(store, call.path["name"]))
         recent = store.events(summary.cluster.qualified_name, limit=_RECENT)
-    topology, drawing = draw_topology(summary.current, summary, None)
-    values = {"item": summary, "topology": topology, "chips": drawing, "events": recent[::-1], "now": call.site.now()}
+    reports = call.site.hosts.read(summary.cluster.uid)
+    topology, drawing = draw_topology(summary.current, summary, None, reports)
+    values = {
+        "item": summary,
+        "topology": topology,
+        "chips": drawing,
+        "events": recent[::-1],
+        "now": call.site.now(),
+        "reports": reports,
+    }
     return Answer(template="cluster.html", values=values)
 
 
@@ -90,101 +95,30 @@ def show_events(call: Call) -> Answer:
     return Answer(template="events.html", values={"events": found[::-1], "cluster": cluster})
 
 
-def draw_curves(view: RunView, axis: Axis) -> tuple[Chart | None, Chart | None]:
-    """Return the charts of loss and cost of a run, over the same axis."""
-    points = reduce_points(view.points, _MOST_POINTS)
-    place, write = _axis_of(view, axis)
-    borders = find_borders([place(point) for point in points])
-    marks = _list_marks(view, place)
-    loss = draw_chart(
-        "Loss",
-        [Series(name="loss", style="loss", pairs=_pair(points, place, lambda point: point.loss))],
-        marks=marks, format_x=write, format_y=lambda value: f"{value:.4g}", borders=borders,
-    )  # fmt: skip
-    if not view.spending.known or not view.spending.billed:
-        return loss, None
-    spent = view.spending
-    paid = _pair(points, place, lambda point: spent.dollars_until(point.time))
-    wasted = _pair(points, place, lambda point: spent.dollars_without_progress_until(point.time))
-    cost = draw_chart(
-        "Cost",
-        [
-            Series(name="paid", style="paid", pairs=paid, filled=True),
-            Series(name="without progress", style="wasted", pairs=wasted, filled=True),
-        ],
-        marks=marks, format_x=write, format_y=_dollars, from_zero=True, borders=borders,
-    )  # fmt: skip
-    return loss, cost
-
-
-def _axis_of(view: RunView, axis: Axis) -> tuple[Callable[[Point], float], Callable[[float], str]]:
-    """Return where a point is on the axis, and how its values are written."""
-    begun = view.points[0].time if view.points else 0.0
-    match axis:
-        case "time":
-            return lambda point: point.time - begun, format_duration
-        case "dollars":
-            return lambda point: view.spending.dollars_until(point.time), _dollars
-        case "step":
-            return lambda point: float(point.step), lambda value: f"{value:,.0f}"
-
-
-def _dollars(value: float) -> str:
-    return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"
-
-
-def _list_marks(view: RunView, place: Callable[[Point], float]) -> list[Mark]:
-    """Return the begin of each later attempt, and the checkpoints."""
-    causes = {ended.attempt: ended.cause.value for ended in view.attempts}
-    first: dict[int, Point] = {}
-    for point in view.points:
-        first.setdefault(point.attempt, point)
-    begun = sorted(first)
-    found = [
-        Mark(
-            x=place(first[after]), style="attempt", meaning=f"attempt {after} begins: {causes.get(before, 'not known')}"
-        )
-        for before, after in pairwise(begun)
-    ]
-    for step in view.saved_steps:
-        saved = next((point for point in reversed(view.points) if point.step <= step), None)
-        if saved is not None:
-            found.append(Mark(x=place(saved), style="saved", meaning=f"checkpoint of step {step:,}"))
-    return found
-
-
-def _pair(
-    points: Sequence[Point], place: Callable[[Point], float], value: Callable[[Point], float | None]
-) -> list[Pair]:
-    """Return the values of a line, with a gap where a later attempt goes back to an earlier step."""
-    found: list[Pair] = []
-    for before, point in zip((None, *points), points, strict=False):
-        if before is not None and place(point) < place(before):
-            found.append((place(point), None))
-        found.append((place(point), value(point)))
-    return found
-
-
 def draw_topology(
-    intent: Intent | None, summary: ClusterSummary, view: RunView | None
+    intent: Intent | None, summary: ClusterSummary, view: RunView | None, reports: Mapping[int, HostReport]
 ) -> tuple[Topology | None, ChipDrawing | None]:
     """Return the topology of a slice and its drawing; None without a slice."""
     if intent is None:
         return None, None
     topology = describe_topology(intent.candidate)
-    return topology, draw_chips(topology, find_health(intent, summary, view))
+    return topology, draw_chips(topology, find_health(intent, summary, view, reports))
 
 
-def find_health(intent: Intent, summary: ClusterSummary, view: RunView | None) -> dict[int, HostHealth]:
-    """Return what is on record of each host of a slice."""
+def find_health(
+    intent: Intent, summary: ClusterSummary, view: RunView | None, reports: Mapping[int, HostReport]
+) -> dict[int, HostState]:
+    """Return what is known of each host of a slice: what is on record, and what the engine observes at present."""
     ranks = range(intent.candidate.hosts)
     if intent.state in FINAL_STATES:
-        health = dict.fromkeys(ranks, HostHealth.ENDED)
+        health = dict.fromkeys(ranks, HostState.of(HostHealth.ENDED))
     elif summary.state == SliceState.READY:
-        health = dict.fromkeys(ranks, HostHealth.READY)
+        health = dict.fromkeys(ranks, HostState.of(HostHealth.READY)) | {
+            rank: report.judge() for rank, report in reports.items() if rank in ranks
+        }
     else:
-        health = dict.fromkeys(ranks, HostHealth.UNKNOWN)
+        health = dict.fromkeys(ranks, HostState.of(HostHealth.UNKNOWN))
     for ended in view.attempts if view is not None else ():
-        if ended.generation == intent.generation and ended.rank is not None:
-            health[ended.rank] = HostHealth.LOST
+        if ended.generation == intent.generation and ended.rank is not None and ended.rank not in reports:
+            health[ended.rank] = HostState.of(HostHealth.LOST)
     return health

@@ -12,7 +12,14 @@ from typing import Any, cast
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orchestrator.errors import OrchError
-from orchestrator.formatting import format_age, format_duration, format_local_time, format_price, format_utc
+from orchestrator.formatting import (
+    format_age,
+    format_dollars,
+    format_duration,
+    format_local_time,
+    format_price,
+    format_utc,
+)
 from orchestrator.service.drawing import chart
 from orchestrator.service.route import Person, Route
 from orchestrator.summaries.clusters import describe_job
@@ -46,6 +53,7 @@ class PageRenderer:
             "run_cost": format_run_cost,
             "job": describe_job,
             "money": lambda value: f"${value:,.2f}",
+            "dollars": format_dollars,
         }
         shared = cast("dict[str, Any]", environment.globals)  # typed by Jinja for its built-in values only
         shared |= {

@@ -60,6 +60,7 @@ class Parameter:
     Attributes:
         kind: Its type; numbers have bounds, texts at most 200 characters.
         choices: The values that it takes; () for any.
+        most_values: How often it may be given. With more than one its value is a tuple of all, () without one.
     """
 
     name: str
@@ -69,6 +70,16 @@ class Parameter:
     least: float = 0
     most: float = _MANY
     choices: tuple[str, ...] = ()
+    most_values: int = 1
+
+    def parse_all(self, texts: Sequence[str]) -> Any:
+        """Return the value of a parameter from all that the query has of it. Raises UserError as `parse` does."""
+        if len(texts) > self.most_values:
+            times = "once" if self.most_values == 1 else f"at most {self.most_values} times"
+            raise UserError(f"`{self.name}` is given {len(texts)} times", f"it is taken {times}", "see /openapi.json")
+        if self.most_values > 1:
+            return tuple(self.parse(text) for text in texts)
+        return self.parse(texts[0]) if texts else self.default
 
     def parse(self, text: str) -> int | float | str:
         """Return the value of a parameter. Raises UserError for one that it does not take."""
@@ -174,17 +185,18 @@ class Route:
             name = ".".join(str(part) for part in first["loc"]) or "the body"
             raise UserError(f"`{name[:60]}` is not taken: {first['msg'][:200]}", "", "see /openapi.json") from error
 
-    def parse_query(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    def parse_query(self, query: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """Return the values of all parameters.
 
+        Args:
+            query: All values of each name.
+
         Raises:
-            UserError: A parameter is unknown, comes twice, or its value is not taken.
+            UserError: A parameter is unknown, comes too often, or its value is not taken.
         """
-        known, query = {one.name: one for one in self.parameters}, dict(pairs)
-        if len(query) < len(pairs):
-            raise UserError(f"{self.path} is given a parameter twice", "", "see /openapi.json")
+        known = {one.name: one for one in self.parameters}
         for name in query:
             if name not in known:
                 takes = f"it takes {', '.join(known)}" if known else "it takes none"
                 raise UserError(f"{self.path} has no parameter `{name[:40]}`", takes, "see /openapi.json")
-        return {name: one.parse(query[name]) if name in query else one.default for name, one in known.items()}
+        return {name: one.parse_all(query.get(name, ())) for name, one in known.items()}

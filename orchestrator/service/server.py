@@ -25,6 +25,7 @@ from orchestrator.service.connections import choose_connection_limit, limit_conn
 from orchestrator.service.entrance import Entrance
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import Gate
+from orchestrator.service.host_board import HostBoard
 from orchestrator.service.site import Site
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
@@ -39,6 +40,7 @@ def serve_pages(
     on_start: Callable[[Address, str], None],
     stop: threading.Event,
     wake_engine: Callable[[], None] = lambda: None,
+    hosts: HostBoard | None = None,
 ) -> None:
     """Serve API and page until a signal, or until `stop` is set.
 
@@ -49,6 +51,7 @@ def serve_pages(
         on_start: Called with the address and the secret of a link, when the server answers.
         stop: Set when the engine beside it has failed.
         wake_engine: Called after each order, where no engine works beside it.
+        hosts: Where the engine beside it keeps what it observes of hosts.
 
     Raises:
         UserError: Others could read along, or the port is taken.
@@ -59,7 +62,13 @@ def serve_pages(
         open_store(paths, real_services(paths), "serve").close()
     with open_reader_at(location, project) as store:
         member = store.member
-    site = Site(location=location, project=project, access=read_cloud_access(os.environ), wake_engine=wake_engine)
+    site = Site(
+        location=location,
+        project=project,
+        access=read_cloud_access(os.environ),
+        wake_engine=wake_engine,
+        hosts=hosts or HostBoard(),
+    )
     folder = find_folder(paths)
     gate = Gate(member=member, token_file=folder / "token", find_token=site.find_token)
     gate.read_token()

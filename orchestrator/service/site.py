@@ -11,6 +11,7 @@ from orchestrator.cloud_access import CloudAccess
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
 from orchestrator.paths import load_paths
+from orchestrator.service.host_board import HostBoard
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.failures import StoreError
 from orchestrator.store.location import Location
@@ -30,6 +31,7 @@ class Site:
         access: How buckets are reached.
         now: The time, in epoch seconds.
         wake_engine: Makes sure that an engine works, which carries out what was asked.
+        hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
     """
 
@@ -38,6 +40,7 @@ class Site:
     access: CloudAccess
     now: Callable[[], float] = time.time
     wake_engine: Callable[[], None] = lambda: None
+    hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
 
     def open_reader(self) -> Reader:

@@ -52,9 +52,12 @@ class RunView:
 
     @property
     def ends_at(self) -> float | None:
-        """When the program expects to end, in epoch seconds; None when it does not say."""
+        """When the program expects to end, in epoch seconds; None when it reports none, or when that has passed."""
         last = self.points[-1] if self.points else None
-        return last.time + last.eta_s if last is not None and last.eta_s is not None and self.at_work else None
+        if last is None or last.eta_s is None or not self.at_work:
+            return None
+        end = last.time + last.eta_s
+        return end if end > self.run.now else None
 
     @property
     def dollars_at_end(self) -> float | None:

@@ -25,6 +25,15 @@ from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 
 PRICE = 7.2  # dollars an hour
+CANDIDATE = Candidate(
+    provider="gcp", accelerator="v5litepod-16", hosts=4, chips_per_host=4, market=OnDemand(), region="us-west4",
+    zone="us-west4-a", price_per_hour=PRICE,
+)  # fmt: skip
+OUTCOMES = {
+    0: Outcome(status=0, code="ok", what="it succeeded"),
+    3: Outcome(status=3, code="program-failed", what="program failed on host 1", why="CUDA out of memory",
+               next_step="orch logs first 1"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +89,9 @@ class Served:
 
 
 @contextmanager
-def serve(orch: Orch, *words: str) -> Generator[Served]:
+def serve(orch: Orch, *words: str, page_only: bool = True) -> Generator[Served]:
     """Run `orch serve` on a free port until the end of the block."""
-    command = orch.command("serve", "--port", "0", "--page-only", *words)
+    command = orch.command("serve", "--port", "0", *(["--page-only"] if page_only else []), *words)
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, env=orch.env, cwd=orch.folder, stdout=pipe, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
@@ -100,21 +109,17 @@ def serve(orch: Orch, *words: str) -> Generator[Served]:
 
 def record_run(
     store: Store, name: str, run_id: str, bucket: str = "", *, attempts: int = 1, ended: bool = True,
-    candidate: Candidate | None = None,
+    candidate: Candidate | None = None, task: str = "", status: int = 0,
 ) -> ClusterRecord:  # fmt: skip
     """Record a cluster with a run of some attempts, each but the last preempted at host 2."""
     cluster = store.open_cluster(name, "v5litepod-16 on gcp")
     lease = store.acquire(f"cluster:{name}", "a test")
     assert isinstance(lease, Lease)
-    shown = candidate or Candidate(
-        provider="gcp", accelerator="v5litepod-16", hosts=4, chips_per_host=4, market=OnDemand(), region="us-west4",
-        zone="us-west4-a", price_per_hour=PRICE,
-    )  # fmt: skip
     job = NewJob(
-        kind="launch", run_id=run_id, digest="d", task="", bucket=bucket, ranks=None, after_end=TeardownPolicy.KEEP
+        kind="launch", run_id=run_id, digest="d", task=task, bucket=bucket, ranks=None, after_end=TeardownPolicy.KEEP
     )
     made = store.open_job(cluster, job)
-    store.write_intent(lease, cluster, 1, f"{name}-1", shown, "token", "request")
+    store.write_intent(lease, cluster, 1, f"{name}-1", candidate or CANDIDATE, "token", "request")
     store.update_intent(lease, cluster, f"{name}-1", IntentState.ACCEPTED)
     store.note_state(cluster, "ready")
     for number in range(1, attempts + 1):
@@ -122,11 +127,11 @@ def record_run(
         if number < attempts:
             lost = EndedAttempt(
                 attempt=number, cause=EndCause.PREEMPTED, why="the provider took host 2", generation=1, rank=2,
-                evidence='{"step": 30}', at=1.0,
+                evidence='{"step": 30}', at=made.created,
             )  # fmt: skip
             store.next_attempt(cluster, made.id, lost, number + 1)
     if ended:
-        store.record_outcome(cluster, made.id, Outcome(status=0, code="ok", what="it succeeded"))
+        store.record_outcome(cluster, made.id, OUTCOMES[status])
     store.release(lease)
     return cluster
 

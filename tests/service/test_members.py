@@ -53,7 +53,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dic
                 status=0,
             )
         )
-    with serve(orch, "--page-only") as served:
+    with serve(orch) as served:
         yield served, tokens
 
 
@@ -148,7 +148,7 @@ def test_a_service_with_tls_is_reached_by_its_name(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     orch = Orch(tmp_path)
     words = ("--host", "0.0.0.0", "--tls-cert", str(certificate), "--tls-key", str(key), "--name", "orch.test")
-    with serve(orch, "--page-only", *words) as served:
+    with serve(orch, *words) as served:
         assert served.link.startswith(f"https://orch.test:{served.port}/login?link=")
         assert orch.ok("serve", "--link").startswith(f"https://orch.test:{served.port}/login?link=")
         context = ssl.create_default_context(cafile=str(certificate))
@@ -167,7 +167,7 @@ def test_a_service_with_tls_is_reached_by_its_name(tmp_path: Path) -> None:
 
 
 def test_behind_a_proxy_it_answers_to_the_proxys_name(tmp_path: Path) -> None:
-    with serve(Orch(tmp_path), "--page-only", "--behind-proxy", "--name", "orch.example.org") as served:
+    with serve(Orch(tmp_path), "--behind-proxy", "--name", "orch.example.org") as served:
         assert served.link.startswith("https://orch.example.org/login?link=")
         assert served.ask("/healthz", signed=False, host="orch.example.org").status == 200
         assert served.ask("/healthz", signed=False, host="other.example.org").status == 421

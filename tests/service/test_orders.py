@@ -32,7 +32,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def post(site: Served, path: str, body: dict[str, Any], key: str = "", **more: str) -> Reply:
-    headers = {"content_type": "application/json"} | ({"idempotency_key": key} if key else {}) | more
+    headers: dict[str, Any] = {"content_type": "application/json"} | ({"idempotency_key": key} if key else {}) | more
     return site.ask(path, method="POST", body=json.dumps(body).encode(), **headers)
 
 
@@ -111,7 +111,7 @@ def test_an_order_that_cannot_be_done_says_why(working: Served) -> None:
 def test_a_request_without_what_it_needs_changes_nothing(site: Served, change: dict[str, str], status: int) -> None:
     body = {"verb": "down", "cluster": "first", "plan": plan(site, {"verb": "down", "cluster": "first"})["plan"]}
     before = site.ask("/v1/events?limit=1000").document
-    headers = {"content_type": "application/json", "idempotency_key": uuid.uuid4().hex} | change
+    headers: dict[str, Any] = {"content_type": "application/json", "idempotency_key": uuid.uuid4().hex} | change
     assert site.ask("/v1/orders", method="POST", body=json.dumps(body).encode(), **headers).status == status
     assert site.ask("/v1/events?limit=1000").document == before
 

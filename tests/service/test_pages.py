@@ -18,7 +18,9 @@ from orchestrator.store.store import Store
 CHROMIUM = shutil.which("chromium")
 PAGES = ("/", "/runs/one", "/runs/one?x=time", "/runs/one?x=dollars", "/runs/two", "/clusters", "/clusters/first",
          "/queue", "/launch", "/order?verb=down&cluster=first", "/orders/asked",
-         "/events", "/events?cluster=first", "/runs/none", "/nothing")  # fmt: skip
+         "/compare", "/compare?run=one&run=two", "/compare?run=one&run=two&x=dollars", "/spend",
+         "/spend?by=cluster%2Cday&since=all", "/spend?by=run", "/events", "/events?cluster=first", "/runs/none",
+         "/nothing")  # fmt: skip
 RULES = "['wcag2a','wcag2aa','wcag21aa','wcag22aa','best-practice']"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -106,6 +108,32 @@ def test_a_page_is_complete_without_script(browser: Browser, cookie: dict[str, A
     context.close()
 
 
+def test_runs_are_chosen_and_compared_without_script(browser: Browser, cookie: dict[str, Any], site: Served) -> None:
+    context = open_context(browser, cookie, java_script_enabled=False)
+    shown = context.new_page()
+    shown.goto(address(site, "/"))
+    shown.get_by_label("Compare one").check()
+    shown.get_by_label("Compare two").check()
+    shown.get_by_role("button", name="Compare").click()
+    expect(shown.get_by_role("heading", level=1)).to_have_text("Compare runs")
+    assert shown.url.endswith("/compare?run=two&run=one")
+    expect(shown.get_by_role("img", name="Loss")).to_be_visible()
+    assert shown.locator("#loss .label").count() == 1, "two has no bucket"
+    expect(shown.get_by_text("no bucket, so no curve")).to_be_visible()
+    context.close()
+
+
+def test_what_is_chosen_stays_chosen_when_the_list_is_updated(page: Page, site: Served) -> None:
+    page.goto(address(site, "/"))
+    expect(page.get_by_role("status")).to_contain_text("live")
+    page.get_by_label("Compare one").check()
+    with Store(site.orch.state / "orch.db") as store:
+        record_run(store, "newer", "newer")
+    expect(page.get_by_role("link", name="newer")).to_be_visible(timeout=15_000)
+    expect(page.get_by_label("Compare one")).to_be_checked()
+    expect(page.get_by_label("Compare one")).to_be_focused()
+
+
 def test_a_page_shows_what_happens(page: Page, site: Served) -> None:
     page.goto(address(site, "/"))
     expect(page.get_by_role("status")).to_contain_text("live")
@@ -150,10 +178,11 @@ def test_text_of_programs_is_only_text(page: Page, site: Served) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_the_first_load_is_small(page: Page, site: Served) -> None:
-    page.goto(address(site, "/runs/one"))
+@pytest.mark.parametrize("path", ["/", "/runs/one", "/compare?run=one&run=two", "/spend?by=cluster"])
+def test_the_first_load_is_small(page: Page, site: Served, path: str) -> None:
+    page.goto(address(site, path))
     loaded = page.evaluate("performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)")
-    paths = ["/runs/one", *(path for path in loaded if path.startswith("/static/"))]
+    paths = [path, *(one for one in loaded if one.startswith("/static/"))]
     assert len(paths) == 3
     assert sum(len(site.ask(path, accept_encoding="gzip").body) for path in paths) <= 60_000
 

@@ -77,6 +77,18 @@ def test_unknown_and_wrong_parameters_are_refused(site: Served, route: Route) ->
             assert one.name in answer.document["title"] and answer.document["exit_status"] == 2
 
 
+def test_a_list_takes_several_values_and_everything_else_one(site: Served) -> None:
+    compared = site.ask("/v1/compare?run=two&run=one").document
+    assert [(one["letter"], one["run"]["run_id"]) for one in compared["runs"]] == [("A", "two"), ("B", "one")]
+    Draft202012Validator(load_schema("comparison")).validate(compared)
+    many = "&".join(f"run={number}" for number in range(9))
+    assert "at most 8 times" in site.ask(f"/v1/compare?{many}").document["detail"]
+    assert "given 2 times" in site.ask("/v1/runs?limit=1&limit=2").document["title"]
+    assert site.ask("/v1/compare?run=one&run=none").status == 404
+    described = site.ask("/openapi.json").document["paths"]["/v1/compare"]["get"]["parameters"][0]["schema"]
+    assert (described["type"], described["maxItems"]) == ("array", 8)
+
+
 @pytest.mark.parametrize("route", [route for route in READ if route.schema], ids=lambda route: route.name)
 def test_documents_are_valid_against_their_schemas(site: Served, route: Route) -> None:
     document = site.ask(path_of(route)).document
@@ -188,7 +200,7 @@ def test_a_stream_resumes_after_the_last_event_without_a_gap(site: Served) -> No
     assert len(everything) > 10
     seen: list[int] = []
     for _ in range(4):  # cut off after three messages each time
-        after = {"last_event_id": str(seen[-1])} if seen else {}
+        after: dict[str, Any] = {"last_event_id": str(seen[-1])} if seen else {}
         seen += read_messages(site, 3, path="/v1/events/stream?after=0", **after)
     assert seen == everything[:12]
 
@@ -246,7 +258,7 @@ def test_a_method_that_a_path_does_not_have_is_refused_as_everything_else(site: 
 
 
 def test_a_store_that_was_removed_is_no_empty_store(tmp_path: Path) -> None:
-    with serve(Orch(tmp_path), "--page-only") as served:
+    with serve(Orch(tmp_path)) as served:
         assert served.ask("/readyz", signed=False).status == 200
         for file in served.orch.state.glob("orch.db*"):
             file.unlink()
@@ -258,7 +270,7 @@ def test_a_store_that_was_removed_is_no_empty_store(tmp_path: Path) -> None:
 
 def test_connections_that_send_nothing_do_not_keep_others_out(tmp_path: Path) -> None:
     orch = Orch(tmp_path, before=("prlimit", "--nofile=320:320"))
-    with serve(orch, "--page-only") as served:
+    with serve(orch) as served:
         silent = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(400)]
         for one in silent[:50]:
             with contextlib.suppress(OSError):

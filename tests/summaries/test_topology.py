@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.catalog.accelerators import resolve_rented
 from orchestrator.catalog.tpu import list_generations
-from orchestrator.service.drawing.chips import MOST_HOSTS, HostHealth, draw_chips
+from orchestrator.service.drawing.chips import MOST_HOSTS, HostHealth, HostState, draw_chips
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.summaries.topology import Links, describe_topology
 
@@ -78,7 +78,7 @@ def test_only_documented_links_are_drawn(name: str, links: Links) -> None:
 @pytest.mark.parametrize("slices", [1, 3])
 def test_a_drawing_has_every_host_once_and_stays_small(name: str, slices: int) -> None:
     candidate = rent(name, slices)
-    drawing = draw_chips(describe_topology(candidate), {0: HostHealth.LOST})
+    drawing = draw_chips(describe_topology(candidate), {0: HostState.of(HostHealth.LOST)})
     ranks = Counter(host.rank for host in drawing.hosts)
     assert set(ranks) == set(range(min(candidate.hosts, MOST_HOSTS)))
     assert drawing.left_out == max(candidate.hosts - MOST_HOSTS, 0)

@@ -261,6 +261,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
             return early
         _claim_attempt(session)
         observed = observe(session)
+        session.services.report_hosts(session.cluster.uid, observed.hosts)
         refuse_if_taken_over(session)
         if observed.outcome is not None:
             _keep_machines_for_queue(session)

@@ -18,6 +18,7 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.recorded import open_reader
+from orchestrator.engine.training.advice import add_advice
 from orchestrator.engine.unattended.handover import enqueue_job, find_handed_over_job, prepare_for_engine
 from orchestrator.errors import ConflictError, CredentialsError, OrchError, UserError
 from orchestrator.plan.observed import Outcome
@@ -48,7 +49,7 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
     after = TeardownPolicy.DOWN if arguments.get("down") else TeardownPolicy.KEEP
     if verb == "launch":
         task = commands.add_secrets_from_environment(Task.from_json(arguments["task"]))
-        return commands.prepare_launch(task, cluster=cluster or None, after=after, project=project)
+        return add_advice(commands.prepare_launch(task, cluster=cluster or None, after=after, project=project), task)
     if verb == "cancel":
         return commands.prepare_cancel(cluster, arguments.get("job"), force=force, project=project)
     made: Mapping[str, Callable[[], PreparedCommand]] = {

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Pair = tuple[float, float | None]
 
 WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 30
+LEFT, RIGHT, TOP, BOTTOM = 84, 14, 14, 30
 _FEW_TICKS = 5
+_LABEL_GAP = 24  # between two labels beside the plot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,21 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The last value of a line, with its label.
+
+    Attributes:
+        label_y: Where the label is, beside the plot; None for a label at the value itself.
+    """
+
+    x: float
+    y: float
+    text: str
+    style: str
+    label_y: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A drawn chart; all coordinates are those of a box of WIDTH by HEIGHT.
 
@@ -65,8 +81,9 @@ class Chart:
         title: What it shows.
         summary: One sentence for those who do not see it.
         marks: Pairs of a coordinate along x and the mark.
-        ends: Labels at the last value of each line: coordinates, text, style.
+        ends: The last value of each line.
         low, high: The values of x at the left and right border.
+        right: The right border of the plot.
     """
 
     title: str
@@ -75,9 +92,10 @@ class Chart:
     y_ticks: tuple[Tick, ...]
     shapes: tuple[Shape, ...]
     marks: tuple[tuple[float, Mark], ...]
-    ends: tuple[tuple[float, float, str, str], ...]
+    ends: tuple[End, ...]
     low: float
     high: float
+    right: float
 
 
 def draw_chart(
@@ -89,6 +107,9 @@ def draw_chart(
     format_y: Callable[[float], str],
     from_zero: bool = False,
     borders: tuple[float, float] | None = None,
+    label_width: float = 0,
+    most: float | None = None,
+    format_end: Callable[[float], str] | None = None,
 ) -> Chart | None:
     """Draw a chart, or return None when there is no value.
 
@@ -100,15 +121,22 @@ def draw_chart(
         format_y: Writes a value of y.
         from_zero: Whether the y axis begins at 0.
         borders: The values of x at both borders, so that two charts share one axis; None for those of the lines.
+        label_width: Space for the labels beside the plot, where they do not cover each other; 0 for labels in the plot.
+        most: The highest y of the plot; lines leave it above. None for the highest value.
+        format_end: Writes the last value of a line; None for `format_y`.
     """
     known = [(x, y) for one in series for x, y in one.pairs if y is not None]
     if not known:
         return None
     low, high = borders or (min(x for x, _ in known), max(x for x, _ in known))
     bottom, top = min(y for _, y in known), max(y for _, y in known)
+    if most is not None and bottom < most < top:
+        top = most
     y_values = _choose_ticks(0.0 if from_zero else bottom, top)
-    x_scale = _scale(low, high, LEFT, WIDTH - RIGHT)
+    right = WIDTH - RIGHT - label_width
+    x_scale = _scale(low, high, LEFT, right)
     y_scale = _scale(min(y_values[0], bottom), max(y_values[-1], top), HEIGHT - BOTTOM, TOP)
+    ends = [_draw_end(one, x_scale, y_scale, format_end or format_y) for one in series if _last(one) is not None]
     return Chart(
         title=title,
         summary=_summarize(title, series, format_x, format_y),
@@ -116,9 +144,10 @@ def draw_chart(
         y_ticks=tuple(Tick(y_scale(y), format_y(y)) for y in y_values),
         shapes=tuple(shape for one in series for shape in _draw_series(one, x_scale, y_scale)),
         marks=tuple((x_scale(mark.x), mark) for mark in marks if low <= mark.x <= high),
-        ends=tuple(_draw_end(one, x_scale, y_scale, format_y) for one in series if _last(one) is not None),
+        ends=tuple(_spread_labels(ends) if label_width else ends),
         low=low,
         high=high,
+        right=right,
     )
 
 
@@ -173,9 +202,20 @@ def _last(one: Series) -> tuple[float, float] | None:
 
 def _draw_end(
     one: Series, x_scale: Callable[[float], float], y_scale: Callable[[float], float], format_y: Callable[[float], str]
-) -> tuple[float, float, str, str]:
+) -> End:
     x, y = _last(one) or (0.0, 0.0)
-    return x_scale(x), y_scale(y), f"{one.name} {format_y(y)}", one.style
+    return End(x=x_scale(x), y=y_scale(y), text=f"{one.name} {format_y(y)}", style=one.style)
+
+
+def _spread_labels(ends: Sequence[End]) -> list[End]:
+    """Place the labels near their values, none over another."""
+    places: dict[int, float] = {}
+    lowest = HEIGHT - BOTTOM - _LABEL_GAP * (len(ends) - 1)
+    free = float(TOP)
+    for number, index in enumerate(sorted(range(len(ends)), key=lambda index: ends[index].y)):
+        places[index] = max(free, min(ends[index].y, lowest + _LABEL_GAP * number))
+        free = places[index] + _LABEL_GAP
+    return [replace(end, label_y=places[index]) for index, end in enumerate(ends)]
 
 
 def _summarize(

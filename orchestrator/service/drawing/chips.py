@@ -19,15 +19,34 @@ MOST_CHIPS = 256
 MOST_HOSTS = 1024
 _HOSTS_IN_A_ROW = 32
 _SHOWN_WIDTH = 420
+_MOST_WIDTH = 480  # planes beside one another; more of them begin another row
 
 
 class HostHealth(StrEnum):
     """What is known of a host; each has its own shape and words, not only its own colour."""
 
     READY = "ready"
+    BEHIND = "behind"
+    SILENT = "does not answer"
     LOST = "lost"
     UNKNOWN = "not known"
     ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """The health of a host, with the words for it."""
+
+    health: HostHealth
+    words: str
+
+    @classmethod
+    def of(cls, health: HostHealth) -> HostState:
+        """Return a health of which no more is known."""
+        return cls(health=health, words=health.value)
+
+
+_UNKNOWN = HostState.of(HostHealth.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +63,14 @@ class HostBox:
     """One host with its chips.
 
     Attributes:
+        state: Its health in words.
         name: Its words for those who do not see it.
         squares: Its chips; one for the host in a drawing of hosts.
     """
 
     rank: int
     health: HostHealth
+    state: str
     name: str
     x: float
     y: float
@@ -91,7 +112,7 @@ class ChipDrawing:
         return min(max(_SHOWN_WIDTH / self.width, 1.0), 1.6)
 
 
-def draw_chips(topology: Topology, health: Mapping[int, HostHealth]) -> ChipDrawing:
+def draw_chips(topology: Topology, health: Mapping[int, HostState]) -> ChipDrawing:
     """Draw the chips of a cluster.
 
     Args:
@@ -117,20 +138,23 @@ def draw_chips(topology: Topology, health: Mapping[int, HostHealth]) -> ChipDraw
 def _draw_slice(
     topology: Topology,
     places: list[ChipPlace],
-    health: Mapping[int, HostHealth],
+    health: Mapping[int, HostState],
     top: float,
     boxes: list[HostBox],
     lines: list[Line],
     labels: list[tuple[float, float, str]],
 ) -> tuple[float, float]:
-    """Add one slice below `top`, plane beside plane; return its right and lower border."""
+    """Add one slice below `top`, planes beside one another in rows; return its right and lower border."""
     columns, rows, planes = topology.sides
     plane_width = columns * (CELL + GAP) + 2 * MARGIN
-    y0 = top + (16 if topology.slices > 1 or planes > 1 else 0)
+    head = 16 if topology.slices > 1 or planes > 1 else 0
+    plane_height = head + rows * (CELL + GAP) + MARGIN
+    beside = min(planes, max(_MOST_WIDTH // plane_width, 1))
 
     def corner(position: Position) -> tuple[float, float]:
         x, y, z = position
-        return MARGIN + z * plane_width + x * (CELL + GAP), y0 + y * (CELL + GAP)
+        left, upper = MARGIN + z % beside * plane_width, top + head + z // beside * plane_height
+        return left + x * (CELL + GAP), upper + y * (CELL + GAP)
 
     by_host: dict[tuple[int, int], list[ChipPlace]] = {}
     for place in places:
@@ -142,8 +166,9 @@ def _draw_slice(
         boxes.append(
             HostBox(
                 rank=rank,
-                health=health.get(rank, HostHealth.UNKNOWN),
-                name=_name_host(rank, own, health.get(rank, HostHealth.UNKNOWN)),
+                health=health.get(rank, _UNKNOWN).health,
+                state=health.get(rank, _UNKNOWN).words,
+                name=_name_host(rank, own, health.get(rank, _UNKNOWN)),
                 x=left - GAP / 2,
                 y=upper - GAP / 2,
                 width=max(x for x, _ in corners) - left + CELL + GAP,
@@ -153,9 +178,11 @@ def _draw_slice(
         )
     lines += _draw_links(topology, corner)
     labels += [
-        (MARGIN + z * plane_width, y0 - 6, f"z={z}") for z in range(planes) if planes > 1 and topology.slices == 1
+        (corner((0, 0, z))[0], corner((0, 0, z))[1] - 6, f"z={z}")
+        for z in range(planes)
+        if planes > 1 and topology.slices == 1
     ]
-    return planes * plane_width, y0 + rows * (CELL + GAP)
+    return beside * plane_width, top + -(-planes // beside) * plane_height - MARGIN
 
 
 def _draw_links(topology: Topology, corner: _Corner) -> list[Line]:
@@ -195,18 +222,19 @@ def _draw_wraps(topology: Topology, corner: _Corner, z: int) -> list[Line]:
     return found
 
 
-def _draw_hosts(topology: Topology, health: Mapping[int, HostHealth]) -> ChipDrawing:
+def _draw_hosts(topology: Topology, health: Mapping[int, HostState]) -> ChipDrawing:
     shown = min(topology.hosts, MOST_HOSTS)
     columns = min(max(shown, 1), _HOSTS_IN_A_ROW)
     boxes: list[HostBox] = []
     for rank in range(shown):
         x = MARGIN + rank % columns * (CELL + GAP)
         y = MARGIN + rank // columns * (CELL + GAP)
-        state = health.get(rank, HostHealth.UNKNOWN)
+        state = health.get(rank, _UNKNOWN)
         chips = f", {topology.chips_per_host} chips" if topology.chips_per_host else ""
         boxes.append(
             HostBox(
-                rank=rank, health=state, name=f"host {rank}{chips}, {state}", x=x - GAP / 2, y=y - GAP / 2,
+                rank=rank, health=state.health, state=state.words, name=f"host {rank}{chips}, {state.words}",
+                x=x - GAP / 2, y=y - GAP / 2,
                 width=CELL + GAP, height=CELL + GAP, squares=(Square(x=x, y=y, size=CELL),),
             )
         )  # fmt: skip
@@ -221,10 +249,10 @@ def _draw_hosts(topology: Topology, health: Mapping[int, HostHealth]) -> ChipDra
     )
 
 
-def _name_host(rank: int, chips: list[ChipPlace], health: HostHealth) -> str:
+def _name_host(rank: int, chips: list[ChipPlace], state: HostState) -> str:
     first, last = chips[0].position, chips[-1].position
     place = f"chip {_write(first)}" if first == last else f"chips {_write(first)} to {_write(last)}"
-    return f"host {rank}, {place}, {health}"
+    return f"host {rank}, {place}, {state.words}"
 
 
 def _write(position: Position) -> str:

@@ -18,7 +18,7 @@ function listen() {
   if (stream || document.hidden || !document.querySelector("[data-live]")) return;
   stream = new EventSource("/v1/events/stream");
   stream.onopen = () => say("live");
-  stream.onmessage = () => { waiting ??= setTimeout(reload, 400); };
+  stream.onmessage = () => { waiting ??= setTimeout(() => reload(), 400); };
   stream.onerror = () => say("not live: the server does not answer; this is the last state", true);
 }
 
@@ -27,7 +27,17 @@ function hush() {
   stream = undefined;
 }
 
-async function reload() {
+// How the element that has the focus is found again in a part that was replaced.
+function selectorOf(element) {
+  const name = ["data-rank", "aria-label", "value", "href"].find((one) => element.hasAttribute(one));
+  return name ? `[${name}="${CSS.escape(element.getAttribute(name))}"]` : "";
+}
+
+// Curves and heartbeats are no events: a page that shows them is asked for again at its own pace.
+const every = Number(document.querySelector("[data-every]")?.dataset.every ?? 0);
+if (every) setInterval(() => { if (stream && !document.hidden) reload(true); }, every * 1000);
+
+async function reload(quiet = false) {
   waiting = undefined;
   let text;
   try {
@@ -43,13 +53,18 @@ async function reload() {
     const next = page.getElementById(part.id);
     if (!next || next.outerHTML === shown.get(part.id)) continue;
     shown.set(part.id, next.outerHTML);
-    const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const focused = part.contains(document.activeElement) ? selectorOf(document.activeElement) : "";
     const fresh = document.importNode(next, true);
+    for (const box of part.querySelectorAll("input:checked")) {
+      const same = fresh.querySelector(`input[name="${CSS.escape(box.name)}"][value="${CSS.escape(box.value)}"]`);
+      if (same) same.checked = true;
+    }
+    for (const open of part.querySelectorAll("details[open][id]")) fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
     part.replaceWith(fresh);
-    if (focused) fresh.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
+    if (focused) fresh.querySelector(focused)?.focus();
   }
   attachCharts();
-  if (Date.now() - said > 5000) {
+  if (!quiet && Date.now() - said > 5000) {
     said = Date.now();
     say(`live, updated ${new Date().toLocaleTimeString()}`);
   }
@@ -97,11 +112,11 @@ function showCursor(chart, clientX, axis) {
   if (!points?.length) return;
   const svg = chart.querySelector("svg");
   const box = svg.getBoundingClientRect();
-  const [left, right, width] = [56, 14, 640];
+  const [left, end, width] = [Number(chart.dataset.left), Number(chart.dataset.right), svg.viewBox.baseVal.width];
   const low = Number(chart.dataset.low), high = Number(chart.dataset.high);
-  const at = low + (((clientX - box.left) / box.width) * width - left) / (width - left - right) * (high - low);
+  const at = low + (((clientX - box.left) / box.width) * width - left) / (end - left) * (high - low);
   const near = points.reduce((best, one) => Math.abs(placeOf(one, axis) - at) < Math.abs(placeOf(best, axis) - at) ? one : best);
-  const x = high === low ? width / 2 : left + (placeOf(near, axis) - low) / (high - low) * (width - left - right);
+  const x = high === low ? width / 2 : left + (placeOf(near, axis) - low) / (high - low) * (end - left);
   for (const one of document.querySelectorAll(".chart")) {
     const cursor = one.querySelector(".cursor");
     cursor.setAttribute("x1", x);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.paths import Paths
     from orchestrator.service.address import Address
     from orchestrator.service.entrance import Entrance
+    from orchestrator.service.host_board import HostBoard
 
 PORT = 6724
 
@@ -96,12 +98,15 @@ def _run_engine(where: Paths, *, until_idle: bool) -> None:
     _report(engine, until_idle=until_idle)
 
 
-def _make_engine(where: Paths) -> UnattendedEngine:
+def _make_engine(where: Paths, hosts: HostBoard | None = None) -> UnattendedEngine:
     from orchestrator.cli.drawing.engine_log import EngineLog
     from orchestrator.engine.services import real_services
     from orchestrator.engine.unattended.engine import UnattendedEngine
 
-    return UnattendedEngine(where=where, services=real_services(where), narrators=EngineLog)
+    services = real_services(where)
+    if hosts is not None:
+        services = replace(services, report_hosts=hosts.note)
+    return UnattendedEngine(where=where, services=services, narrators=EngineLog)
 
 
 def _report(engine: UnattendedEngine, *, until_idle: bool) -> None:
@@ -123,11 +128,13 @@ def _serve_page(where: Paths, entrance: Entrance, *, with_engine: bool) -> None:
     from orchestrator import __version__
 
     try:
+        from orchestrator.service.host_board import HostBoard
         from orchestrator.service.server import serve_pages
     except ModuleNotFoundError as error:
         raise UserError("the page needs more packages", str(error), install_command("server")) from error
+    hosts = HostBoard()
     stop, failures = threading.Event(), list[OrchError]()
-    engine = _make_engine(where) if with_engine else None
+    engine = _make_engine(where, hosts) if with_engine else None
 
     def drive_jobs(engine: UnattendedEngine) -> None:
         try:
@@ -144,7 +151,8 @@ def _serve_page(where: Paths, entrance: Entrance, *, with_engine: bool) -> None:
             thread.start()
 
     try:
-        serve_pages(where, entrance, __version__, start, stop, _leave_to_engine if engine is None else lambda: None)
+        wake = _leave_to_engine if engine is None else lambda: None
+        serve_pages(where, entrance, __version__, start, stop, wake, hosts)
     except KeyboardInterrupt:
         write_stderr("the page ends; jobs continue")
     finally:

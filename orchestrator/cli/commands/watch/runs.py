@@ -9,6 +9,7 @@ import time
 import click
 
 from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.commands.watch.run_comparison import write_comparison
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
@@ -25,18 +26,34 @@ from orchestrator.summaries.runs import RunSummary, format_run_cost, runs_as_jso
         ("orch runs", "the last 20 runs, newest first"),
         ("orch runs RUN_ID", "one run in full: jobs, bucket, how to resume it"),
         ("orch runs --cluster mine --limit 100 -o json", ""),
+        ("orch runs --compare RUN_ID RUN_ID", "two to eight runs: results, costs, and the settings that differ"),
     ],
 )
-@click.argument("run_id", required=False)
+@click.argument("run_ids", nargs=-1, metavar="[RUN_ID]...")
+@click.option("--compare", is_flag=True, help="Compare the runs: results, costs, and the settings that differ.")
 @click.option("-c", "--cluster", type=CLUSTER, help="Only runs on clusters of this name.")
 @scope_options("--all")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many of the newest.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def runs(run_id: str | None, cluster: str | None, all_projects: bool, owner: str, limit: int, output: str) -> None:
+def runs(
+    run_ids: tuple[str, ...],
+    compare: bool,
+    cluster: str | None,
+    all_projects: bool,
+    owner: str,
+    limit: int,
+    output: str,
+) -> None:
     """Show runs with owner, duration, cost and result, also after their machines were deleted.
 
     The cost is the list price of the machines while the jobs of the run were open; disks and buckets are not in it.
     """
+    if compare:
+        write_comparison(run_ids, output)
+        return
+    if len(run_ids) > 1:
+        raise click.UsageError("one run is shown at a time; --compare shows several side by side")
+    run_id = next(iter(run_ids), None)
     with open_store_reader() as store:
         scope = make_scope(store, owner, all_projects=all_projects)
         found = [run for run in summarize_runs(store, time.time()) if scope.includes(run.project, run.owner)]

@@ -1,0 +1,107 @@
+"""What machines have cost, as a document and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from orchestrator.errors import UserError
+from orchestrator.formatting import parse_duration
+from orchestrator.service.route import Answer, Call
+from orchestrator.store.read import Reader
+from orchestrator.summaries.ledger import DIMENSIONS, SpendingRow, SpendingTable, spending_as_json, summarize_spending
+
+_MOST_ROWS = 200  # of a page; the document has all
+_EVERYTHING = "all"
+TIMES = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"), (_EVERYTHING, "all"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRow:
+    """One row of the page.
+
+    Attributes:
+        cells: Text and address for each dimension; "" for one without a page.
+        share: Of the most expensive row, from 0 to 1.
+    """
+
+    cells: tuple[tuple[str, str], ...]
+    row: SpendingRow
+    share: float
+
+
+def list_spending(call: Call) -> Answer:
+    """Answer with the sums."""
+    with call.site.open_reader() as store:
+        return Answer(document=spending_as_json(_read_table(call, store)))
+
+
+def show_spending(call: Call) -> Answer:
+    """Show the sums with bars."""
+    with call.site.open_reader() as store:
+        table = _read_table(call, store)
+        pages = {record.qualified_name: record.name for record in store.clusters() if record.project == store.project}
+    highest = max((row.dollars for row in table.rows), default=0.0)
+    rows = [
+        ShownRow(
+            cells=tuple(_describe_key(name, key, pages) for name, key in zip(table.by, row.key, strict=True)),
+            row=row,
+            share=row.dollars / highest if highest else 0.0,
+        )
+        for row in _order(table)
+    ]
+    values = {
+        "table": table, "rows": rows[:_MOST_ROWS], "left_out": max(len(rows) - _MOST_ROWS, 0),
+        "since": call.query["since"], "times": TIMES, "dimensions": DIMENSIONS,
+        "address": lambda **other: _address(call, **other),
+    }  # fmt: skip
+    return Answer(template="spend.html", values=values)
+
+
+def _read_table(call: Call, store: Reader) -> SpendingTable:
+    now = call.site.now()
+    return summarize_spending(
+        store,
+        now,
+        since=_find_begin(call.query["since"], now),
+        by=[one for one in call.query["by"].split(",") if one],
+        project=call.query["project"],
+        owner=call.query["owner"],
+    )
+
+
+def _find_begin(since: str, now: float) -> float:
+    if since == _EVERYTHING:
+        return 0.0
+    try:
+        return max(now - parse_duration(since), 0.0)
+    except (ValueError, OverflowError):
+        raise UserError(f"`since={since[:40]}` is not taken", "it is a duration", "since=30d, or since=all") from None
+
+
+def _order(table: SpendingTable) -> Sequence[SpendingRow]:
+    """Return the rows of a page: days in their order, the newest first; everything else by its cost."""
+    return sorted(table.rows, key=lambda row: row.key, reverse=True) if table.by[:1] == ("day",) else table.rows
+
+
+def _describe_key(dimension: str, key: str, pages: dict[str, str]) -> tuple[str, str]:
+    """Return the words of a key and the address of its page."""
+    match dimension:
+        case "cluster":
+            return key, f"/clusters/{quote(pages[key], safe='')}" if key in pages else ""
+        case "run":
+            return (key, f"/runs/{quote(key, safe='')}") if key else ("no run was at work", "")
+        case "owner":
+            return (key, f"/?{urlencode({'owner': key})}") if key else ("not on record", "")
+        case "project":
+            return key, f"/?{urlencode({'project': key})}"
+        case _:
+            return key, ""
+
+
+def _address(call: Call, **other: str) -> str:
+    """Return the address of this page with other parameters."""
+    shown = {"by": "owner", "since": "30d"}
+    query = {name: call.query[name] for name in ("by", "since", "project", "owner")} | other
+    return f"/spend?{urlencode({name: value for name, value in query.items() if value != shown.get(name, '')})}"
