@@ -23,7 +23,13 @@ from orchestrator.store.lookup import find_cluster
 from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
-from orchestrator.summaries.clusters import ClusterSummary, clusters_as_json, describe_job, summarize_cluster
+from orchestrator.summaries.clusters import (
+    ClusterSummary,
+    clusters_as_json,
+    describe_abandoned_job,
+    describe_job,
+    summarize_cluster,
+)
 
 # Machines that a limit, or another program, has ended: auxiliary resources stay until `down`.
 _LEFT_OVER: dict[str, str] = {
@@ -125,6 +131,9 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
     )
     if item.busy_with:
         facts.append(("in use by", item.busy_with))
+    elif item.abandoned is not None:
+        continued, ended = describe_abandoned_job(item.cluster.name, item.abandoned)
+        facts += [("next", continued), ("or", ended)]
     elif item.state in _LEFT_OVER and not item.has_open_job:
         facts.append(("next", f"orch down {item.cluster.name}   {_LEFT_OVER[item.state]}"))
     if intent is not None:
