@@ -10,22 +10,47 @@ from orchestrator.distribution import install_command
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.errors import OrchError, UserError
+from orchestrator.formatting import format_size
 from orchestrator.providers.protocol import ChecksTasks
 from orchestrator.providers.registry import load_planner
 from orchestrator.render.packages import trainer_modules
 from orchestrator.slices import HostFacts
 from orchestrator.task.model import Task
 
+# Linux refuses to start a program with a longer string in its environment, or with more in all: MAX_ARG_STRLEN is 32
+# pages, and all strings may fill a quarter of the stack, which is 8 MiB (execve(2), Linux manual pages 6.9, 2024).
+_LONGEST_VARIABLE = 32 * 4096
+_ALL_VARIABLES = 2 << 20
+_OTHER_VARIABLES = 256 << 10  # bytes left to those of the host and of orch
+
 
 def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     """Return the first preflight error, or None."""
     return (
-        local_bucket_error(task, facts)
+        large_variable_error(task)
+        or local_bucket_error(task, facts)
         or _driver_error(task, facts)
         or unsupported_hosts_error(task, facts)
         or missing_packages_error(task, facts)
         or missing_engine_error(task, facts)
     )
+
+
+def large_variable_error(task: Task) -> UserError | None:
+    """Return an error for variables with which no host could start a program, or None. It shows no value."""
+    given = {**dict(task.envs), **{secret.name: secret.value for secret in task.secrets}}
+    sizes = {name: len(f"{name}={value}".encode()) + 1 for name, value in given.items()}
+    step = "put it into a file: workdir or file_mounts send files, and the variable can name one"
+    for name, size in sizes.items():
+        if size > _LONGEST_VARIABLE:
+            why = (
+                f"it is {format_size(size)} long; Linux passes at most {format_size(_LONGEST_VARIABLE)} in one variable"
+            )
+            return UserError(f"the value of {name} is too long for a variable", why, step)
+    if (total := sum(sizes.values())) > _ALL_VARIABLES - _OTHER_VARIABLES:
+        why = f"they are {format_size(total)} together; Linux passes at most {format_size(_ALL_VARIABLES)} to a program"
+        return UserError("the values of envs and secrets are too long together", why, step)
+    return None
 
 
 def _driver_error(task: Task, facts: HostFacts) -> OrchError | None:

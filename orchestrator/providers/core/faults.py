@@ -28,6 +28,7 @@ from orchestrator.errors import (
     RefusedError,
     UserError,
 )
+from orchestrator.exits import Exit
 
 
 class Kind(StrEnum):
@@ -218,7 +219,7 @@ class ErrorTable:
             error.scope = answer.scope or _SCOPES.get(kind, RefusalScope.ZONE)
         if isinstance(error, RefusedError) and kind not in _NEXT_ON_CREATE:
             cause = _cause_of_create(kind)
-            error.code, error.exit_status = cause.code, cause.exit_status
+            error.code, error.exit_status = cause.code, Exit(cause.exit_status)
         return error
 
     def _advice(self, verb: str, kind: Kind) -> str:
