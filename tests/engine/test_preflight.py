@@ -43,6 +43,21 @@ def test_a_variable_that_linux_would_not_pass_on_is_refused(size: int, fits: boo
         assert fits or "xxx" not in str(refused)
 
 
+@pytest.mark.parametrize(
+    ("field", "text", "fits"),
+    [
+        ("run", 'echo "unterminated', False),
+        ("setup", "if true; then", False),
+        ("run", "shopt -s extglob\nrm -f -- !(kept)", True),
+        ("run", "if !(false); then echo; fi; cat <<X\nunfinished", True),
+        ("run", "", True),
+    ],
+)
+def test_a_script_that_bash_cannot_read_is_refused(field: str, text: str, fits: bool) -> None:
+    refused = preflight_error(task("").model_copy(update={field: text}), HostFacts())
+    assert refused is None if fits else refused is not None and f"`{field}`" in refused.what and "line" in refused.why
+
+
 def test_variables_that_are_too_long_together_are_refused() -> None:
     many = tuple((f"V{at}", "x" * 100_000) for at in range(20))
     assert large_variable_error(task("").model_copy(update={"envs": many[:17]})) is None

@@ -59,7 +59,9 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
         _report_refusal(session, spec, error)
         return False
     except CredentialsError as error:
-        _close_unsent(session, spec, error, repeated=repeated)
+        if not _close_unsent(session, spec, error, repeated=repeated):
+            ending = f"then the same command again, which continues; or: orch down {cluster.name}"
+            error.next_step = f"{error.next_step.replace(chr(10), '; ')}\n{ending}"
         raise
     except (AccessError, UserError) as error:
         if not (repeated and spec.candidate.adopted):  # adopted before, perhaps by the first try: it must not be ended
@@ -95,13 +97,18 @@ def _report_refusal(session: Session, spec: SliceSpec, error: CapacityError) -> 
         session.narrator.note(f"next: {error.next_step}")
 
 
-def _close_unsent(session: Session, spec: SliceSpec, error: CredentialsError, *, repeated: bool) -> None:
-    """Close the record of a create of which nothing was sent. Another one stays open: it continues after a login."""
+def _close_unsent(session: Session, spec: SliceSpec, error: CredentialsError, *, repeated: bool) -> bool:
+    """Close the record of a create of which nothing was sent, and return whether it is closed.
+
+    Another one stays open: it continues after a login.
+    """
     intent = _intent_of(session, spec.name)
     provider = session.provider_of(intent)
-    if not repeated and provider.observe(spec.name, spec.token.reveal()).state is SliceState.ABSENT:
-        lease, cluster = session.keeper.lease, session.cluster
-        session.store.update_intent(lease, cluster, spec.name, IntentState.DELETED, EndCause.REQUESTED, str(error))
+    if repeated or provider.observe(spec.name, spec.token.reveal()).state is not SliceState.ABSENT:
+        return False
+    lease, cluster = session.keeper.lease, session.cluster
+    session.store.update_intent(lease, cluster, spec.name, IntentState.DELETED, EndCause.REQUESTED, str(error))
+    return True
 
 
 def _account_of(session: Session, spec: SliceSpec) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.util import find_spec
 from shutil import which
@@ -11,6 +12,7 @@ from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_size
+from orchestrator.messages import to_one_line
 from orchestrator.providers.protocol import ChecksTasks
 from orchestrator.providers.registry import load_planner
 from orchestrator.render.packages import trainer_modules
@@ -28,6 +30,7 @@ def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     """Return the first preflight error, or None."""
     return (
         large_variable_error(task)
+        or shell_syntax_error(task)
         or local_bucket_error(task, facts)
         or _driver_error(task, facts)
         or unsupported_hosts_error(task, facts)
@@ -50,6 +53,27 @@ def large_variable_error(task: Task) -> UserError | None:
     if (total := sum(sizes.values())) > _ALL_VARIABLES - _OTHER_VARIABLES:
         why = f"they are {format_size(total)} together; Linux passes at most {format_size(_ALL_VARIABLES)} to a program"
         return UserError("the values of envs and secrets are too long together", why, step)
+    return None
+
+
+def shell_syntax_error(task: Task) -> UserError | None:
+    """Return an error for a `setup` or `run` that bash cannot read, or None; also where this computer has no bash.
+
+    Text that a `shopt -s extglob` in it makes valid is accepted: `bash -n` carries nothing out.
+    """
+    bash = which("bash")
+    for field, text in (("setup", task.setup), ("run", task.run)):
+        tries = [[bash, "-n"], [bash, "-O", "extglob", "-n"]] if bash is not None and text else []
+        problems: list[str] = []
+        for command in tries:
+            done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+            if done.returncode == 0:
+                break
+            problems.append(done.stderr.decode(errors="replace").replace("bash: ", ""))
+        else:
+            if problems:
+                why = to_one_line(problems[0])
+                return UserError(f"`{field}` is not a script that bash can read", why, "close what is open there")
     return None
 
 
