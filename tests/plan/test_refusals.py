@@ -96,9 +96,7 @@ def test_a_record_keeps_cause_step_scope_and_code(scope: RefusalScope, step: str
         (("permission", "usage"), "capacity", Exit.CAPACITY),
     ],
 )
-def test_only_a_launch_without_capacity_ends_with_that_status(
-    codes: tuple[str, str], code: str, status: Exit
-) -> None:
+def test_only_a_launch_without_capacity_ends_with_that_status(codes: tuple[str, str], code: str, status: Exit) -> None:
     kept = [Refusal(why="create c-1 was refused", next_step=STEP, code=one) for one in codes]
     refused = [
         intent(IntentState.REFUSED, at + 1, candidate=place, cause=EndCause.REFUSED, why=str(kept[at]))
