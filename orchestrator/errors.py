@@ -18,6 +18,7 @@ class RefusalScope(StrEnum):
     MARKET = "market"  # in the whole region, in the same market
     REGION = "region"  # in the whole region, in every market
     ACCOUNT = "account"  # everywhere at this provider
+    REQUEST = "request"  # wherever it is sent, and later too: the request itself is wrong
 
 
 class OrchError(Exception):

@@ -211,6 +211,7 @@ class SliceView:
             (providers/protocol.py, Finishes).
         installation: Whose label the machines carry; "" where the provider does not show it.
         login: The command that logs in, when the provider does not accept the credentials; else "".
+        refused: Why the provider refused a create that it had accepted: an error as of a create refused immediately.
     """
 
     state: SliceState
@@ -221,6 +222,7 @@ class SliceView:
     due: bool = False
     installation: str = ""
     login: str = ""
+    refused: OrchError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

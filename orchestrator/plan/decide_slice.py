@@ -23,7 +23,14 @@ from orchestrator.plan.desired import Adopt, Budgets, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE, format_time
 from orchestrator.plan.observed import Intent, IntentState, Observed
-from orchestrator.plan.refusals import Refusal, choose_next_step, is_covered
+from orchestrator.plan.refusals import (
+    Refusal,
+    choose_ending,
+    choose_next_step,
+    explain_refusals,
+    is_covered,
+    is_hopeless,
+)
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
@@ -140,7 +147,7 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.PREEMPTED:
             return end_slice(facts, intent, EndCause.PREEMPTED, reason)
         case SliceState.FAILED:
-            return end_slice(facts, intent, _failure_cause(observed), reason)
+            return end_slice(facts, intent, _failure_cause(observed), observed.slice_refusal or reason)
         case SliceState.ABSENT:
             return _forget_absent(desired, observed, intent)
         case SliceState.UNCLEAR:
@@ -293,17 +300,9 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
     began = min(times[0].since for times in refused.values())
     budgets = desired.budgets
     longest = budgets.capacity_wait if observed.attempt > 1 or observed.ended else budgets.capacity_wait_first
-    if observed.now >= began + longest:
-        return Conclude(
-            status=Exit.CAPACITY,
-            code="capacity",
-            what=f"no machines for '{desired.cluster}' in any of {count_noun(len(places), 'place')}",
-            why="; ".join(Refusal.parse(times[-1].why).explain(candidate) for candidate, times in refused.items()),
-            next_step=choose_next_step(
-                (times[-1] for times in refused.values()),
-                "try another zone or market, or the same command again later",
-            ),
-        )
+    last = [times[-1] for times in refused.values()]
+    if observed.now >= began + longest or is_hopeless(last):
+        return _conclude_refused(desired, last, len(places))
     when, place = again[0]
     candidate, times = list(refused.items())[place]
     if observed.now < when:
@@ -313,6 +312,21 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
         )
         return Wait(on=WaitFor.PAUSE, reason=reason, until=min(when, began + longest))
     return _create_new(desired, observed, facts, candidate)
+
+
+def _conclude_refused(desired: Run, last: list[Intent], places: int) -> Conclude:
+    code, status = choose_ending(last)
+    where = f"any of {count_noun(places, 'place')}" if places > 1 else "the only place that was allowed"
+    what = f"no machines for '{desired.cluster}' in {where}"
+    if code != "capacity":
+        what = f"the machines for '{desired.cluster}' were refused{f' in all of {places} places' if places > 1 else ''}"
+    return Conclude(
+        status=status,
+        code=code,
+        what=what,
+        why=explain_refusals(last),
+        next_step=choose_next_step(last, "try another zone or market, or the same command again later"),
+    )
 
 
 def _next_generation(observed: Observed) -> int:

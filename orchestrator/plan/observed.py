@@ -198,6 +198,7 @@ class Observed:
         taken_over: Who has claimed the run in its bucket meanwhile, in words; "" for no one.
         stacks_collected: The stack traces of this attempt's program were collected.
         entered: Some computer has logged in to the hosts of this slice before.
+        slice_refusal: Why the provider refused a create that it had accepted, as a record keeps it (plan/refusals.py).
         unwatched_since: Since when no process of this store had looked at machines that are absent now, where that was
             long, and nothing but this record shows whose they are; None otherwise.
         refusal: Why nothing can be said about the slice, nor done with it, before the user acts: credentials of another
@@ -208,6 +209,7 @@ class Observed:
     intents: tuple[Intent, ...] = ()
     slice_state: SliceState = SliceState.UNCLEAR
     slice_reason: str = ""
+    slice_refusal: str = ""
     slice_until: float | None = None
     slice_ends: float | None = None
     hosts: tuple[HostView, ...] = ()

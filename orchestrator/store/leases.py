@@ -23,6 +23,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.store.change import Guard
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError
+from orchestrator.store.lease_process import identify_process, is_alive
 from orchestrator.store.meta_rows import INCARNATION
 from orchestrator.store.schema import leases, meta
 
@@ -75,7 +76,7 @@ def acquire_lease(
         if int(found["incarnation"]) != incarnation:
             raise _replaced_store_error()
         row = found if found["name"] is not None else None
-        if row is not None and row["owner"] and row["expires"] > row["now"] and _is_alive(row):
+        if row is not None and row["owner"] and row["expires"] > row["now"] and is_alive(row):
             return Holder(str(row["machine"]), int(row["pid"]), str(row["doing"]))
         fence = int(row["fence"]) + 1 if row is not None else 1
         values = {
@@ -83,7 +84,7 @@ def acquire_lease(
             "owner": owner,
             "machine": socket.gethostname(),
             "pid": os.getpid(),
-            "process_start": _process_start(os.getpid()),
+            "process_start": identify_process(os.getpid()),
             "doing": doing,
             "expires": now + seconds,
         }
@@ -135,7 +136,7 @@ def find_live_holders(tx: Connection, database: Database) -> list[Holder]:
     """Return who holds a lease now."""
     query = select(leases).where(leases.c.owner != "", leases.c.expires > _now(database))
     rows = tx.execute(query).mappings().all()
-    return [Holder(str(row["machine"]), int(row["pid"]), str(row["doing"])) for row in rows if _is_alive(row)]
+    return [Holder(str(row["machine"]), int(row["pid"]), str(row["doing"])) for row in rows if is_alive(row)]
 
 
 def lost_lease_error(lease: Lease) -> ConflictError:
@@ -162,44 +163,3 @@ def _is(lease: Lease) -> ColumnElement[bool]:
 def _identify(lease: Lease) -> dict[str, Any]:
     """Return the columns by which a lease is ours. Every condition for a write under a lease is made from them."""
     return {"owner": lease.owner, "fence": lease.fence}
-
-
-def _is_alive(row: Any) -> bool:
-    if row["machine"] != socket.gethostname() or not str(row["process_start"]).startswith(_process_scope()):
-        return True  # not visible from here: only its expiry decides
-    return bool(_process_start(int(row["pid"])) == row["process_start"])
-
-
-def _process_start(pid: int) -> str:
-    """Return the identity of a process, its scope and start time; "" when it has ended."""
-    ticks = _ticks(pid)
-    return _process_scope() + ticks if ticks else ""
-
-
-def _process_scope() -> str:
-    """Return the scope of process numbers: this boot and this container. Two containers may share a host name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}/"
-    except OSError:
-        return ""  # no readable /proc: the host's name is the scope
-
-
-def _ticks(pid: int) -> str:
-    """Return the start of a process in clock ticks since boot, to distinguish a reused pid from the old one."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return "" if Path("/proc/self").exists() else _without_proc(pid)
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] == "Z" else fields[19]
-
-
-def _without_proc(pid: int) -> str:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        pass
-    return "alive"

@@ -311,10 +311,13 @@ class Reader(TeamReads):
         return SteadyClock(self._file.parent).uncorrected()
 
     def lease_holder(self, name: str) -> str:
-        """Return a description of the lease's holder, or "" when it is free."""
+        """Return a description of the lease's holder, or "" when it is free or its process has ended."""
+        from orchestrator.store.lease_process import is_alive
+
         query = "SELECT * FROM leases WHERE name = ? AND owner != '' AND expires > ?"
         for row in self._rows(query, name, self.lease_time()):
-            return f"process {row['pid']} on {row['machine']} ({row['doing']})"
+            if is_alive(row):
+                return f"process {row['pid']} on {row['machine']} ({row['doing']})"
         return ""
 
     @property

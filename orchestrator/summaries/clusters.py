@@ -24,6 +24,7 @@ class ClusterSummary:
         state_at: When the state was observed, in epoch seconds.
         ended: Earlier attempts of the current job.
         busy_with: Who works on the cluster now; "" when it is free.
+        abandoned: The job whose command ended before its program began, so that nothing waits for its machines.
     """
 
     cluster: ClusterRecord
@@ -33,6 +34,7 @@ class ClusterSummary:
     jobs: tuple[JobRecord, ...]
     ended: tuple[EndedAttempt, ...]  # earlier attempts of the current job
     busy_with: str
+    abandoned: JobRecord | None = None
 
     @property
     def current(self) -> Intent | None:
@@ -67,6 +69,7 @@ def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
     jobs = store.jobs(cluster)
     current = find_current_job(jobs)
     state, at = _state(cluster, slices)
+    busy_with = store.lease_holder(LEASE.format(name=cluster.qualified_name))
     return ClusterSummary(
         cluster=cluster,
         state=state,
@@ -74,7 +77,8 @@ def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
         slices=slices,
         jobs=jobs,
         ended=store.ended_attempts(cluster, current.id) if current is not None else (),
-        busy_with=store.lease_holder(LEASE.format(name=cluster.qualified_name)),
+        busy_with=busy_with,
+        abandoned=None if busy_with else _find_abandoned_job(store, cluster, slices, jobs),
     )
 
 
@@ -94,6 +98,25 @@ def find_passed_limit(item: ClusterSummary, now: float) -> str:
         busy_until = max([intent.since, *(job.ended for job in item.jobs if job.ended is not None)])
         ends.append((f"{minutes:g} min without a job", busy_until + minutes * 60))
     return next((what for what, at in ends if item.state_at < at < now), "")
+
+
+def describe_abandoned_job(cluster: str, job: JobRecord) -> tuple[str, str]:
+    """Return what continues a job that its command left before its program began, and what ends its machines."""
+    return (
+        f"orch watch {cluster} {job.id}   continues job {job.id}, whose command ended before the program began",
+        f"orch down {cluster}   ends the machines, which cost money until then",
+    )
+
+
+def _find_abandoned_job(
+    store: Reader, cluster: ClusterRecord, slices: Sequence[Intent], jobs: Sequence[JobRecord]
+) -> JobRecord | None:
+    if cluster.desired_state != "up" or all(intent.state in FINAL_STATES for intent in slices):
+        return None
+    begun = [job for job in jobs if job.state != "ended" and job.kind != "exec"]
+    if not begun or begun[0].started or begun[0].watch:
+        return None
+    return None if store.lease_holder(f"watch:{cluster.uid}/{begun[0].id}") else begun[0]
 
 
 def _state(cluster: ClusterRecord, slices: tuple[Intent, ...]) -> tuple[str, float]:

@@ -14,7 +14,7 @@ SHOWN = 8  # problems printed; the rest is counted
 LONGEST_VALUE = 60  # characters of a value that a message shows
 LONGEST_TEXT = 800  # characters of one text of a message
 _LONG_WORD = re.compile(rf"\S{{{4 * LONGEST_VALUE},}}")
-_LONG_VALUE = re.compile(rf"`([^`]{{{LONGEST_VALUE + 1},}})`")
+_VALUE = re.compile(r"`([^`]*)`")  # also short ones: else the text between two of them would pass for one
 
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -120,7 +120,9 @@ def format_problem(problem: Problem) -> Iterator[str]:
 
 def clean_message(text: str) -> str:
     """Return a text with long values in it shortened and control characters written out; line ends stay."""
-    shortened = _LONG_VALUE.sub(lambda found: f"`{shorten_value(found[1])}`", text)
+    shortened = _VALUE.sub(
+        lambda found: f"`{shorten_value(found[1])}`" if len(found[1]) > LONGEST_VALUE else found[0], text
+    )
     shortened = _LONG_WORD.sub(lambda found: shorten_value(found[0]), shortened)
     return _write_out(shortened if len(shortened) <= LONGEST_TEXT else f"{shortened[:LONGEST_TEXT]}...")
 

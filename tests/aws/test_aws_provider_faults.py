@@ -40,7 +40,7 @@ CODES = {
     ),
     QuotaError: (
         "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "AddressLimitExceeded",
-        "PendingVerification", "NewThingLimitExceeded",
+        "NewThingLimitExceeded",
     ),
     AccessError: ("UnauthorizedOperation", "AccessDeniedException"),
     CredentialsError: ("AuthFailure", "ExpiredToken", "InvalidClientTokenId", "SignatureDoesNotMatch"),
@@ -211,6 +211,13 @@ def test_a_spent_quota_is_named_with_the_command_that_asks_for_more(
     assert f"--quota-code {code} --desired-value {needs} --region us-east-1 --profile work" in said
     error = explain("create", "c-1", Answer(kind=Kind.QUOTA, code="VcpuLimitExceeded", words="no"), said)
     assert error.next_step == said
+
+
+@pytest.mark.parametrize(("words", "asked"), [("current vCPU limit of 1247 allows", 1247 + 768), ("no limit", 768)])
+def test_a_quota_request_is_never_below_the_limit_that_the_answer_names(words: str, asked: int) -> None:
+    said = quotas.advice("VcpuLimitExceeded", "p5.48xlarge", 4, OnDemand(), "us-east-1", words=words)
+    assert f"--desired-value {asked} " in said
+    assert quotas.advice("InstanceLimitExceeded", "p5.48xlarge", 4, OnDemand(), "us-east-1", words=words) == ""
 
 
 def test_the_quota_of_addresses_is_another_one() -> None:

@@ -48,6 +48,7 @@ def test_a_command_standard_input_and_exec_with_a_task_file(orch: Orch) -> None:
         (["exec", "one", "none.yaml"], 3, "there is no task file `none.yaml`"),
         (["launch", "task.yaml", "task.yaml"], 2, "2 task files are given"),
         (["launch", "script"], 2, "`script` is a script, not a task file"),
+        (["plan", "  "], 2, "the command is empty"),
         (["plan", "task.yaml", "--env-file", "none.env"], 3, "there is no file `none.env`"),
         (["plan", "task.yaml", "--secret-file", "task.yaml"], 2, "task.yaml:1: this line is not NAME=VALUE"),
     ],

@@ -1,5 +1,7 @@
 """--env-file and --secret-file read what python-dotenv reads, and never show what they cannot read."""
 
+import os
+import threading
 from pathlib import Path
 
 import dotenv
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli.parameters import variable_files
 from orchestrator.cli.parameters.variable_files import read_variable_files
 from orchestrator.errors import NotFoundError, UserError
 
@@ -29,6 +32,39 @@ def test_it_reads_what_python_dotenv_reads(text: str, tmp_path: Path, monkeypatc
     path = tmp_path / "env"
     path.write_bytes(text.encode())
     assert dict(read_variable_files((str(path),), {"SHELL_ONE": "shell"})) == dotenv.dotenv_values(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    (tmp_path / "env").write_bytes(b"\xef\xbb\xbfA=1\n")
+    assert dict(read_variable_files((str(tmp_path / "env"),), {})) == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("A=1\nno line\nB=2\nneither this\n", ":2: this line is not NAME=VALUE, nor is line 4"),
+        ("no a\nno b\nno c", ":1: this line is not NAME=VALUE, nor are lines 2, 3"),
+        ("A=1\nB=a\0b\n", ":2: this line has a NUL"),
+    ],
+)
+def test_every_line_that_is_wrong_is_named(text: str, where: str, tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_variable_files((str(tmp_path / "env"),), {})
+    assert f"{tmp_path}/env{where}" in caught.value.what
+
+
+def test_a_pipe_is_read_and_one_without_a_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    monkeypatch.setattr(variable_files, "PIPE_SECONDS", 0.2)
+    with pytest.raises(UserError, match="nothing wrote to it"):
+        read_variable_files((str(path),), {})
+    monkeypatch.setattr(variable_files, "PIPE_SECONDS", 10.0)
+    writer = threading.Thread(target=path.write_text, args=("A=1\nB=2\n",))
+    writer.start()
+    assert dict(read_variable_files((str(path),), {})) == {"A": "1", "B": "2"}
+    writer.join()
 
 
 LINE = st.tuples(

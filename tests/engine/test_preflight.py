@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.notes import plan_notes
-from orchestrator.engine.preparation.preflight import preflight_error, shared_disk_error, unsupported_hosts_error
+from orchestrator.engine.preparation.preflight import (
+    large_variable_error,
+    preflight_error,
+    shared_disk_error,
+    unsupported_hosts_error,
+)
 from orchestrator.engine.rehearsal.rehearse import Faults, prepare_rehearsal
 from orchestrator.errors import AccessError, UserError
 from orchestrator.providers.aws.candidates import missing_credentials_error
@@ -16,12 +22,52 @@ from orchestrator.providers.registry import load_planner
 from orchestrator.slices import HostFacts
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
+from orchestrator.values import Secret
 
 MINE = "checkpoint: {bucket: s3://mine/runs}"
 
 
 def task(more: str, resources: str = "{accelerators: 'H100:8'}") -> Task:
     return parse_task(f"run: echo\nresources: {resources}\n{more}\n", file="t.yaml", env={}).only
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"),
+    [(32 * 4096 - len("BIG=") - 1, True), (32 * 4096 - len("BIG="), False)],
+)
+def test_a_variable_that_linux_would_not_pass_on_is_refused(size: int, fits: bool) -> None:
+    given = task("").model_copy(update={"envs": (("BIG", "x" * size),)})
+    secret = task("").model_copy(update={"secret_names": ("BIG",), "secrets": (Secret("BIG", "x" * size),)})
+    program = subprocess.run(["/bin/true"], env={"BIG": "x" * size}, check=False) if fits else None
+    assert program is None or program.returncode == 0
+    if not fits:
+        with pytest.raises(OSError, match="Argument list too long"):
+            subprocess.run(["/bin/true"], env={"BIG": "x" * size}, check=False)
+    for one in (given, secret):
+        refused = preflight_error(one, HostFacts())
+        assert refused is None if fits else refused is not None and "BIG" in refused.what
+        assert fits or "xxx" not in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "fits"),
+    [
+        ("run", 'echo "unterminated', False),
+        ("setup", "if true; then", False),
+        ("run", "shopt -s extglob\nrm -f -- !(kept)", True),
+        ("run", "if !(false); then echo; fi; cat <<X\nunfinished", True),
+        ("run", "", True),
+    ],
+)
+def test_a_script_that_bash_cannot_read_is_refused(field: str, text: str, fits: bool) -> None:
+    refused = preflight_error(task("").model_copy(update={field: text}), HostFacts())
+    assert refused is None if fits else refused is not None and f"`{field}`" in refused.what and "line" in refused.why
+
+
+def test_variables_that_are_too_long_together_are_refused() -> None:
+    many = tuple((f"V{at}", "x" * 100_000) for at in range(20))
+    assert large_variable_error(task("").model_copy(update={"envs": many[:17]})) is None
+    assert large_variable_error(task("").model_copy(update={"envs": many})) is not None
 
 
 @pytest.mark.parametrize("more", [MINE, "file_mounts: {/data: s3://mine/data}"])

@@ -11,6 +11,8 @@ from first_contact_corpus import Entry, load_corpus
 from first_contact_server import AnswerServer
 
 from orchestrator.errors import CapacityError, OrchError, QuotaError, RefusalScope, RefusedError
+from orchestrator.exits import Exit
+from orchestrator.plan.refusals import Refusal, choose_ending
 from orchestrator.providers.aws import faults, states
 from orchestrator.providers.core.faults import Answer, Kind, Refused, is_final
 from orchestrator.providers.google import retries
@@ -20,6 +22,14 @@ from orchestrator.providers.google.states import queued_view
 CORPUS = load_corpus()
 GOOGLE = [one for one in CORPUS if one.form in ("tpu", "compute", "operation", "compute-operation", "refresh")]
 AWS = [one for one in CORPUS if one.form in ("ec2", "query", "json", "s3")]
+ENDINGS = {  # of a launch that nothing but this answer ends
+    Kind.PERMISSION: Exit.PERMISSION,
+    Kind.API_DISABLED: Exit.PERMISSION,
+    Kind.CREDENTIALS: Exit.PERMISSION,
+    Kind.INVALID: Exit.USAGE,
+    Kind.NOT_YET: Exit.USAGE,
+    Kind.NOT_FOUND: Exit.USAGE,
+}
 RETRIED = (Kind.THROTTLED, Kind.UNAVAILABLE, Kind.NO_ANSWER, Kind.NOT_YET, Kind.MISMATCH, Kind.IN_USE)
 
 
@@ -90,6 +100,11 @@ def read_aws_answer(entry: Entry, server: AnswerServer) -> Answer | None:
     return faults.understood(cast(Exception, raised.value), "RunInstances" if entry.form == "ec2" else "")
 
 
+def _refused(error: OrchError) -> Any:
+    """Return what a launch records of it."""
+    return SimpleNamespace(why=str(Refusal.from_error(error)))
+
+
 def check_conclusion(entry: Entry, answer: Answer | None, error: OrchError) -> None:
     """Check the kind, whether the next candidate is tried, and the user's next step."""
     assert answer is not None
@@ -110,6 +125,7 @@ def check_conclusion(entry: Entry, answer: Answer | None, error: OrchError) -> N
             # After a login the create continues.
             assert final or answer.kind in (Kind.NOT_FOUND, Kind.IN_USE, Kind.CREDENTIALS)
             assert scope in (None, RefusalScope.ACCOUNT)
+    assert choose_ending([_refused(error)])[1] == ENDINGS.get(answer.kind, Exit.CAPACITY)
     shown = "\n".join(error.lines())
     assert entry.step in shown
     assert "{" not in error.next_step

@@ -23,7 +23,7 @@ from orch_fronts.aws.server import AwsServer
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult
-from orchestrator.engine.state.recorded import open_reader
+from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.engine.unattended.engine import UnattendedEngine, _Work
 from orchestrator.errors import CredentialsError
 from orchestrator.exits import Exit
@@ -116,9 +116,12 @@ def test_a_running_job_outlives_expired_credentials(service: Ec2Service) -> None
 def test_a_create_continues_after_a_login(service: Ec2Service, first: str) -> None:
     home = home_of(service)
     ready = sim_launch(sim_task(), home.candidate())
-    with expired(service, first), pytest.raises(CredentialsError):
+    with expired(service, first), pytest.raises(CredentialsError) as caught:
         drive_cluster(ready, Listener(), services=home.services())
     assert only_job().state != "ended"
+    with open_reader() as reader:
+        is_open = load_observed(reader, "c").current is not None
+    assert is_open is ("orch down c" in caught.value.next_step), "an open record is named with what ends it"
     ending = watch(home)
     assert ending.status == Exit.OK, ending
     made = [call for call in service.server.requests if call.operation == "RunInstances"]

@@ -8,13 +8,14 @@ import pytest
 from plan_samples import FACTS, candidate, sample_run
 from state_table import intent, seen
 
-from orchestrator.errors import RefusalScope
-from orchestrator.plan.actions import Conclude, CreateSlice
+from orchestrator.errors import RefusalScope, UserError
+from orchestrator.exits import Exit
+from orchestrator.plan.actions import Conclude, CreateSlice, EndSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.refusals import Refusal
-from orchestrator.slices import Candidate, OnDemand, Spot
+from orchestrator.slices import Candidate, OnDemand, SliceState, Spot
 
 ZONE_A = candidate(2, zone="us-west4-a", market=Spot())
 ZONE_B = candidate(2, zone="us-west4-b", market=Spot())
@@ -79,9 +80,56 @@ def test_unlike_steps_end_with_the_general_one() -> None:
 
 @pytest.mark.parametrize("scope", RefusalScope)
 @pytest.mark.parametrize("step", ["", "first\n  second"])
-def test_a_record_keeps_cause_step_and_scope(scope: RefusalScope, step: str) -> None:
-    kept = Refusal(why="no: a; b", next_step=step, scope=scope)
+@pytest.mark.parametrize("code", ["capacity", "usage", "permission", "refused"])
+def test_a_record_keeps_cause_step_scope_and_code(scope: RefusalScope, step: str, code: str) -> None:
+    kept = Refusal(why="no: a; b", next_step=step, scope=scope, code=code)
     assert Refusal.parse(str(kept)) == replace(kept, next_step=step.replace("\n  ", "; "))
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "status"),
+    [
+        (("permission", "permission"), "permission", Exit.PERMISSION),
+        (("usage", "usage"), "usage", Exit.USAGE),
+        (("refused", "refused"), "refused", Exit.CAPACITY),
+        (("permission", "capacity"), "capacity", Exit.CAPACITY),
+        (("permission", "usage"), "capacity", Exit.CAPACITY),
+    ],
+)
+def test_only_a_launch_without_capacity_ends_with_that_status(codes: tuple[str, str], code: str, status: Exit) -> None:
+    kept = [Refusal(why="create c-1 was refused", next_step=STEP, code=one) for one in codes]
+    refused = [
+        intent(IntentState.REFUSED, at + 1, candidate=place, cause=EndCause.REFUSED, why=str(kept[at]))
+        for at, place in enumerate((ZONE_A, ZONE_B))
+    ]
+    end = decide(replace(RUN, candidates=(ZONE_A, ZONE_B)), seen(*refused), FACTS)
+    assert isinstance(end, Conclude)
+    assert (end.code, end.status) == (code, status)
+
+
+def test_one_cause_of_several_places_is_said_once() -> None:
+    places = (ZONE_A, ZONE_B, ELSEWHERE)
+    refused = [refusal(place, RefusalScope.ZONE, at + 1) for at, place in enumerate(places)]
+    named = [replace(one, why=one.why.replace("create m", f"create {one.name}")) for one in refused]
+    end = decide(replace(RUN, candidates=places), seen(*named), FACTS)
+    assert isinstance(end, Conclude)
+    assert end.why == "in 3 places: create was refused by AWS: VcpuLimitExceeded: no vCPUs"
+
+
+def test_a_wrong_request_is_not_sent_again_however_long_the_task_waits_for_capacity() -> None:
+    run = replace(RUN, budgets=replace(RUN.budgets, capacity_wait_first=86400.0))
+    error = UserError("create c-1 was refused by Google", "a target reservation must be specified", "name it")
+    observed = replace(
+        seen(intent(IntentState.ACCEPTED, candidate=ZONE_A)),
+        slice_state=SliceState.FAILED,
+        slice_refusal=str(Refusal.from_error(error)),
+    )
+    ended = decide(run, observed, FACTS)
+    assert isinstance(ended, EndSlice)
+    past = intent(IntentState.DELETED, candidate=ZONE_A, cause=ended.cause, why=ended.why)
+    end = decide(run, seen(past), FACTS)
+    assert isinstance(end, Conclude)
+    assert (end.code, end.status, end.next_step) == ("usage", Exit.USAGE, "name it")
 
 
 def test_a_record_of_an_older_orch_has_a_cause_alone() -> None:

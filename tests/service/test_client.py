@@ -77,22 +77,24 @@ class CutsAnswers(threading.Thread):
 
     def relay(self, near: socket.socket) -> None:
         with near, socket.create_connection(("127.0.0.1", self.to)) as far:
-            while head := read_head(near):
-                size = re.search(rb"Content-Length: (\d+)", head)
-                body = near.recv(int(size[1]), socket.MSG_WAITALL) if size else b""
-                far.sendall(head.replace(f":{self.port}".encode(), f":{self.to}".encode(), 1) + body)
-                answer = far.recv(65_536)
-                if head.startswith(b"POST /v1/orders") and not self.cut:
+            while request := read_message(near):
+                far.sendall(request.replace(f":{self.port}".encode(), f":{self.to}".encode(), 1))
+                answer = read_message(far)
+                if request.startswith(b"POST /v1/orders") and not self.cut:
                     self.cut += 1
                     return
                 near.sendall(answer)
 
 
-def read_head(near: socket.socket) -> bytes:
+def read_message(near: socket.socket) -> bytes:
+    """Return a request or an answer with its body; b"" at the end of the connection."""
     head = b""
-    while not head.endswith(b"\r\n\r\n") and (more := near.recv(1)):
+    while not head.endswith(b"\r\n\r\n"):
+        if not (more := near.recv(1)):
+            return b""
         head += more
-    return head
+    size = re.search(rb"content-length: (\d+)", head.lower())
+    return head + (near.recv(int(size[1]), socket.MSG_WAITALL) if size else b"")
 
 
 def test_a_lost_answer_to_an_order_makes_no_second_one(service: Served) -> None:

@@ -21,7 +21,9 @@ def time() -> Time:
 
 @pytest.fixture
 def gate(tmp_path: Path, time: Time) -> Gate:
-    return Gate(member="ada", token_file=tmp_path / "service" / "token", now=lambda: time.now)
+    made = Gate(member="ada", token_file=tmp_path / "service" / "token", now=lambda: time.now)
+    made.read_token()
+    return made
 
 
 def open_session(gate: Gate) -> str:

@@ -198,7 +198,7 @@ def test_an_engine_that_was_killed_after_it_queued_a_run_queues_it_once(tmp_path
     orch.ok("serve", "--engine-only", "--until-idle")
     with Store(orch.state / "orch.db") as store:
         assert (store.order("again").status, len(store.jobs(store.clusters()[0]))) == (0, 1)
-    orch.ok("down", "mine")
+    orch.ok("down", "mine", "--force")
 
 
 def vars_of(order: OrderRecord) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -173,12 +174,19 @@ def test_the_lease_of_a_killed_process_is_taken_over_immediately(location: Locat
         fence = int(process.stdout.readline())
         with Store(location) as store:
             assert isinstance(store.acquire("cluster:c", "down"), Holder)
+            assert _find_holder(location) == f"process {process.pid} on {os.uname().nodename} (launch)"
             process.send_signal(signal.SIGKILL)
             process.wait()
+            assert _find_holder(location) == ""
             assert taken(store).fence == fence + 1
     finally:
         process.kill()
         process.wait()
+
+
+def _find_holder(location: Location) -> str:
+    with open_reader_at(location) as reader:
+        return reader.lease_holder("cluster:c")
 
 
 @pytest.mark.parametrize("market", [OnDemand(), Spot(), Owned(), Reservation("r-1"), CapacityBlock("cb-1")])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.task.errors import Problem, TaskError
+from orchestrator.task.errors import Problem, TaskError, clean_message
 from orchestrator.task.export import list_fields
 from orchestrator.task.layers import Overrides
 from orchestrator.task.model import TaskSection
@@ -294,3 +294,9 @@ def test_a_wrong_value_has_a_next_step(text: str) -> None:
 def test_secrets_of_the_wrong_type_are_not_shown(value: str) -> None:
     said = repr(only(f"run: x\nsecrets: {value}\n"))
     assert "hunter2" not in said and "8765" not in said
+
+
+def test_the_text_between_two_short_values_is_whole() -> None:
+    text = f"`limits.max_hours` must be a number, {'above 0 and at most 87,600, ' * 3}here it is the text `1e308`"
+    assert clean_message(text) == text
+    assert clean_message(f"`a` is `{'x' * 200}` and not `b`") == f"`a` is `{'x' * 57}...` and not `b`"

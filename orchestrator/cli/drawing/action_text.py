@@ -23,7 +23,9 @@ from orchestrator.plan.actions import (
     StopSlice,
     SyncTree,
 )
+from orchestrator.plan.causes import REFUSALS
 from orchestrator.plan.ranks import format_hosts
+from orchestrator.plan.refusals import Refusal
 
 
 def is_record_change(action: Action) -> bool:
@@ -42,7 +44,9 @@ def describe_action(action: Action) -> str:
                 f"creating {spec.name}: {count_noun(machine.hosts, 'host')} of {machine.accelerator} on {machine.where}"
             )
         case EndSlice():
-            return f"ending {action.name}: {action.why}"
+            return f"ending {action.name}: {Refusal.parse(action.why).why}"
+        case ForgetSlice() if action.cause in REFUSALS:
+            return f"{action.name} no longer exists"  # why was said when its end was requested
         case ForgetSlice():
             return f"{action.name} no longer exists: {action.why}"
         case StopSlice():

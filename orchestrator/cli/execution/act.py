@@ -135,7 +135,23 @@ def preview_width(stream: TextIO) -> int:
 
 
 def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutStore | None = None) -> int:
-    """Perform the plan, draw what happens, and return the exit status."""
+    """Perform the plan, draw what happens, and return the exit status.
+
+    SIGTERM and SIGHUP end it as Ctrl-C does, with the exit status of the signal.
+    """
+    from orchestrator.cli.execution.end_signals import interrupt_on_end_signals
+
+    with interrupt_on_end_signals() as received:
+        try:
+            status = _perform(ready, mode, without_store)
+        except OrchError as error:
+            if not received:
+                raise
+            status = print_error(error, debug=current_session().debug)
+    return 128 + received[0] if received and status == Exit.INTERRUPTED else status
+
+
+def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutStore | None) -> int:
     from orchestrator.cli.drawing.outcomes import print_ending
     from orchestrator.engine.state.store_backup import back_up_if_due
     from orchestrator.paths import load_paths

@@ -55,7 +55,11 @@ class HostRanks(click.ParamType["tuple[int, ...] | None"]):
 
 HOSTS = HostRanks()
 NO_PREFIX = click.option("--no-prefix", is_flag=True, help="Do not begin each line with its host.")
-RAW = click.option("--raw", is_flag=True, help="Let hosts control the terminal: do not filter what they print.")
+RAW = click.option(
+    "--raw",
+    is_flag=True,
+    help="Let hosts control the terminal; without it their colours alone pass. Pipes and files get all of it.",
+)
 
 ACCEPT_HOST_KEY = click.option(
     "--accept-host-key",

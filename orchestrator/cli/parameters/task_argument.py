@@ -45,6 +45,8 @@ def load_task_argument(words: tuple[str, ...], flags: Overrides) -> TaskFile:
         text, name = _read_standard_input(), "standard input"
     else:
         flags = replace(flags, run=join_command(words))
+        if not join_command(words).strip():
+            raise UserError("the command is empty", "", "orch launch 'COMMAND'   or: orch launch TASK.yaml")
     return parse_task(
         text, file=name, env=os.environ, flags=flags, config=config, find_source_problem=find_source_problem
     )

@@ -5,7 +5,10 @@ Source: python-dotenv 1.2, README "File format" (read 2026-11-26); SkyPilot docu
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +22,7 @@ _PLAIN = re.compile(r"[^\r\n]*")
 _COMMENT = re.compile(r"\s+#.*")
 _END = re.compile(r"[^\S\n]*(?:#[^\n]*)?(?:\n|\Z)")
 _REFERENCE = re.compile(r"\$\{([^\}:]*)(?::-([^\}]*))?\}")
+PIPE_SECONDS = 10.0  # that what writes to a pipe may take to begin
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
@@ -39,17 +43,34 @@ def read_variable_files(paths: tuple[str, ...], shell: Mapping[str, str]) -> tup
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text("utf-8").replace("\r\n", "\n")
+        text = _read_bytes(path).decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         raise NotFoundError(f"there is no file `{path}`", "", "give a file with a line NAME=VALUE for each") from None
     except UnicodeDecodeError as error:
         raise UserError(f"`{path}` is not a text in UTF-8", str(error), "save it as UTF-8") from error
     except OSError as error:
         raise UserError(f"cannot read `{path}`", error.strerror or str(error), f"ls -l {path}") from error
+    if "\0" in text:
+        what = f"{path}:{text.count(chr(10), 0, text.index(chr(0))) + 1}: this line has a NUL character"
+        raise UserError(what, "no variable can hold one", "save the file as UTF-8, without zero bytes")
+    return text
+
+
+def _read_bytes(path: str) -> bytes:
+    """Return the content of a file, or of a pipe such as `<(COMMAND)` of a shell."""
+    if not stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116  # a path as it was typed
+        return Path(path).read_bytes()
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(pipe, "rb") as file:  # noqa: PTH123  # an open descriptor
+        if not select.select([pipe], [], [], PIPE_SECONDS)[0]:
+            why = f"it is a named pipe, and nothing wrote to it within {PIPE_SECONDS:.0f} s"
+            raise UserError(f"cannot read `{path}`", why, "start what writes to it first, or name a file")
+        os.set_blocking(pipe, True)
+        return file.read()
 
 
 def _list_variables(text: str, path: str) -> Iterator[tuple[str, str | None]]:
-    reached = _after(_BLANK, text, 0)
+    reached, wrong = _after(_BLANK, text, 0), list[int]()
     while reached < len(text):
         name = _NAME.match(text, reached)
         value, end = (
@@ -57,11 +78,17 @@ def _list_variables(text: str, path: str) -> Iterator[tuple[str, str | None]]:
         )
         closed = _END.match(text, end)
         if name is None or closed is None:
-            line = text.count("\n", 0, reached) + 1
-            what = f"{path}:{line}: this line is not NAME=VALUE"
-            raise UserError(what, "its text is not shown: it may be a secret", "write NAME=VALUE, or NAME='VALUE'")
+            wrong.append(text.count("\n", 0, reached) + 1)
+            reached = _after(_BLANK, text, (text.find("\n", reached) + 1) or len(text))
+            continue
         yield name[1], value
         reached = _after(_BLANK, text, closed.end())
+    if wrong:
+        what = f"{path}:{wrong[0]}: this line is not NAME=VALUE"
+        if len(wrong) > 1:
+            what += f", nor {'are lines' if len(wrong) > 2 else 'is line'} {', '.join(map(str, wrong[1:9]))}"
+            what += "" if len(wrong) < 10 else f" and {len(wrong) - 9} more"
+        raise UserError(what, "their text is not shown: it may be a secret", "write NAME=VALUE, or NAME='VALUE'")
 
 
 def _take_value(text: str, start: int) -> tuple[str, int]:

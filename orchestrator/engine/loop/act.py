@@ -178,6 +178,8 @@ def _record_failure(session: Session, action: Action, error: OrchError) -> None:
         session.memory.outcomes = outcomes
     session.store.event(session.cluster.qualified_name, "trouble", f"{step}: {error}")
     session.narrator.failed(action, outcomes)
+    if isinstance(error, CloudError) and (before is None or (before.what, before.why) != (error.what, error.why)):
+        session.narrator.note(f"  {error}")
     if isinstance(error, CloudError):  # it is busy or broken: the next try must not follow immediately
         session.services.clock.sleep(_backoff_seconds(f"{session.cluster.uid}-{step}", times))
 

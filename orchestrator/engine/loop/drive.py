@@ -431,7 +431,9 @@ def _cancel_request(session: Session) -> Detached | None:
         return None
     if not _has_no_hosts(session) or current.generation <= session.store.job(session.cluster, job.id).opened_at:
         return None
-    session.narrator.note("interrupted while waiting for machines: the request is cancelled (Ctrl-C again: leave it)")
+    session.narrator.note(
+        f"interrupted while waiting for machines: the request is cancelled (Ctrl-C again: leave it to orch down {name})"
+    )
     back = f"orch resume {name}" if desired.checkpoint_uri is not None else ""
     ended = Outcome(
         status=Exit.INTERRUPTED,

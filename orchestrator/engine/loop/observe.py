@@ -28,6 +28,7 @@ from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.preview_format import format_duration
+from orchestrator.plan.refusals import Refusal
 from orchestrator.providers.protocol import ChecksLogins, Finishes, HasAccounts, Provider
 from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
@@ -94,6 +95,7 @@ def _observe_machines(session: Session) -> tuple[Observed, SliceView]:
         observed,
         slice_state=view.state,
         slice_reason=view.reason,
+        slice_refusal=str(Refusal.from_error(view.refused)) if view.refused is not None else "",
         slice_until=view.until,
         slice_ends=view.ends,
         healthy_at=session.memory.healthy_at,

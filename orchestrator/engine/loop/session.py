@@ -56,6 +56,7 @@ class Memory:
         admitted: The lines that let the team's other computers in, by the slice whose hosts have them.
         diagnosis: What the provider reports of hosts that do not answer, by rank.
         diagnosed_at: When it was asked last; 0 before.
+        refusals: The causes of refused creates that were reported.
     """
 
     healthy_at: float
@@ -82,6 +83,7 @@ class Memory:
     admitted: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     diagnosis: dict[int, str] = field(default_factory=dict[int, str])
     diagnosed_at: float = 0.0
+    refusals: set[str] = field(default_factory=set[str])
 
 
 class Providers:

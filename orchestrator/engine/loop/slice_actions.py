@@ -22,12 +22,12 @@ from orchestrator.errors import (
     CredentialsError,
     OrchError,
     QuotaError,
-    RefusalScope,
     RefusedError,
     UserError,
 )
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
+from orchestrator.plan.desired import Run
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.refusals import Refusal
 from orchestrator.providers.protocol import HasAccounts, Stops
@@ -58,12 +58,12 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
         session.provider_of(_intent_of(session, spec.name)).create(spec, keys)
     except CapacityError as error:
         _record_refusal(session, spec.name, error, repeated=repeated)
-        session.narrator.note(f"{spec.candidate.where}: {error}")
-        if isinstance(error, QuotaError | RefusedError):  # asking elsewhere or later may not help, this does
-            session.narrator.note(f"next: {error.next_step}")
+        _report_refusal(session, spec, error)
         return False
     except CredentialsError as error:
-        _close_unsent(session, spec, error, repeated=repeated)
+        if not _close_unsent(session, spec, error, repeated=repeated):
+            ending = f"then the same command again, which continues; or: orch down {cluster.name}"
+            error.next_step = f"{error.next_step.replace(chr(10), '; ')}\n{ending}"
         raise
     except (AccessError, UserError) as error:
         if not (repeated and spec.candidate.adopted):  # adopted before, perhaps by the first try: it must not be ended
@@ -86,13 +86,31 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     return True
 
 
-def _close_unsent(session: Session, spec: SliceSpec, error: CredentialsError, *, repeated: bool) -> None:
-    """Close the record of a create of which nothing was sent. Another one stays open: it continues after a login."""
+def _report_refusal(session: Session, spec: SliceSpec, error: CapacityError) -> None:
+    """Report a refusal after which another place is tried. That of the only place is what ends the command."""
+    if isinstance(session.desired, Run) and len(session.desired.candidates) == 1:
+        return
+    cause = str(error).replace(f" {spec.name}", "")
+    if cause in session.memory.refusals:
+        return
+    session.memory.refusals.add(cause)
+    session.narrator.note(f"{spec.candidate.where}: {cause}")
+    if isinstance(error, QuotaError | RefusedError):  # asking elsewhere or later may not help, this does
+        session.narrator.note(f"next: {error.next_step}")
+
+
+def _close_unsent(session: Session, spec: SliceSpec, error: CredentialsError, *, repeated: bool) -> bool:
+    """Close the record of a create of which nothing was sent, and return whether it is closed.
+
+    Another one stays open: it continues after a login.
+    """
     intent = _intent_of(session, spec.name)
     provider = session.provider_of(intent)
-    if not repeated and provider.observe(spec.name, spec.token.reveal()).state is SliceState.ABSENT:
-        lease, cluster = session.keeper.lease, session.cluster
-        session.store.update_intent(lease, cluster, spec.name, IntentState.DELETED, EndCause.REQUESTED, str(error))
+    if repeated or provider.observe(spec.name, spec.token.reveal()).state is not SliceState.ABSENT:
+        return False
+    lease, cluster = session.keeper.lease, session.cluster
+    session.store.update_intent(lease, cluster, spec.name, IntentState.DELETED, EndCause.REQUESTED, str(error))
+    return True
 
 
 def _account_of(session: Session, spec: SliceSpec) -> str:
@@ -118,8 +136,7 @@ def _record_refusal(session: Session, name: str, error: OrchError, *, repeated: 
     A refused first create proves that nothing was made. An earlier request may have acted: then the slice is ended.
     """
     state = IntentState.ENDING if repeated else IntentState.REFUSED
-    scope = error.scope if isinstance(error, CapacityError) else RefusalScope.ZONE
-    why = str(Refusal(why=str(error), next_step=error.next_step, scope=scope))
+    why = str(Refusal.from_error(error))
     session.store.update_intent(session.keeper.lease, session.cluster, name, state, EndCause.REFUSED, why)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.util import find_spec
 from shutil import which
@@ -11,7 +12,8 @@ from orchestrator.drivers import get_driver, list_clouds
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.errors import AccessError, OrchError, UserError
-from orchestrator.messages import join_some
+from orchestrator.formatting import format_size
+from orchestrator.messages import join_some, to_one_line
 from orchestrator.providers.protocol import ChecksTasks
 from orchestrator.providers.registry import load_planner
 from orchestrator.render.packages import trainer_modules
@@ -20,11 +22,19 @@ from orchestrator.task.infra import LOCAL
 from orchestrator.task.model import MountMode, Task
 from orchestrator.task.mounts import outside_targets
 
+# Linux refuses to start a program with a longer string in its environment, or with more in all: MAX_ARG_STRLEN is 32
+# pages, and all strings may fill a quarter of the stack, which is 8 MiB (execve(2), Linux manual pages 6.9, 2024).
+_LONGEST_VARIABLE = 32 * 4096
+_ALL_VARIABLES = 2 << 20
+_OTHER_VARIABLES = 256 << 10  # bytes left to those of the host and of orch
+
 
 def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     """Return the first preflight error, or None."""
     return (
-        local_bucket_error(task, facts)
+        large_variable_error(task)
+        or shell_syntax_error(task)
+        or local_bucket_error(task, facts)
         or shared_disk_error(task)
         or foreign_bucket_error(task, facts)
         or _driver_error(task, facts)
@@ -32,6 +42,44 @@ def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
         or missing_packages_error(task, facts)
         or missing_engine_error(task, facts)
     )
+
+
+def large_variable_error(task: Task) -> UserError | None:
+    """Return an error for variables with which no host could start a program, or None. It shows no value."""
+    given = {**dict(task.envs), **{secret.name: secret.value for secret in task.secrets}}
+    sizes = {name: len(f"{name}={value}".encode()) + 1 for name, value in given.items()}
+    step = "put it into a file: workdir or file_mounts send files, and the variable can name one"
+    for name, size in sizes.items():
+        if size > _LONGEST_VARIABLE:
+            why = (
+                f"it is {format_size(size)} long; Linux passes at most {format_size(_LONGEST_VARIABLE)} in one variable"
+            )
+            return UserError(f"the value of {name} is too long for a variable", why, step)
+    if (total := sum(sizes.values())) > _ALL_VARIABLES - _OTHER_VARIABLES:
+        why = f"they are {format_size(total)} together; Linux passes at most {format_size(_ALL_VARIABLES)} to a program"
+        return UserError("the values of envs and secrets are too long together", why, step)
+    return None
+
+
+def shell_syntax_error(task: Task) -> UserError | None:
+    """Return an error for a `setup` or `run` that bash cannot read, or None; also where this computer has no bash.
+
+    Text that a `shopt -s extglob` in it makes valid is accepted: `bash -n` carries nothing out.
+    """
+    bash = which("bash")
+    for field, text in (("setup", task.setup), ("run", task.run)):
+        tries = [[bash, "-n"], [bash, "-O", "extglob", "-n"]] if bash is not None and text else []
+        problems: list[str] = []
+        for command in tries:
+            done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+            if done.returncode == 0:
+                break
+            problems.append(done.stderr.decode(errors="replace").replace("bash: ", ""))
+        else:
+            if problems:
+                why = to_one_line(problems[0])
+                return UserError(f"`{field}` is not a script that bash can read", why, "close what is open there")
+    return None
 
 
 def _driver_error(task: Task, facts: HostFacts) -> OrchError | None:

@@ -24,7 +24,7 @@ def prepare_resume(
     *,
     cluster: str | None = None,
     bucket: str | None = None,
-    after: TeardownPolicy,
+    after: TeardownPolicy | None = None,
     force: bool = False,
     take_over: bool = False,
     consent: ConsentToRecord = refuse_unknown_record,
@@ -35,7 +35,7 @@ def prepare_resume(
         name_or_run_id: The cluster whose last run it is, or the run.
         cluster: The cluster to run on, or None for the run's.
         bucket: Where the run is found that is not on record here. Its record there is compared with the one here.
-        after: What happens to the machines when the job ends.
+        after: What happens to the machines when the job ends; None for what the run's last job requested.
         force: Whether to resume even a run that has succeeded.
         take_over: Whether to claim the run from another driver that is at work.
         consent: Asks about a record from the bucket; called before anything that the record names is used.
@@ -59,14 +59,31 @@ def prepare_resume(
         raise UserError(
             f"run {run_id} has no bucket, so there is nothing to resume from",
             "checkpoints are kept only when the task names a bucket",
-            "launch it again with --bucket URI",
+            _next_without_bucket(where, job),
         )
     task = add_secrets_from_environment(task)
     name = cluster or where
+    usual = TeardownPolicy(job.after_end) if job is not None else TeardownPolicy.KEEP
     ready = prepare_run(
-        task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", record=text
+        task,
+        name,
+        "resume",
+        after or usual,
+        run_id=run_id,
+        first_attempt=attempt + 1,
+        resume_from="latest",
+        record=text,
     )
     return replace(ready, take_over=take_over)
+
+
+def _next_without_bucket(cluster: str, job: JobRecord | None) -> str:
+    if job is None or job.state == "ended":
+        return "launch it again with --bucket URI"
+    return (
+        f"orch watch {cluster} {job.id}   continues job {job.id}, which has not ended\n"
+        f"orch down {cluster}   ends it and its machines"
+    )
 
 
 def _find_run(reader: Reader, name_or_run_id: str) -> tuple[str, JobRecord | None]:

@@ -56,7 +56,7 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
         "stop": lambda: commands.prepare_stop(cluster, force=force, project=project),
         "start": lambda: commands.prepare_start(cluster, force=force, project=project),
         "down": lambda: commands.prepare_down(cluster, force=force, project=project),
-        "resume": lambda: prepare_resume(cluster, after=after),
+        "resume": lambda: prepare_resume(cluster, after=TeardownPolicy.DOWN if arguments.get("down") else None),
     }
     if verb not in made:
         raise UserError(f"an order cannot be `{verb}`", "", f"one of: launch, cancel, {', '.join(made)}")

@@ -303,7 +303,9 @@ class Ec2Driver(SliceDriver[Record]):
             answer = replace(answer, next_step=_how_to_log_in(profile))
         if candidate is not None:
             place = (candidate.region, candidate.detail("profile"))
-            more = quotas.advice(answer.code, candidate.accelerator, candidate.hosts, candidate.market, *place)
+            more = quotas.advice(
+                answer.code, candidate.accelerator, candidate.hosts, candidate.market, *place, words=answer.words
+            )
         return explain(verb, name, answer, more)
 
     def _remember(self, key: tuple[str, str], found: Sequence[ListedResource]) -> None:

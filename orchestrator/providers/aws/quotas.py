@@ -15,6 +15,7 @@ from orchestrator.catalog.ec2 import load_instances
 from orchestrator.slices import Market, Spot
 
 SERVICE = "ec2"
+_LIMIT = re.compile(r"current vCPU limit of (\d+)")  # answer ec2-vcpu-1247 of the corpus, June 2023
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,20 @@ def quota_of(instance_type: str, market: Market) -> Quota:
     return table.get(letters + digit) or table.get(letters) or rest
 
 
-def advice(code: str, instance_type: str, hosts: int, market: Market, region: str, profile: str = "") -> str:
-    """What to do after this error code: the quota by its name, and the command that asks for enough of it."""
+def advice(
+    code: str, instance_type: str, hosts: int, market: Market, region: str, profile: str = "", words: str = ""
+) -> str:
+    """What to do after this error code: the quota by its name, and the command that asks for enough of it.
+
+    Other machines may use all of the limit that the answer names, so this launch needs its vCPUs on top of it.
+    """
     if code == "AddressLimitExceeded":
         return f"{ADDRESSES.name}: 5 are usual. {ADDRESSES.more(max(10, hosts), region, profile)}"
-    if code not in ("VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded"):
+    if code not in ("VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"):
         return ""
     quota, machine = quota_of(instance_type, market), load_instances().get(instance_type)
     vcpus = machine.vcpus * hosts if machine is not None else 0
     needs = f"{quota.name}: {vcpus} vCPUs are needed for this alone" if vcpus else quota.name
-    return f"{needs}\n{quota.more(vcpus or 1000, region, profile)}"
+    limit = _LIMIT.search(words)
+    present = int(limit[1]) if limit is not None else 0
+    return f"{needs}\n{quota.more(present + (vcpus or 1000), region, profile)}"

@@ -28,6 +28,7 @@ from orchestrator.errors import (
     RefusedError,
     UserError,
 )
+from orchestrator.exits import Exit
 
 
 class Kind(StrEnum):
@@ -216,6 +217,9 @@ class ErrorTable:
         )
         if isinstance(error, CapacityError):
             error.scope = answer.scope or _SCOPES.get(kind, RefusalScope.ZONE)
+        if isinstance(error, RefusedError) and kind not in _NEXT_ON_CREATE:
+            cause = _cause_of_create(kind)
+            error.code, error.exit_status = cause.code, Exit(cause.exit_status)
         return error
 
     def _advice(self, verb: str, kind: Kind) -> str:
@@ -276,4 +280,8 @@ def _class_of(verb: str, answer: Answer) -> type[OrchError]:
         return usual
     if kind in _NEXT_ON_CREATE or answer.scope is not None:
         return RefusedError
-    return UserError if kind is Kind.NOT_FOUND else usual  # what the task names does not exist
+    return _cause_of_create(kind)
+
+
+def _cause_of_create(kind: Kind) -> type[OrchError]:
+    return UserError if kind is Kind.NOT_FOUND else _ERRORS.get(kind, CloudError)  # what the task names does not exist

@@ -196,9 +196,10 @@ class SliceProvider(Generic[R]):
         try:
             answer = self._driver.send(record, request, fresh=False)
         except Refused as refused:
-            passing = refused.answer.kind in _PASSING
-            state = SliceState.CREATING if passing else SliceState.FAILED
-            return SliceView(state=state, reason=str(refused.answer), until=view.until if passing else None)
+            if refused.answer.kind in _PASSING:
+                return SliceView(state=SliceState.CREATING, reason=str(refused.answer), until=view.until)
+            error = self._driver.explain("create", record.name, refused.answer, None, record)
+            return SliceView(state=SliceState.FAILED, reason=str(refused.answer), refused=error)
         self._records.write(record, Phase.ACCEPTED, **self._driver.note_answer(record, request, answer))
         return SliceView(state=SliceState.CREATING, reason=f"{view.reason}, its machines are requested")
 

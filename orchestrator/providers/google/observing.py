@@ -12,6 +12,7 @@ from orchestrator.providers.google.addresses import Login, ready_view
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.host_keys import HostKeys
 from orchestrator.providers.google.record import Record, Records
+from orchestrator.providers.google.retries import explain, read_status
 from orchestrator.slices import SliceState, SliceView
 
 
@@ -97,6 +98,10 @@ class Observer:
         view = states.queued_view(
             queued, self.now(), valid_seconds=record.valid_seconds, run_seconds=record.run_seconds
         )
+        failed = queued.state.failed_data.error
+        if view.state is SliceState.FAILED and failed.code:
+            refused = explain("create", record.name, read_status(failed.code, failed.message), record.project)
+            return replace(view, refused=refused)
         return replace(self._judge(self.list_nodes()), until=view.until) if view.state is SliceState.READY else view
 
     def _node(self) -> SliceView | None:

@@ -138,7 +138,9 @@ class TpuDriver(SliceDriver[Record]):
             return None
         if not operation.done:
             return SliceView(state=SliceState.CREATING, reason="accepted, not shown yet")
-        return SliceView(state=SliceState.FAILED, reason=str(read_status(operation.code, operation.words)))
+        answer = read_status(operation.code, operation.words)
+        refused = explain("create", record.name, answer, record.project)
+        return SliceView(state=SliceState.FAILED, reason=str(answer), refused=refused)
 
     def may_arrive(self, record: Record) -> bool:
         """Return whether a create is under way whose slice is not shown.

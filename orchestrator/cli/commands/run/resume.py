@@ -30,7 +30,11 @@ from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, act
 @click.argument("name", metavar="NAME|RUN_ID", type=CLUSTER)
 @click.option("-c", "--cluster", type=CLUSTER, help="Run on this cluster instead.")
 @click.option("--bucket", metavar="URI", help="Bucket of the run, when this computer has no record of it.")
-@click.option("--down", is_flag=True, help="Delete the hosts when the program has ended, successfully or not.")
+@click.option(
+    "--down/--no-down",
+    default=None,
+    help="Delete the hosts when the program has ended, successfully or not; default: as at its launch.",
+)
 @click.option("--force", is_flag=True, help="Resume even a run that has succeeded.")
 @click.option("--expect", metavar="DIGEST", default="", help="Go on only if the bucket's record has this digest.")
 @click.option("--trust-bucket", is_flag=True, help="Run whatever the bucket's record says.")
@@ -51,7 +55,7 @@ def resume(
     name: str,
     cluster: str | None,
     bucket: str | None,
-    down: bool,
+    down: bool | None,
     force: bool,
     expect: str,
     trust_bucket: bool,
@@ -71,7 +75,7 @@ def resume(
         expected=expect, trust_bucket=trust_bucket, allowed=allowed, preview=isinstance(mode, PreviewMode)
     )
     consent.check_options(bucket)
-    after = TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
+    after = None if down is None else TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
     ready = prepare(
         name, cluster=cluster, bucket=bucket, after=after, force=force, take_over=take_over, consent=consent
     )

@@ -70,8 +70,26 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
             reaped = end_orphans(store, world, narrator, findings)
     if output == "json":
         write_stdout(json.dumps(_as_json(findings, rented, reaped), indent=2))
-    write_stderr(*describe_places(findings, rented))
+    write_stderr(*describe_places(findings, rented), *_describe_abandoned(findings))
     ctx.exit(_print_summary(findings, orphans, reaped, dry_run))
+
+
+def _describe_abandoned(findings: tuple[PlaceFindings, ...]) -> list[str]:
+    """Return what to do about machines on record whose command ended before it used them: no orphans, but billed."""
+    from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.plan.sweep import SweepVerdict
+    from orchestrator.summaries.clusters import describe_abandoned_job, summarize_cluster
+
+    judged = [one for finding in findings for one in finding.judged]
+    used = {one.slice.cluster for one in judged if one.verdict is SweepVerdict.TRACKED}
+    lines: list[str] = []
+    with open_store_reader() as reader:
+        for record in reader.clusters():
+            job = summarize_cluster(reader, record).abandoned if record.name in used else None
+            if job is not None:
+                lines += [f"'{record.name}' is on record, but no command works on it:"]
+                lines += [f"  {line}" for line in describe_abandoned_job(record.name, job)]
+    return lines
 
 
 def _confirm(orphans: list[SweptSlice], yes: bool) -> bool:

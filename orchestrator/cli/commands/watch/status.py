@@ -26,6 +26,7 @@ from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
 from orchestrator.summaries.clusters import (
     ClusterSummary,
     clusters_as_json,
+    describe_abandoned_job,
     describe_job,
     find_passed_limit,
     summarize_cluster,
@@ -144,6 +145,9 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
     )
     if item.busy_with:
         facts.append(("in use by", item.busy_with))
+    elif item.abandoned is not None:
+        continued, ended = describe_abandoned_job(item.cluster.name, item.abandoned)
+        facts += [("next", continued), ("or", ended)]
     elif item.state in _LEFT_OVER and not item.has_open_job:
         facts.append(("next", f"orch down {item.cluster.name}   {_LEFT_OVER[item.state]}"))
     if intent is not None:

@@ -88,7 +88,7 @@ class Observer:
                 return SliceView(state=SliceState.CREATING, reason="accepted, not shown yet")
             answer = failure_of(operation)
             if answer is not None:
-                return SliceView(state=SliceState.FAILED, reason=answer.reason)
+                return states.refused_view(self.record, answer)
         return None
 
     def may_arrive(self) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.providers.core.faults import Kind
+from orchestrator.providers.core.faults import Answer, Kind
 from orchestrator.providers.core.record import Phase
 from orchestrator.providers.google.compute.api import answer_of
 from orchestrator.providers.google.compute.parts import Part
 from orchestrator.providers.google.compute.record import Record
+from orchestrator.providers.google.retries import explain
 from orchestrator.slices import SliceState, SliceView
 
 INSTANCE = {
@@ -90,7 +91,13 @@ def _being_made(
     answer = answer_of(found)
     if record.market == "flex" and answer.kind in _WAITS:
         return SliceView(state=SliceState.CREATING, reason=f"{words}; waits for machines", until=_until(record))
-    return SliceView(state=SliceState.FAILED, reason=answer.reason)
+    return refused_view(record, answer)
+
+
+def refused_view(record: Record, answer: Answer) -> SliceView:
+    """Return the view of a slice whose create was refused after it had been accepted."""
+    refused = explain("create", record.name, answer, record.project)
+    return SliceView(state=SliceState.FAILED, reason=answer.reason, refused=refused)
 
 
 def is_being_deleted(machine: Mapping[str, Any]) -> bool:
