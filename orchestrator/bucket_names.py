@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 # Amazon S3 User Guide, "General purpose bucket naming rules": 3 to 63 characters (old buckets in us-east-1 may have
-# capitals, _ and 255). Cloud Storage, "About Cloud Storage buckets", section "Bucket names": 3 to 63 characters, and
-# 222 with dots. Both read 2026-11-26.
+# capitals, _ and 255). Cloud Storage, "Bucket naming guidelines": 3 to 63 characters, and 222 with dots. Both were
+# read on 2026-11-26.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){2,221}")
 NAME_RULE = "it has 3 to 222 letters, digits, - _ and single dots, and begins with a letter or digit"
 

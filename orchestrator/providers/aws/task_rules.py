@@ -68,7 +68,7 @@ class AwsRules(TaskRules):
             yield Issue(path=("resources", "infra"), what="a reservation is in one zone", why=why, next_step=step)
         image = choice.machine_images.get("", "")
         if image.startswith("ami-") and not choice.infra.region:
-            # Amazon EC2 User Guide, "Copy an Amazon EC2 AMI": an AMI is in one region (read 2026-11-26).
+            # EC2 API reference, CopyImage: an AMI is in one region, and a copy has its own id (read 2026-11-26).
             step = f"write infra: aws/REGION, or image_id: {{REGION: {image}}}"
             yield Issue(
                 path=("resources", "image_id"), what=f"the region of {image} is not said", why=why, next_step=step
