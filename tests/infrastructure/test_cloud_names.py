@@ -35,6 +35,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "tpu": "a variable that turns a check of the templates off",
     },
     "summaries/topology.py": {"tpu": _DEVICE},
+    "remote/samples.py": {"tpu": "the tool on the hosts that reports of its chips"},
     "render/packages.py": {"tpu": _DEVICE},
     "render/scripts.py": {"tpu": _DEVICE},
     "acceptance/answers.py": {
