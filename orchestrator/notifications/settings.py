@@ -16,7 +16,7 @@ from orchestrator.notifications.notices import Kind
 from orchestrator.task.config import Config
 from orchestrator.task.likely_secrets import is_likely_secret
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+THIS_COMPUTER = ("127.0.0.1", "localhost", "::1")
 _ADDRESS = re.compile(r"[^\s<>,;:@\"]+@[^\s<>,;:@\"]+")
 _KEY_PREFIX = "whsec_"
 _KEY_BYTES = 24  # the least, by the specification of Standard Webhooks
@@ -186,8 +186,12 @@ def _check_url(key: str, url: str) -> str:
         host, parts = "", urlsplit("")
     if any(character.isspace() or not character.isprintable() for character in url) or not host:
         raise UserError(f"notify.{key} has no address of a web server", "", f"{_SET}{key} https://…")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
-        raise UserError(f"notify.{key} must be an https address", f"its messages would pass {host} in clear", "")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in THIS_COMPUTER):
+        raise UserError(
+            f"notify.{key} must be an https address",
+            f"its messages would pass {host} in clear",
+            f"{_SET}{key} https://…",
+        )
     return url
 
 
@@ -219,9 +223,13 @@ def _read_email(config: Config, env: Mapping[str, str]) -> EmailChannel:
         raise UserError(f"notify.smtp must be HOST:PORT; here it is '{server}'", "", f"{_SET}smtp mail.example.org:587")
     security = config.text("notify.smtp_security")
     if security not in ("starttls", "tls", "none"):
-        raise UserError(f"notify.smtp_security must be starttls, tls or none; here it is '{security}'", "", "")
+        raise UserError(
+            f"notify.smtp_security must be starttls, tls or none; here it is '{security}'",
+            "",
+            f"{_SET}smtp_security starttls",
+        )
     host = host.strip("[]")
-    if security == "none" and host not in LOOPBACK:
+    if security == "none" and host not in THIS_COMPUTER:
         raise UserError(
             "notify.smtp_security may be none for a mail server on this computer alone",
             f"messages and the password would reach {host} in clear", f"{_SET}smtp_security starttls",

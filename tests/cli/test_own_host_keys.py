@@ -22,7 +22,10 @@ hosts: {addresses: [one]}
 run: echo "hello of rank $ORCH_RANK"
 """
 SECRET_TASK = TASK + "secrets: {TOKEN: sesame}\n"
-NEW_TABLES = ("host_pins", "provider_records", "computers", "run_keys", "blobs", "slice_owners", "admissions")
+NEW_TABLES = (
+    *("host_pins", "provider_records", "computers", "run_keys", "blobs", "slice_owners", "admissions"),
+    *("orders", "tokens", "notification_channels"),
+)
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 

@@ -40,7 +40,9 @@ def test_a_bucket_that_is_copied_needs_a_folder(tmp_path: Path) -> None:
     assert "--bucket-folder gs://bbb/data/deep=./FOLDER" in caught.value.next_step
 
 
-@pytest.mark.parametrize("text", ["gs://bbb/data", "=x", "gs://=.", "file:///b=.", "gs://bbb/../c=.", "gs://bbb=/no/such"])
+@pytest.mark.parametrize(
+    "text", ["gs://bbb/data", "=x", "gs://=.", "file:///b=.", "gs://bbb/../c=.", "gs://bbb=/no/such"]
+)
 def test_what_is_no_bucket_with_a_folder_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--bucket-folder"):
         parse_bucket_folder(text)

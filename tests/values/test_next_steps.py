@@ -19,6 +19,7 @@ POSITION = {name: 2 for name, one in vars(errors).items() if isinstance(one, typ
     "ConfigError": 4,
     "InvalidValueError": 2,
 }
+del POSITION["CannotStopError"]  # the command that names the cluster adds the next step: name_next_step
 DECLINED = {"you declined", "not agreed to", "the price was not confirmed"}  # the user said no: nothing is to be done
 
 

@@ -21,7 +21,7 @@ from orchestrator.errors import ConflictError, HostError, IdentityMismatch, Orch
 from orchestrator.hosts import HostAddress, ssh_argv
 from orchestrator.retries import Backoff
 
-LOOPBACK = "127.0.0.1"
+THIS_COMPUTER = "127.0.0.1"
 _READY = "orch-forward"
 # The session ends when its input does: with this process, however that ends.
 _REMOTE = f"echo {_READY}; exec cat >/dev/null"
@@ -75,7 +75,7 @@ def _bind(port: int) -> socket.socket:
     found = socket.socket()
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((LOOPBACK, port))
+        found.bind((THIS_COMPUTER, port))
         found.listen()
     except BaseException:
         found.close()
@@ -170,7 +170,7 @@ class _Session:
 
     def __init__(self, host: HostAddress, forward: Forward, *, strict: bool) -> None:
         argv = ssh_argv(host, _REMOTE, strict=strict)
-        target = f"{LOOPBACK}:{forward.local}:localhost:{forward.remote}"
+        target = f"{THIS_COMPUTER}:{forward.local}:localhost:{forward.remote}"
         argv[1:1] = ["-T", "-o", "ExitOnForwardFailure=yes", "-o", "ConnectTimeout=20", "-L", target]
         pipe = subprocess.PIPE
         self.host, self.forward, self.last_line = host, forward, ""

@@ -87,7 +87,8 @@ def open_notebook(cluster: str, rank: int, narrator: Narrator) -> Notebook:
 def _find(fleet: Fleet) -> Notebook | None:
     result = fleet.run(shell_command("notebook-look.sh"), timeout=fleet.deadline).hosts[0]
     if not result.outcome.ok:
-        raise HostError(f"cannot connect to {fleet.hosts[0].label}", result.outcome.detail or result.outcome.verdict)
+        why = result.outcome.detail or result.outcome.verdict
+        raise HostError(f"cannot connect to {fleet.hosts[0].label}", why, "orch status --refresh")
     matched = _FOUND.search(result.output)
     return parse_server(matched[1].decode("utf-8", "replace"), matched[2]) if matched is not None else None
 

@@ -53,7 +53,10 @@ def fill_buckets(task: Task, folders: Sequence[BucketFolder], place: Path) -> tu
     mounts = [one for one in task.file_mounts if one.source.partition("://")[0] in _SCHEMES]
     for given in folders:
         if not any(_is_within(one.source, given.source) or _is_within(given.source, one.source) for one in mounts):
-            raise UserError(f"{OPTION} {given.source}: the task does not mount it")
+            sources = ", ".join(one.source for one in mounts[:3]) or "no bucket"
+            raise UserError(
+                f"{OPTION} {given.source}: the task does not mount it", f"it mounts {sources}", "name one of those"
+            )
         _copy(given.folder, bucket_path(place, given.source))
     notes: list[str] = []
     for mount in mounts:

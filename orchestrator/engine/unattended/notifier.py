@@ -155,7 +155,7 @@ class Notifier:
             open_reader() as reader,
         ):
             if not keeper.try_hold():
-                raise ConflictError(f"another engine sends the notifications of {name}")
+                raise ConflictError(f"another engine sends the notifications of {name}", "", "orch notify   shows them")
             yield store, keeper, reader
 
     def _deliver(self, config: Config, name: str, kinds: frozenset[Kind]) -> None:
