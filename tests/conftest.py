@@ -87,9 +87,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted((item for item in items if item not in left_out), key=lambda item: item.path not in slow)
 
 
-_CHOOSE = {"group": one_of_group, "file": quarter_of_stack, "turns": in_turn_of_file}
-
-
 def not_today(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield what is marked `full`, and what is `slow` or `rotating` and has its turn on another day."""
     turns: list[pytest.Item] = []
@@ -111,8 +108,11 @@ def not_today(items: list[pytest.Item]) -> Iterator[pytest.Item]:
                 turns.append(item)
     chosen = set(in_turn(turns))
     yield from (item for item in turns if item not in chosen)
-    for (kind, _), members in units.items():
-        of_today = _CHOOSE[kind](list(members))
+    for (kind, name), members in units.items():
+        if kind == "turns":
+            of_today = in_turn_of_file(Path(name), list(members))
+        else:
+            of_today = one_of_group(list(members)) if kind == "group" else quarter_of_stack(list(members))
         yield from (item for unit, tests in members.items() if unit not in of_today for item in tests)
 
 

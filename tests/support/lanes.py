@@ -17,8 +17,9 @@ import pytest
 _T = TypeVar("_T")
 
 FULL = bool(os.environ.get("ORCH_EVERY_POINT"))
-FILE_DAYS = 4  # every file runs at least once in so many days
-TURN_DAYS = 2 * FILE_DAYS  # every slow test runs at least once in so many days
+FILE_DAYS = 4  # a file runs at least once in so many days
+TURN_DAYS = 2 * FILE_DAYS  # every slow test, and every file of a costly folder, runs at least once in so many days
+COSTLY = frozenset({"cli"})  # folders whose tests start many whole commands: half of the short lane's time
 # Folders whose files run every day: pure code, whose tests are many and cheap, and what holds the project together.
 # The files of the others start processes and servers, and take turns.
 EVERY_DAY = frozenset(
@@ -76,14 +77,23 @@ def list_rotating_files(tests: Path) -> list[Path]:
     ]
 
 
-def files_of_today(files: Sequence[_T]) -> list[_T]:
-    """Return the files that are tried today: every `FILE_DAYS`th, the next ones tomorrow."""
-    return list(files[today() % FILE_DAYS :: FILE_DAYS])
+def days_of(file: Path) -> int:
+    """Return within how many days a file has its turn."""
+    return TURN_DAYS if file.parent.name in COSTLY else FILE_DAYS
 
 
-def in_turn_of_file(items: Sequence[_T]) -> list[_T]:
+def files_of_today(files: Sequence[Path]) -> list[Path]:
+    """Return the files that are tried today: every fourth or eighth, the next ones tomorrow."""
+    return [
+        file
+        for days in (FILE_DAYS, TURN_DAYS)
+        for file in [one for one in files if days_of(one) == days][today() % days :: days]
+    ]
+
+
+def in_turn_of_file(file: Path, items: Sequence[_T]) -> list[_T]:
     """Return what is tried today of the slow and rotating tests of a file that takes turns: half of them each time."""
-    return list(items[today() // FILE_DAYS % 2 :: 2])
+    return list(items) if days_of(file) == TURN_DAYS else list(items[today() // FILE_DAYS % 2 :: 2])
 
 
 def one_of_group(files: Sequence[_T]) -> list[_T]:
