@@ -61,9 +61,7 @@ class Notifier:
         self._engine_stop = stop
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._done: dict[
-            str, int
-        ] = {}  # the event up to which each channel has nothing left, -1 before its first round
+        self._done: dict[str, int] = {}  # up to which event each channel has nothing left; -1 before its first round
         self._failing: set[str] = set()
 
     def start(self) -> None:
