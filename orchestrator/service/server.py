@@ -30,6 +30,9 @@ from orchestrator.service.site import Site
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
 
+_MOST_ACCEPTED = (
+    100  # at a time, before connections above the limit are ended: fewer than the files kept free for others
+)
 _SHUTDOWN_SECONDS = 3  # streams stay open for ever otherwise
 
 
@@ -95,6 +98,7 @@ def _configure(application: Starlette, entrance: Entrance) -> uvicorn.Config:
         server_header=False,
         date_header=True,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        backlog=_MOST_ACCEPTED,
         h11_max_incomplete_event_size=65_536,
         lifespan="off",
         proxy_headers=False,  # nothing that a proxy says of its caller is believed
