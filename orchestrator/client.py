@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from orchestrator.errors import AccessError, CloudError, OrchError, UserError
@@ -244,11 +244,12 @@ def _read_problem(answer: http.client.HTTPResponse) -> Document:
     """Return why a request was refused; also an answer of something else than the service, such as a proxy."""
     content = answer.read(100_000)
     try:
-        problem = json.loads(content)
+        problem: Any = json.loads(content)
     except ValueError:
-        problem = {}
+        problem = None
     usual = {"title": f"{answer.status} {answer.reason}", "detail": content.decode("utf-8", "replace")[:200].strip()}
-    return usual | problem | {"status": answer.status} if isinstance(problem, dict) else usual
+    given = cast("Document", problem) if isinstance(problem, dict) else {}
+    return usual | given | {"status": answer.status}
 
 
 def keep_login(url: str, token: str, ca: str = "") -> None:

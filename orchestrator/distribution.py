@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DISTRIBUTION = "orch-train"  # pyproject.toml says the same
-_SOURCE = "."  # a clone: no project of that name is on PyPI (looked up 2026-11-26); DISTRIBUTION once there is
+_SOURCE: str = "."  # a clone: no project of that name is on PyPI (looked up 2026-11-26); DISTRIBUTION once there is
 
 
 def install_command(extra: str = "", *options: str) -> str:

@@ -61,7 +61,8 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def _is_at_work(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        cycle: Any = self.cycle  # None before the first request, which its type does not say
+        return bool(cycle and not cycle.response_complete)
 
     def _expect_request(self) -> None:
         self._timer = self.loop.call_later(HEADER_SECONDS, self._close_if_silent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.project import qualify_name
@@ -45,9 +46,9 @@ def show_run(call: Call) -> Answer:
     with call.site.open_reader() as store:
         recent = store.events(view.run.cluster.qualified_name, limit=_RECENT)
         summary = summarize_cluster(store, view.run.cluster)
-    reports = call.site.hosts.read(summary.cluster.uid) if view.at_work else {}
+    reports: Mapping[int, HostReport] = call.site.hosts.read(summary.cluster.uid) if view.at_work else {}
     topology, drawing = draw_topology(view.slice, summary, view, reports)
-    values = {
+    values: dict[str, Any] = {
         "view": view, "run": view.run, "last": view.points[-1] if view.points else None, "axis": axis, "loss": loss,
         "cost": cost, "events": recent[::-1], "topology": topology, "chips": drawing, "now": call.site.now(),
         "cluster": summary, "rows": reduce_points(view.points, 24), "reports": reports,

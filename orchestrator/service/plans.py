@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -151,8 +151,12 @@ def _hash(value: object) -> str:
 
 def _without_prices(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_prices(one) for name, one in value.items() if name not in _PRICES}
-    return [_without_prices(one) for one in value] if isinstance(value, list) else value
+        document = cast("dict[str, Any]", value)
+        return {name: _without_prices(one) for name, one in document.items() if name not in _PRICES}
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [_without_prices(one) for one in items]
+    return value
 
 
 def _find_price(ready: PreparedCommand, plan: Plan) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from orchestrator.errors import UserError
@@ -51,10 +53,10 @@ def show_spending(call: Call) -> Answer:
         )
         for row in _order(table)
     ]
-    values = {
+    values: dict[str, Any] = {
         "table": table, "rows": rows[:_MOST_ROWS], "left_out": max(len(rows) - _MOST_ROWS, 0),
         "since": call.query["since"], "times": TIMES, "dimensions": DIMENSIONS,
-        "address": lambda **other: _address(call, **other),
+        "address": partial(_address, call),
     }  # fmt: skip
     return Answer(template="spend.html", values=values)
 
