@@ -154,8 +154,7 @@ def _without_prices(value: Any) -> Any:
         document = cast("dict[str, Any]", value)
         return {name: _without_prices(one) for name, one in document.items() if name not in _PRICES}
     if isinstance(value, list):
-        items: list[Any] = value
-        return [_without_prices(one) for one in items]
+        return [_without_prices(one) for one in cast("list[object]", value)]
     return value
 
 
