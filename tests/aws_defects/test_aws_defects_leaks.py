@@ -153,7 +153,7 @@ def test_nothing_secret_of_this_computer_goes_to_the_machines(
         assert "canary" not in value
         assert not [line for line in secret[2:] if line in value]
     services = {call.service for call in bench.ec2.server.requests}
-    assert services == {"ec2", "ssm", "servicequotas"}, "quotas are asked before anything is made"
+    assert services == {"ec2", "ssm", "servicequotas", "sts"}, "quotas and whose account it is, and nothing of IAM"
     assert not [call.operation for call in bench.ec2.server.requests if "KeyPair" in call.operation]
     assert not [key for call in bench.calls("RunInstances") for key in call.params if key.startswith("IamInstance")]
 
