@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
 from orchestrator.service.routes import ROUTES
 from orchestrator.service.site import Site
 
+_LOG = logging.getLogger("uvicorn.error")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _THREADS = 8  # handlers read the store and buckets, which blocks
 _HEADERS = {
@@ -136,7 +138,7 @@ def _only_named_hosts(service: Service, handler: Handler) -> Handler:
             error = UserError("this server is not called by that name", "", f"{service.scheme}://{min(service.hosts)}/")
             response = _show_error(service, request, error, Medium.JSON, 421)
         else:
-            response = await handler(request)
+            response = await _answer_or_explain(service, handler, request)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         if service.scheme == "https":
@@ -144,6 +146,20 @@ def _only_named_hosts(service: Service, handler: Handler) -> Handler:
         return response
 
     return answer
+
+
+async def _answer_or_explain(service: Service, handler: Handler, request: Request) -> Response:
+    """Answer; an error that no route expects becomes a problem, and a defect is written to the log as well."""
+    try:
+        return await handler(request)
+    except OrchError as error:
+        return _show_error(service, request, error, Medium.JSON, find_http_status(error))
+    except Exception as error:
+        _LOG.exception("a defect of orch: %s %s", request.method, request.url.path)
+        defect = OrchError(
+            f"a defect of orch: {type(error).__name__}", "the traceback is in the log of orch serve", "report it"
+        )
+        return _show_error(service, request, defect, Medium.JSON, 500)
 
 
 def _guard(service: Service, route: Route, handler: Callable[[Request, Person | None], Awaitable[Response]]) -> Handler:

@@ -41,7 +41,7 @@ def show_plan(call: Call) -> Answer:
         "plan": plan.digest,
         "price_per_hour": plan.price_per_hour,
         "text": plan.text,
-        "notes": list(plan.ready.notes),
+        "notes": list(plan.notes),
         "steps": plan.steps,
     }
     return Answer(document=document)

@@ -17,10 +17,12 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.unattended.orders import prepare_order
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_price
 from orchestrator.plan.actions import CreateSlice, StartSlice
+from orchestrator.plan.desired import Cancel
 from orchestrator.plan.dry_run import Plan, make_plan
 from orchestrator.plan.preview import render_plan
 from orchestrator.plan.preview_json import render_json
@@ -69,6 +71,7 @@ class OrderPlan:
         text: The plan for people.
         details: The same with every request and script.
         price_per_hour: Of the machines that it may begin to pay for; 0 for none, None when not known.
+        notes: Lines to show with it.
     """
 
     cluster: str
@@ -78,6 +81,7 @@ class OrderPlan:
     text: str
     details: str
     price_per_hour: float | None
+    notes: tuple[str, ...]
     ready: PreparedCommand
 
 
@@ -102,19 +106,38 @@ def make_order_plan(request: PlanRequest, project: str, *, force: bool = False) 
     if force and request.verb not in ("launch", "resume"):
         arguments["force"] = True
     ready = prepare_order(request.verb, request.cluster, arguments, project)
+    owner = _name_subject(ready, arguments, project)
     plan, refusal = make_plan(ready.desired, ready.recorded, ready.facts), ready.refusal()
     document = json.loads(render_json(plan, advice=ready.advice, refusal=refusal))
     price = _find_price(ready, plan)
     return OrderPlan(
         cluster=ready.cluster,
         arguments=json.dumps(arguments, sort_keys=True),
-        digest=_make_digest(ready.cluster, document, price),
+        digest=_make_digest(f"{ready.cluster} {arguments.get('uid', '')}", document, price),
         steps=document,
         text=render_plan(plan, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
         details=render_plan(plan, verbose=True, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
         price_per_hour=price,
+        notes=(*ready.notes, *([f"the cluster belongs to {owner}"] if force and owner else [])),
         ready=ready,
     )
+
+
+def _name_subject(ready: PreparedCommand, arguments: dict[str, Any], project: str) -> str:
+    """Note in the arguments which cluster, run and job an order is about, beyond their names.
+
+    Returns:
+        The member to whom the cluster belongs, where that is another one; else "".
+    """
+    with open_reader(project) as reader:
+        record, member = reader.cluster(ready.cluster), reader.member
+    if ready.verb not in ("launch", "resume") and record is not None:
+        arguments["uid"] = record.uid
+    if isinstance(ready.desired, Cancel):
+        arguments["job"] = int(ready.desired.folder.partition("-")[0])
+    if ready.verb == "resume" and ready.job is not None:
+        arguments["run"] = ready.job.run_id
+    return record.owner if record is not None and record.owner not in ("", member) else ""
 
 
 def describe_difference(seen: str, plan: OrderPlan) -> str:

@@ -10,8 +10,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import cast
 
+from orchestrator.task.computer_settings import (
+    LocalSettings,
+    NotifySettings,
+    SshSettings,
+    StoreSettings,
+    TeamSettings,
+)
 from orchestrator.task.editor_names import add_names
-from orchestrator.task.model import LocalSettings, NotifySettings, SshSettings, StoreSettings, TaskSection, TeamSettings
+from orchestrator.task.model import TaskSection
 from orchestrator.task.schema import describe, list_choices
 from orchestrator.task.section import Json, Section
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from orchestrator.engine.preparation.preflight import (
     large_variable_error,
     preflight_error,
     shared_disk_error,
+    shell_syntax_error,
     unsupported_hosts_error,
 )
 from orchestrator.engine.rehearsal.rehearse import Faults, prepare_rehearsal
@@ -211,3 +214,18 @@ def test_hosts_of_this_computer_write_outside_of_their_homes_and_the_plan_says_s
 
 def shares_files() -> HostFacts:
     return HostFacts(backend="cpu", shares_files=True, has_accelerator=False)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("3", False), ("5", True)])
+def test_a_bash_that_knows_less_than_that_of_the_hosts_refuses_nothing(
+    version: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bash of macOS is 3.2. This one says so of itself, and is the real one in everything else."""
+    bash = shutil.which("bash")
+    played = tmp_path / "bash"
+    played.write_text(f'#!{bash}\n[ "$1" != -c ] || exec {bash} -c "${{2//BASH_VERSINFO\\[0\\]/VERSION}}" "${{@:3}}"\n')
+    played.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("VERSION", version)
+    task = parse_task("run: 'echo \"'\nresources: {infra: 'local:1'}\n", file="t.yaml", env={}).only
+    assert (shell_syntax_error(task) is not None) is refused

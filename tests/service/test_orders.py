@@ -13,11 +13,17 @@ from urllib.parse import urlencode
 
 import pytest
 from jsonschema import Draft202012Validator
-from service_site import Reply, Served, serve
+from service_site import Reply, Served, record_run, serve
 from support.orch_process import Orch, until
 
+from orchestrator.cli.drawing.engine_log import EngineLog
+from orchestrator.engine.services import real_services
+from orchestrator.engine.unattended.orders import carry_out_order
+from orchestrator.paths import load_paths
 from orchestrator.service.openapi import load_schema
+from orchestrator.store.leases import Lease
 from orchestrator.store.order_records import OrderRecord
+from orchestrator.store.read import open_reader_at
 from orchestrator.store.store import Store
 
 TASK = "name: mine\nresources: {infra: 'local:1'}\nrun: echo $((40 + 2)) >> $HOME/../../answer\n"
@@ -226,3 +232,42 @@ def test_an_order_for_an_absent_cluster_ends_with_its_error(tmp_path: Path) -> N
     with Store(orch.state / "orch.db") as store:
         ended = store.order("one")
     assert (ended.status, ended.code) == (3, "not-found") and "none" in ended.what
+
+
+def test_a_late_order_is_not_about_another_cluster_of_the_same_name(tmp_path: Path) -> None:
+    orch = Orch(tmp_path)
+    with Store(orch.state / "orch.db") as store:
+        old = record_run(store, "mine", "old", ended=False)
+    with serve(orch) as served:
+        seen = plan(served, {"verb": "down", "cluster": "mine"})
+    with Store(orch.state / "orch.db") as store:
+        lease = store.acquire("cluster:mine", "a test")
+        assert isinstance(lease, Lease)
+        store.close_cluster(lease, old)
+        store.release(lease)
+        record_run(store, "mine", "new", ended=False)
+        late = OrderRecord(
+            uid="late", project="default", cluster="mine", verb="down", arguments=json.dumps({"uid": old.uid}),
+            plan="p", fingerprint="f", member="ann", state="open", created=time.time(),
+        )  # fmt: skip
+        narrator, services = EngineLog("mine", 0), real_services(load_paths())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ORCH_HOME", str(tmp_path / "orch"))
+        ended = carry_out_order(late, narrator, services)
+    assert (ended.status, ended.what) == (3, "the cluster 'mine' of this order is deleted")
+    with serve(orch) as served:
+        now = plan(served, {"verb": "down", "cluster": "mine"})
+        assert now["plan"].split(".")[0] != seen["plan"].split(".")[0], "another cluster is another plan"
+
+
+def test_an_order_keeps_which_cluster_and_job_it_is_about(site: Served) -> None:
+    kept = {}
+    for verb in ("cancel", "down"):
+        body = {"verb": verb, "cluster": "second"}
+        made = post(site, "/v1/orders", body | {"plan": plan(site, body)["plan"]}, uuid.uuid4().hex)
+        assert made.status == 202, made.text
+        with open_reader_at(site.orch.state / "orch.db") as reader:
+            kept[verb] = json.loads(reader.order(made.document["id"]).arguments)
+            (cluster,) = [one for one in reader.clusters() if one.name == "second"]
+    assert kept["cancel"]["job"] == 1
+    assert kept["cancel"]["uid"] == kept["down"]["uid"] == cluster.uid

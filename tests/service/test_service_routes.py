@@ -265,6 +265,7 @@ def test_a_store_that_was_removed_is_no_empty_store(tmp_path: Path) -> None:
         for path in ("/readyz", "/v1/runs", "/"):
             answer = served.ask(path)
             assert answer.status == 503 and "orch recover" in answer.text, path
+        assert served.ask("/v1/links", method="POST", signed=False, authorization="Bearer orch_x").status == 503
         assert served.ask("/healthz", signed=False).status == 200
 
 

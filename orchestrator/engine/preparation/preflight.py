@@ -61,25 +61,33 @@ def large_variable_error(task: Task) -> UserError | None:
     return None
 
 
+# Images have bash 5; macOS has 3.2, which does not know all of its syntax, such as `|&` (bash's CHANGES, version 4.0).
+_PARSE = '[ "${BASH_VERSINFO[0]}" -lt 5 ] || exec "$BASH" "$@" -n'
+_PARSE_SECONDS = 10.0
+
+
 def shell_syntax_error(task: Task) -> UserError | None:
-    """Return an error for a `setup` or `run` that bash cannot read, or None; also where this computer has no bash.
+    """Return an error for a `setup` or `run` that bash cannot read, or None; also where this computer has no bash 5.
 
     Text that a `shopt -s extglob` in it makes valid is accepted: `bash -n` carries nothing out.
     """
     bash = which("bash")
     for field, text in (("setup", task.setup), ("run", task.run)):
-        tries = [[bash, "-n"], [bash, "-O", "extglob", "-n"]] if bash is not None and text else []
-        problems: list[str] = []
-        for command in tries:
-            done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
-            if done.returncode == 0:
-                break
-            problems.append(done.stderr.decode(errors="replace").replace("bash: ", ""))
-        else:
-            if problems:
-                why = to_one_line(problems[0])
-                return UserError(f"`{field}` is not a script that bash can read", why, "close what is open there")
+        problem = _find_syntax_problem(bash, text) if bash is not None and text else ""
+        if problem and _find_syntax_problem(str(bash), str(text), "-O", "extglob"):
+            return UserError(f"`{field}` is not a script that bash can read", problem, "close what is open there")
     return None
+
+
+def _find_syntax_problem(bash: str, text: str, *options: str) -> str:
+    """Return what bash says of a script that it cannot read, or ""; also where it does not answer."""
+    command = [bash, "-c", _PARSE, "bash", *options]
+    try:
+        done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, timeout=_PARSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return ""
+    said = done.stderr.decode(errors="replace")
+    return to_one_line(said.replace(f"{bash}: ", "").replace("bash: ", "")) if done.returncode else ""
 
 
 def _driver_error(task: Task, facts: HostFacts) -> OrchError | None:

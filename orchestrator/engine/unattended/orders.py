@@ -20,7 +20,7 @@ from orchestrator.engine.services import Services
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.training.advice import add_advice
 from orchestrator.engine.unattended.handover import enqueue_job, find_handed_over_job, prepare_for_engine
-from orchestrator.errors import ConflictError, CredentialsError, OrchError, UserError
+from orchestrator.errors import ConflictError, CredentialsError, NotFoundError, OrchError, UserError
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.steps import Done
 from orchestrator.plan.teardown import TeardownPolicy
@@ -39,13 +39,15 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
         verb: One of ORDER_VERBS.
         cluster: The name of the cluster; "" for a launch, whose task names it.
         arguments: `task` as JSON and `down` of a launch, `down` of a resume, `job` of a cancel,
-            `force` of what an owner does to a cluster of another member.
+            `force` of what an owner does to a cluster of another member; `uid` of the cluster and `run` of a resume,
+            so that an order that is carried out late is not about another one of the same name.
         project: The project of the cluster.
 
     Raises:
         OrchError: There is no such cluster, job or run, or the command cannot be prepared.
     """
     force = bool(arguments.get("force"))
+    _refuse_other_cluster(cluster, arguments.get("uid", ""), project)
     after = TeardownPolicy.DOWN if arguments.get("down") else TeardownPolicy.KEEP
     if verb == "launch":
         task = commands.add_secrets_from_environment(Task.from_json(arguments["task"]))
@@ -56,11 +58,27 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
         "stop": lambda: commands.prepare_stop(cluster, force=force, project=project),
         "start": lambda: commands.prepare_start(cluster, force=force, project=project),
         "down": lambda: commands.prepare_down(cluster, force=force, project=project),
-        "resume": lambda: prepare_resume(cluster, after=TeardownPolicy.DOWN if arguments.get("down") else None),
+        "resume": lambda: prepare_resume(
+            arguments.get("run") or cluster,
+            cluster=cluster,
+            after=TeardownPolicy.DOWN if arguments.get("down") else None,
+        ),
     }
     if verb not in made:
         raise UserError(f"an order cannot be `{verb}`", "", f"one of: launch, cancel, {', '.join(made)}")
     return made[verb]()
+
+
+def _refuse_other_cluster(cluster: str, uid: str, project: str) -> None:
+    """Refuse what was ordered for a cluster that was deleted since. One of the same name may be anybody's work."""
+    if not uid:
+        return
+    with open_reader(project) as reader:
+        present = reader.cluster(cluster)
+    if present is not None and present.uid != uid:
+        raise NotFoundError(
+            f"the cluster '{cluster}' of this order is deleted", "another one has its name now", "order it again"
+        )
 
 
 def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) -> Outcome:

@@ -161,14 +161,21 @@ def _rehearse(
     )
     if keep:
         write_stderr(f"kept: {home}   (ORCH_HOME={home} orch events {stage.cluster})")
-    if played.status == 0 and (restart := report.not_resumed) is not None:
-        write_stderr(*_not_resumed_error(restart, with_bucket=bool(file.only.checkpoint.bucket)).lines())
-        return Exit.NOT_RESUMED
-    happened = sum(resume.cause == "preempted" for resume in report.resumes)
-    if played.status == 0 and happened < len(faults.preemptions):
-        write_stderr(*_not_preempted_error(happened, len(faults.preemptions), with_steps=report.steps > 0).lines())
+    error = _find_error(report, faults, with_bucket=bool(file.only.checkpoint.bucket)) if played.status == 0 else None
+    if error is not None:
+        write_stderr(*error.lines())
         return Exit.NOT_RESUMED
     return played.status
+
+
+def _find_error(report: Report, faults: Faults, *, with_bucket: bool) -> OrchError | None:
+    """Return why a rehearsal whose program succeeded has not shown that it resumes."""
+    if (restart := report.not_resumed) is not None:
+        return _not_resumed_error(restart, with_bucket=with_bucket)
+    happened = sum(resume.cause == "preempted" for resume in report.resumes)
+    if happened < len(faults.preemptions):
+        return _not_preempted_error(happened, len(faults.preemptions), with_steps=report.steps > 0)
+    return None
 
 
 def _not_resumed_error(restart: Restart, *, with_bucket: bool) -> OrchError:
