@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import json
@@ -11,13 +12,16 @@ import stat
 import time
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator
 from service_site import Served, serve, write_points
+from starlette.requests import Request
+from starlette.responses import Response
 from support.orch_process import Orch, until
 
+from orchestrator.service.application import _answer_or_explain
 from orchestrator.service.openapi import load_schema
 from orchestrator.service.route import Medium, Role, Route
 from orchestrator.service.routes import ROUTES
@@ -296,3 +300,14 @@ def is_closed(one: socket.socket) -> bool:
         return one.recv(1) == b""
     except ConnectionError:
         return True
+
+
+def test_a_defect_is_a_problem_that_shows_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_request: Request) -> Response:
+        raise ValueError("a value that no one should see")
+
+    request = Request({"type": "http", "method": "GET", "path": "/x", "headers": [], "query_string": b""})
+    answer = asyncio.run(_answer_or_explain(cast(Any, None), fail, request))
+    assert (answer.status_code, answer.media_type) == (500, "application/problem+json")
+    assert b"ValueError" in bytes(answer.body) and b"no one should see" not in bytes(answer.body)
+    assert "no one should see" in caplog.text, "the log has the traceback"
