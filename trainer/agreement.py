@@ -75,6 +75,17 @@ def agree_on_program(team: Team, program: str) -> None:
             )
 
 
+def agree_on_memory(team: Team, usable: int | None) -> int | None:
+    """Return the least usable memory of all ranks' devices; None where one does not know its own.
+
+    Raises:
+        PeerError: Another rank was lost.
+    """
+    found: list[int | None] = team.gather(usable)
+    known = [one for one in found if one is not None]
+    return min(known) if len(known) == len(found) else None
+
+
 def versions(engine: str) -> dict[str, str]:
     """Return the versions of Python and of the numerical libraries, without importing the libraries."""
     found = {"python": platform.python_version()}

@@ -14,9 +14,12 @@ from trainer.errors import ConfigError
 Scalar: TypeAlias = bool | int | float | str
 DTypeName: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Switch: TypeAlias = Literal["auto", "true", "false"]
+RematLevel: TypeAlias = Literal["none", "selective", "full"]
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "tpu", "neuron", "xla"]
 EngineName: TypeAlias = Literal["auto", "torch", "jax"]
 OptimName: TypeAlias = Literal["adamw", "adafactor"]
+RopeScaling: TypeAlias = Literal["none", "llama3"]
+LossTokens: TypeAlias = Literal["auto", "all", "marked"]
 ScheduleName: TypeAlias = Literal["cosine", "wsd", "constant"]
 
 BYTE_VOCAB = 256
@@ -33,12 +36,14 @@ class Doc:
         least: Smallest allowed value; None for no limit.
         most: Largest allowed value; None for no limit.
         auto: The key is an integer and also takes `auto`.
+        synonyms: Other words for a choice, each with the word that it stands for.
     """
 
     text: str
     least: float | None = None
     most: float | None = None
     auto: bool = False
+    synonyms: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,20 @@ class ModelConfig:
     tied: Annotated[bool, Doc(text="the output layer is the embedding")] = True
     rope_theta: Annotated[float, Doc(text="base of the rotary position angles", least=1)] = 10_000.0
     norm_eps: Annotated[float, Doc(text="added to the mean square in RMS norms", least=0)] = 1e-5
+    qkv_bias: Annotated[bool, Doc(text="queries, keys and values have a bias, as in Qwen 2")] = False
+    qk_norm: Annotated[bool, Doc(text="an RMS norm of each head's queries and keys, as in Qwen 3")] = False
+    window: Annotated[int, Doc(text="newest tokens to which each token attends, itself included; 0: all", least=0)] = 0
+    rope_scaling: Annotated[RopeScaling, Doc(text="slower rotary angles for longer rows; llama3: as Llama 3.1")] = (
+        "none"
+    )
+    rope_factor: Annotated[float, Doc(text="rope_scaling: how much slower the slow angles are", least=1)] = 8.0
+    rope_low_freq: Annotated[
+        float, Doc(text="rope_scaling: angles with at most this many turns in rope_context are slow ones", least=0.001)
+    ] = 1.0
+    rope_high_freq: Annotated[
+        float, Doc(text="rope_scaling: angles with at least this many turns keep their speed", least=0.001)
+    ] = 4.0
+    rope_context: Annotated[int, Doc(text="rope_scaling: length of rows before it", least=1)] = 8192
 
     @property
     def hidden(self) -> int:
@@ -106,7 +125,10 @@ class CheckpointConfig:
 
     uri: Annotated[str, Doc(text="file://, s3:// or gs:// folder, or a path; default: $ORCH_CHECKPOINT_URI")] = ""
     start: Annotated[str, Doc(text="where a new run begins: a step's folder of another run, or of an import")] = ""
-    every: Annotated[int, Doc(text="steps between checkpoints; 0: only at the end", least=0)] = 50
+    every: Annotated[int, Doc(text="steps between checkpoints; 0: only by minutes, and at the end", least=0)] = 50
+    minutes: Annotated[float, Doc(text="also save when the last save began so many minutes ago; 0: never", least=0)] = (
+        0.0
+    )
     keep: Annotated[int, Doc(text="newest complete checkpoints that are kept", least=1)] = 3
     keep_every: Annotated[int, Doc(text="also keep each checkpoint at a multiple of this; 0: none", least=0)] = 0
     timeout: Annotated[float, Doc(text="seconds that ranks wait for each other when they start and save", least=1)] = (
@@ -140,12 +162,37 @@ class DataConfig:
     source: Annotated[str, Doc(text="python-stdlib, a path, a bucket folder, or hf://NAME; :GLOB may follow")] = (
         "python-stdlib"
     )
+    weights: Annotated[
+        str, Doc(text="several sources, data=A,B: shares of the rows that are from each, such as 0.7,0.3")
+    ] = ""
+    epochs: Annotated[
+        float, Doc(text="passes over any source, at most; a run whose steps need more is refused; 0: any", least=0)
+    ] = 0.0
     tokenizer: Annotated[str, Doc(text="bytes, or a tokenizer.json; for text that `prepare` tokenized: auto")] = "auto"
     column: Annotated[str, Doc(text="hf://: the column that holds the text")] = "text"
+    loss: Annotated[
+        LossTokens,
+        Doc(text="tokens that are trained on; marked: the replies of chat data; auto: marked where data has marks"),
+    ] = "auto"
     ahead: Annotated[int, Doc(text="steps whose rows are read in advance", least=0)] = 2
     allow_change: Annotated[
         bool, Doc(text="continue although the corpus or the data order differs from the checkpoint's")
     ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """How the model is evaluated on text that it does not train on."""
+
+    every: Annotated[int, Doc(text="steps between two evaluations; 0: none", least=0)] = 0
+    batches: Annotated[int, Doc(text="batches of an evaluation, at most; of each source", least=1)] = 8
+    share: Annotated[
+        float, Doc(text="share of the data, at its end, that is evaluated and not trained on", least=0, most=0.5)
+    ] = 0.01
+    source: Annotated[
+        str, Doc(text="other data to evaluate on, as data.source; then all of data.source is trained on")
+    ] = ""
+    keep_best: Annotated[bool, Doc(text="also keep the checkpoint with the lowest loss of an evaluation")] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +235,14 @@ class Config:
     threads: Annotated[
         int, Doc(text="processor threads of a rank; auto: cores / ranks on the machine", least=1, auto=True)
     ] = AUTO
-    remat: Annotated[bool, Doc(text="recompute each block in the backward pass, to save memory")] = False
+    remat: Annotated[
+        Literal["auto", RematLevel],
+        Doc(
+            text="computed again in the backward pass, to save memory; selective: all but products and attention; "
+            "auto: the least that fits",
+            synonyms=(("true", "full"), ("false", "none")),
+        ),
+    ] = "auto"
     compile: Annotated[Switch, Doc(text="compile the model (torch; JAX and XLA always do); auto: on NVIDIA GPUs")] = (
         "auto"
     )
@@ -205,6 +259,7 @@ class Config:
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     dist: DistConfig = dataclasses.field(default_factory=DistConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
 
@@ -214,9 +269,19 @@ class Config:
         return "fp32" if self.dtype == "auto" else self.dtype
 
     @property
+    def marked(self) -> bool:
+        """Whether the loss is that of marked tokens alone; without data to resolve `auto`, of all."""
+        return self.data.loss == "marked"
+
+    @property
     def compiled(self) -> bool:
         """Whether torch compiles the model; without a device to resolve `auto`, as on a processor."""
         return self.compile == "true"
+
+    @property
+    def recomputed(self) -> RematLevel:
+        """What the backward pass computes again; without a device to resolve `auto`, nothing."""
+        return "none" if self.remat == "auto" else self.remat
 
     def rows_per_micro_batch(self, shards: int) -> int:
         """Return the rows that one of `shards` equal shares passes through the model together.

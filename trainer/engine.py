@@ -21,7 +21,7 @@ from trainer.shape.mesh import Mesh, RowShare
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 TokenArray: TypeAlias = npt.NDArray[Any]
-"""Rows of tokens: uint8, uint16 or int32, shape (rows, seq_len + 1)."""
+"""Rows of tokens: uint8, uint16, int16 or int32, shape (rows, seq_len + 1); negative ones: trainer/data/marks.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Numbers:
     """The results of a step, the same on every process.
 
     Attributes:
-        loss: Mean nats a token over all rows.
+        loss: Mean nats a token over all rows, or over their marked tokens.
         grad_norm: Global norm, before clipping.
         stops: Number of processes with a stop request.
     """
@@ -96,6 +96,16 @@ class Engine(Protocol):
 
     def numbers(self) -> Numbers:
         """Of the newest step; waits for it."""
+        ...
+
+    def evaluate(self, rows: TokenArray) -> float:
+        """Return the mean loss, in nats a token, of a batch of rows over all processes, and wait for it.
+
+        Tokens that are not marked count as 0. Neither the training state nor the numbers of the newest step change.
+
+        Args:
+            rows: This process's rows, of the shape of a step's.
+        """
         ...
 
     def written(self) -> Sequence[TensorRegion]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from trainer.arithmetic import multiplies_in_bf16, resolve_arithmetic
 from trainer.config import BYTE_VOCAB, Config
 from trainer.engine import Engine
 from trainer.environment import World
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DataError
 from trainer.team import Team
+
+if TYPE_CHECKING:
+    from trainer.data.corpus import Corpus
 
 _TILE = 128
 
@@ -54,6 +57,27 @@ def set_vocabulary_size(config: Config, tokens: int) -> Config:
             f"least {tokens}"
         )
     return config
+
+
+def resolve_loss(config: Config, corpora: Sequence[Corpus]) -> Config:
+    """Resolve `data.loss`: with `auto`, that of marked tokens where one of the corpora has marks.
+
+    Args:
+        config: As given.
+        corpora: What is trained on, and what is evaluated.
+
+    Raises:
+        DataError: `data.loss=marked`, and what is trained on has no marks.
+    """
+    if config.data.loss == "marked" and not corpora[0].marked:
+        raise DataError(
+            f"data.loss=marked, but data={corpora[0].source} marks no tokens: prepare chat data with chat=auto, or "
+            "leave data.loss out"
+        )
+    if config.data.loss != "auto":
+        return config
+    marked = any(corpus.marked for corpus in corpora)
+    return replace(config, data=replace(config.data, loss="marked" if marked else "all"))
 
 
 def open_engine(config: Config, world: World, team: Team) -> Engine:

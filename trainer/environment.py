@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from trainer.errors import ConfigError
+from .errors import ConfigError
 
 Launcher: TypeAlias = Literal["alone", "orch", "torchrun"]
 
@@ -58,6 +58,7 @@ class Run:
         heartbeat_file: Where this host's heartbeat is written.
         job: The job's folder on this host, for stacks and profiles; None without a launcher.
         key: Secret that all ranks of the run have, and no one else; empty without a launcher.
+        every: Steps between the checkpoints of an own program that the task asks for; 0 if it does not.
         launch_id: Distinguishes this start from others at the same address.
     """
 
@@ -70,6 +71,7 @@ class Run:
     job: Path | None = None
     key: bytes = field(default=b"", repr=False)
     launch_id: str = ""
+    every: int = 0
 
     @property
     def identity(self) -> str:
@@ -94,6 +96,7 @@ def read_run(environ: Mapping[str, str]) -> Run:
         job=Path(job) if job else None,
         key=environ.get("ORCH_RUN_KEY", "").encode(),
         launch_id=_torchrun_start(environ),
+        every=_whole(environ, "ORCH_CHECKPOINT_EVERY", 0, least=0),
     )
 
 

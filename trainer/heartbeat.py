@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from trainer.checkpoint.epoch import utc_timestamp
-from trainer.console import Console
-from trainer.environment import World
+from .checkpoint.epoch import utc_timestamp
+from .environment import World
 
 _SECONDS_BETWEEN_WRITES = 1.0
 
@@ -20,12 +20,12 @@ class Heartbeat:
     hangs must look like one. The phase is one lower-case word; a new phase is written immediately.
     """
 
-    def __init__(self, path: Path | None, world: World, console: Console) -> None:
+    def __init__(self, path: Path | None, world: World, report: Callable[[str], None]) -> None:
         self._path = (
             path if path is None or world.local_rank == 0 else path.with_name(f"{path.name}.{world.local_rank}")
         )
         self._rank = world.rank
-        self._console = console
+        self._report = report
         self._next = 0.0
         self._phase = ""
 
@@ -48,5 +48,5 @@ class Heartbeat:
             temporary.replace(self._path)
         except OSError as error:
             # A missing heartbeat must not end the run: report it once.
-            self._console.print_on_every(f"note: no heartbeat from rank {self._rank}: {error}")
+            self._report(f"note: no heartbeat from rank {self._rank}: {error}")
             self._path = None

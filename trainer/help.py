@@ -17,7 +17,7 @@ Examples:
   python -m trainer model=100m device=cuda data=s3://bucket/text checkpoint.uri=s3://bucket/run1/checkpoints
   torchrun --nproc-per-node 8 -m trainer model=1b device=cuda batch=128
   torchrun --nproc-per-node 8 -m trainer model=8b mesh.fsdp=8 data=/data/shards
-  python -m trainer model=1b engine=jax device=tpu batch=64 remat=true checkpoint.uri=gs://bucket/run1
+  python -m trainer model=1b engine=jax device=tpu batch=64 checkpoint.uri=gs://bucket/run1
 """
 
 _AFTER = """\

@@ -19,7 +19,7 @@ class Liveness:
 
     def __init__(self, config: Config, run: Run, world: World, console: Console) -> None:
         stacks = run.job / f"stacks-{world.rank}.txt" if run.job else None
-        self._heartbeat = Heartbeat(run.heartbeat_file, world, console)
+        self._heartbeat = Heartbeat(run.heartbeat_file, world, console.print_on_every)
         self._watchdog = Watchdog(config.dist.watchdog, stacks)
         self._patience = config.checkpoint.patience
 

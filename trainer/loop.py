@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -17,16 +18,17 @@ from trainer.compile_cache import CompileCache, open_compile_cache
 from trainer.config import Config
 from trainer.console import Console
 from trainer.data.batches import BatchLoader
-from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.held_out import HeldOutRows
+from trainer.data.mixture import check_epochs, describe_uses, open_training_data
 from trainer.data.state import DataState
 from trainer.engine import Engine, Numbers
-from trainer.engines import Opener, choose_engine_and_device, open_engine, set_vocabulary_size
+from trainer.engines import Opener, choose_engine_and_device, open_engine, resolve_loss, set_vocabulary_size
 from trainer.environment import Run, World
 from trainer.errors import Exit, PeerError, StorageError, TrainerError
+from trainer.evaluation import Evaluated, evaluate
 from trainer.liveness import Liveness
 from trainer.metrics import MetricsLog, Recorder, SaveCosts, StepTimer, open_metrics
 from trainer.metrics.run_reports import write_diagnostics, write_environment
-from trainer.order import RowOrder
 from trainer.peers import PeerWatch
 from trainer.profiling import Profiler
 from trainer.schedule import learning_rate
@@ -42,11 +44,13 @@ class LoopContext:
 
     Attributes:
         data: At the step where the loop begins.
+        held_out: What is evaluated; nothing without evaluations.
     """
 
     config: Config
     engine: Engine
     batches: BatchLoader
+    held_out: tuple[HeldOutRows, ...]
     data: DataState
     checkpoints: Checkpoints
     metrics: MetricsLog
@@ -89,15 +93,20 @@ def run_training(config: Config, run: Run, world: World, opener: Opener | None =
 
 def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Liveness, peers: PeerWatch) -> Exit:
     world, console = team.world, Console(team.world)
-    corpus = open_corpus(config.data, console.print_on_first)
-    config = set_vocabulary_size(choose_engine_and_device(config), corpus.vocab)
-    order = RowOrder(total=corpus.total_tokens, batch=config.batch, seq_len=config.seq_len, seed=config.seed)
-    data = _initial_data_state(config, corpus)
+    training = open_training_data(config, console.print_on_first)
+    config = set_vocabulary_size(choose_engine_and_device(config), training.corpus.vocab)
+    data = training.state
+    check_epochs(config, data)
+    config = resolve_loss(config, [training.corpus, *(rows.corpus for rows in training.held_out)])
     # One host may take minutes longer than another to fetch, to compile or to restore.
     start = team.side_channel(max(config.dist.timeout, config.checkpoint.patience))
     programs, engine = _open(config, run, start, opener, data)
     recorder = Recorder(config, run, world, engine)
     console.print_on_first(recorder.headline(data))
+    if data.sources:
+        console.print_on_first(f"the {config.steps} steps read {describe_uses(replace(data, step=config.steps))}")
+    if training.held_out:
+        console.print_on_first(_describe_evaluations(config, training.held_out))
 
     checkpoints = Checkpoints.open(config, run, start, console.print_on_first)
     with checkpoints.beating():
@@ -108,7 +117,8 @@ def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Liveness
                 parts = LoopContext(
                     config=config,
                     engine=engine,
-                    batches=BatchLoader(corpus, order, engine.share, config.data.ahead),
+                    batches=BatchLoader(training.corpus, data.open_order(), engine.share, config.data.ahead),
+                    held_out=training.held_out,
                     data=replace(data, step=done),
                     checkpoints=checkpoints,
                     metrics=metrics,
@@ -146,17 +156,12 @@ def _open(config: Config, run: Run, team: Team, opener: Opener, data: DataState)
     return programs, engine
 
 
-def _initial_data_state(config: Config, corpus: Corpus) -> DataState:
-    return DataState(
-        step=0,
-        seed=config.seed,
-        batch=config.batch,
-        seq_len=config.seq_len,
-        source=corpus.source,
-        total_tokens=corpus.total_tokens,
-        vocab=corpus.vocab,
-        fingerprint=corpus.fingerprint,
-    )
+def _describe_evaluations(config: Config, held_out: Sequence[HeldOutRows]) -> str:
+    tokens = sum(rows.tokens for rows in held_out)
+    line = f"evaluated every {config.eval.every} steps on {tokens:,} tokens that are not trained on"
+    if config.eval.keep_best and config.checkpoint.every % config.eval.every:
+        line += "; the best checkpoint is found among those at a multiple of eval.every"
+    return line
 
 
 def _steps(parts: LoopContext) -> Exit:
@@ -177,7 +182,8 @@ def _steps(parts: LoopContext) -> Exit:
         checkpoints.raise_failure()
 
         last = data.step == config.steps
-        logged = last or data.step == first or data.step % config.log_every == 0
+        evaluating = bool(parts.held_out) and (last or data.step % config.eval.every == 0)
+        logged = last or evaluating or data.step == first or data.step % config.log_every == 0
         due = last or checkpoints.is_due(data.step)
         if not (logged or due or parts.cadence.is_due(data.step)):
             continue
@@ -188,20 +194,31 @@ def _steps(parts: LoopContext) -> Exit:
         meter.add_compute(time.perf_counter() - begun)
         parts.cadence.record_read(data.step)
         parts.compile_cache.upload_once_compiled()
+        evaluated = _evaluate(parts, data.step, meter) if evaluating and (last or not numbers.stops) else None
         if logged:
             saves = SaveCosts(checkpoints.take_stall(), checkpoints.failed_saves)
-            parts.recorder.write(parts.metrics, data.step, numbers, rate, meter, saves)
+            parts.recorder.write(parts.metrics, data.step, numbers, rate, meter, saves, evaluated, data.list_uses())
         if numbers.stops and not last:
             return _save_and_stop(parts, data)
         if due:
             with pulse.extend_for_save(data.step, wait=last):
-                checkpoints.save(engine, data, wait=last)
+                checkpoints.save(engine, data, wait=last, evaluated=evaluated)
             parts.metrics.flush()
     _close_components(parts, data)
     parts.compile_cache.close()
+    if data.sources:
+        parts.console.print_on_first(f"read so far: {describe_uses(data)}")
     more = "" if data.step >= first else f"; steps={config.steps} was reached before: give more steps to continue"
     parts.console.print_on_first(f"done: {data.step} steps{more}")
     return Exit.OK
+
+
+def _evaluate(parts: LoopContext, step: int, meter: StepTimer) -> Evaluated:
+    """Return the loss on the held-out rows; its time is none of the steps'."""
+    with meter.paused():
+        found = evaluate(parts.engine, parts.held_out, lambda: parts.liveness.report_step(step))
+    parts.console.print_on_first(f"evaluated after step {step}: {found.format_line()}")
+    return found
 
 
 def _is_finite(numbers: Numbers) -> bool:

@@ -73,11 +73,11 @@ class Key:
             ConfigError: The text is not allowed; the message names the key and what is allowed.
         """
         if isinstance(self.kind, tuple):
-            if text not in self.kind:
-                near = _find_closest(text, self.kind)
+            if text not in self.words:
+                near = _find_closest(text, self.words)
                 hint = f"; did you mean {near}?" if near else ""
-                raise ConfigError(f"{self.name}={text}: not one of {', '.join(self.kind)}{hint}")
-            return text
+                raise ConfigError(f"{self.name}={text}: not one of {', '.join(self.words)}{hint}")
+            return dict(self.doc.synonyms).get(text, text)
         if self.doc.auto and text == "auto":
             return AUTO
         if self.kind is bool:
@@ -104,6 +104,11 @@ class Key:
         if self.doc.most is not None and value > self.doc.most:
             raise ConfigError(f"{self.name}={text}: must be at most {self.doc.most:g}")
         return value
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of a choice, with their synonyms; none for other kinds."""
+        return (*self.kind, *dict(self.doc.synonyms)) if isinstance(self.kind, tuple) else ()
 
     def value_in(self, config: Config) -> Scalar:
         """Return this key's value in a configuration."""
@@ -159,7 +164,8 @@ def _build(cls: Any, prefix: str, values: Mapping[str, Scalar]) -> Any:
 
 def _preset(name: str) -> Mapping[str, str]:
     if name not in PRESETS:
-        near = _find_closest(name, list(PRESETS))
+        sized = [one for one in PRESETS if one.endswith(f"-{name}")]  # 7b: mistral-7b
+        near = sized[0] if sized else _find_closest(name, list(PRESETS))
         hint = f"did you mean {near}? " if near else ""
         raise ConfigError(f"model={name}: no such preset; {hint}there are {', '.join(PRESETS)}")
     return PRESETS[name]
@@ -195,5 +201,9 @@ def _check_shapes(model: ModelConfig) -> None:
         raise ConfigError(f"model.dim={model.dim} is not a multiple of model.heads={model.heads}")
     if model.head_dim % 2:
         raise ConfigError(f"a head is {model.head_dim} wide, but must be even (rotary positions)")
+    if model.rope_scaling != "none" and model.rope_high_freq <= model.rope_low_freq:
+        raise ConfigError(
+            f"model.rope_high_freq={model.rope_high_freq:g} is not above model.rope_low_freq={model.rope_low_freq:g}"
+        )
     if model.heads % model.kv_heads:
         raise ConfigError(f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}")

@@ -7,6 +7,7 @@ so a run can resume at any step on any number of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,28 @@ import numpy.typing as npt
 from trainer.errors import DataError
 
 _ROUNDS = 4
+
+
+class Order(Protocol):
+    """Which positions of a corpus each step reads."""
+
+    @property
+    def batch(self) -> int:
+        """Rows of a step over all ranks."""
+        ...
+
+    @property
+    def seq_len(self) -> int:
+        """Predicted tokens of a row."""
+        ...
+
+    def positions(self, step: int, first: int, count: int) -> npt.NDArray[np.int64]:
+        """Return where rows first ... first + count - 1 of the step begin; shape (count,)."""
+        ...
+
+    def count_rows(self, rows: int) -> tuple[int, ...]:
+        """Return how many of the first rows of the run are from each source."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +69,16 @@ class RowOrder:
 
     def positions(self, step: int, first: int, count: int) -> npt.NDArray[np.int64]:
         """Return the first token of rows first ... first + count - 1 of the step; shape (count,)."""
-        index = np.uint64(step) * np.uint64(self.batch) + np.arange(first, first + count, dtype=np.uint64)
+        return self.find_windows(
+            np.uint64(step) * np.uint64(self.batch) + np.arange(first, first + count, dtype=np.uint64)
+        )
+
+    def count_rows(self, rows: int) -> tuple[int, ...]:
+        """Return how many of the first rows of the run are from each source: all, of the only one."""
+        return (rows,)
+
+    def find_windows(self, index: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Return the first token of the rows with these numbers, counted from the first row of the first epoch."""
         windows = np.uint64(self.windows)
         window = permute_windows(index % windows, index // windows, self.windows, self.seed)
         return window.astype(np.int64) * self.seq_len

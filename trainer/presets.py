@@ -1,6 +1,9 @@
 """Named model sizes: what `model=NAME` sets; a key that is given as well wins, in any position.
 
-From 300m on a head is 128 wide and the feed-forward layer a multiple of it, which fills the matrix units of TPUs.
+From 300m on a head is 128 wide and the feed-forward layer a multiple of it, which fills the matrix units of TPUs. Those
+with a family's name have the shape of its published weights, so that a run can begin from them. Sources, read November
+2026: config.json of meta-llama/Llama-3.2-1B (revision 4e20de3) and of Qwen/Qwen3-0.6B; Mistral 7B, arXiv 2310.06825,
+table 1, and mistralai/Mistral-7B-v0.1.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ def _preset(
             "seq_len": str(seq_len),
             "optim.lr": lr,
             "optim.warmup": str(warmup),
-            **{key if key == "remat" else f"model.{key}": value for key, value in more.items()},
+            **{f"model.{key}": value for key, value in more.items()},
         }
     )
 
@@ -34,11 +37,51 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "100m": _preset(768, 14, 12, 4, seq_len=1024, lr="6e-4", warmup=500),
         "300m": _preset(1024, 24, 8, 4, seq_len=2048, lr="4e-4", warmup=1000, ffn="2816"),
         "1b": _preset(2048, 22, 16, 4, seq_len=2048, lr="3e-4", warmup=1000, ffn="5632"),
-        "3b": _preset(3072, 28, 24, 8, seq_len=4096, lr="2e-4", warmup=2000, ffn="8192", remat="true"),
-        "8b": _preset(4096, 32, 32, 8, seq_len=4096, lr="1.5e-4", warmup=2000, ffn="14336", tied="false", remat="true"),
-        "13b": _preset(
-            5120, 40, 40, 8, seq_len=4096, lr="1.5e-4", warmup=2000, ffn="13824", tied="false", remat="true"
+        "3b": _preset(3072, 28, 24, 8, seq_len=4096, lr="2e-4", warmup=2000, ffn="8192"),
+        "8b": _preset(4096, 32, 32, 8, seq_len=4096, lr="1.5e-4", warmup=2000, ffn="14336", tied="false"),
+        "13b": _preset(5120, 40, 40, 8, seq_len=4096, lr="1.5e-4", warmup=2000, ffn="13824", tied="false"),
+        "70b": _preset(8192, 80, 64, 8, seq_len=4096, lr="1e-4", warmup=2000, ffn="28672", tied="false"),
+        "llama3.2-1b": _preset(
+            2048,
+            16,
+            32,
+            8,
+            seq_len=4096,
+            lr="3e-4",
+            warmup=1000,
+            ffn="8192",
+            vocab="128256",
+            rope_theta="500000",
+            rope_scaling="llama3",
+            rope_factor="32",
         ),
-        "70b": _preset(8192, 80, 64, 8, seq_len=4096, lr="1e-4", warmup=2000, ffn="28672", tied="false", remat="true"),
+        "qwen3-0.6b": _preset(
+            1024,
+            28,
+            16,
+            8,
+            seq_len=4096,
+            lr="4e-4",
+            warmup=1000,
+            head="128",
+            ffn="3072",
+            vocab="151936",
+            rope_theta="1000000",
+            norm_eps="1e-6",
+            qk_norm="true",
+        ),
+        "mistral-7b": _preset(
+            4096,
+            32,
+            32,
+            8,
+            seq_len=8192,
+            lr="1.5e-4",
+            warmup=2000,
+            ffn="14336",
+            vocab="32000",
+            tied="false",
+            window="4096",
+        ),
     }
 )

@@ -11,7 +11,7 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-from trainer.errors import Exit
+from .errors import Exit
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

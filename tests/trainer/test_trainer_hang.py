@@ -217,7 +217,7 @@ def test_new_phase_is_written_to_the_heartbeat_immediately(tmp_path: Path) -> No
     from trainer.environment import World
     from trainer.heartbeat import Heartbeat
 
-    beat = Heartbeat(tmp_path / "beat", World(), Console(World()))
+    beat = Heartbeat(tmp_path / "beat", World(), Console(World()).print_on_every)
     reported: list[tuple[int | None, str]] = []
     for step, phase in ((None, "starting"), (1, "training"), (2, "training"), (2, "saving")):
         beat.beat(step, phase)

@@ -13,7 +13,7 @@ from trainer.heartbeat import Heartbeat
 
 
 def test_heartbeat_is_written_at_most_once_a_second_and_at_the_end(tmp_path: Path) -> None:
-    beat = Heartbeat(tmp_path / "beat", World(rank=3), Console(World()))
+    beat = Heartbeat(tmp_path / "beat", World(rank=3), Console(World()).print_on_every)
     for step in range(1, 200):
         beat.beat(step)
     first = json.loads((tmp_path / "beat").read_text())
@@ -25,12 +25,12 @@ def test_heartbeat_is_written_at_most_once_a_second_and_at_the_end(tmp_path: Pat
 
 
 def test_each_rank_of_a_host_has_its_own_heartbeat(tmp_path: Path) -> None:
-    Heartbeat(tmp_path / "beat", World(rank=9, local_rank=1), Console(World())).beat(1)
+    Heartbeat(tmp_path / "beat", World(rank=9, local_rank=1), Console(World()).print_on_every).beat(1)
     assert [path.name for path in tmp_path.iterdir()] == ["beat.1"]
 
 
 def test_unwritable_heartbeat_is_reported_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    beat = Heartbeat(tmp_path / "absent/beat", World(rank=1), Console(World()))
+    beat = Heartbeat(tmp_path / "absent/beat", World(rank=1), Console(World()).print_on_every)
     beat.beat(1)
     beat.beat(2, final=True)
     assert capfd.readouterr().out.count("note: no heartbeat from rank 1") == 1

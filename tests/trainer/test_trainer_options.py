@@ -19,6 +19,7 @@ from trainer.environment import World, read_run, read_world, split_address
 from trainer.errors import ConfigError
 from trainer.help import format_command_help
 from trainer.options import PRESETS, Key, flatten_config, list_keys, parse_config
+from trainer.shape.architecture import count_parameters
 
 
 def texts(key: Key) -> st.SearchStrategy[str]:
@@ -78,6 +79,7 @@ def test_any_word_is_accepted_or_refused_with_a_message(word: str) -> None:
         ("compile=maybe", "not one of auto, true, false"),
         ("dtype=fp8", "not one of auto, fp32, bf16"),
         ("model=huge", "no such preset; there are tiny"),
+        ("model=7b", "no such preset; did you mean mistral-7b?"),
         ("model=300", "did you mean 300m? there are tiny"),
         ("model=1B", "did you mean 1b?"),
         ("model=tinny", "did you mean tiny?"),
@@ -91,6 +93,7 @@ def test_any_word_is_accepted_or_refused_with_a_message(word: str) -> None:
         ("checkpoint.uri", "not a key=value word"),
         ("model.heads=3", "not a multiple of model.heads=3"),
         ("model.kv_heads=3", "not a multiple of model.kv_heads=3"),
+        ("model.rope_scaling=yarn", "not one of none, llama3"),
         ("model.dim=12", "must be even"),
         ("model.ffn=0", "must be at least 1"),
         (f"steps={'9' * 400}", "steps=99999999...: has more than 64 bits"),
@@ -108,6 +111,14 @@ def test_preset_sets_many_keys_and_a_key_wins_in_any_position() -> None:
     assert parse_config(["steps=5", "steps=6"]).steps == 6
     for name in PRESETS:
         parse_config([f"model={name}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("llama3.2-1b", 1_235_814_400), ("qwen3-0.6b", 596_049_920), ("mistral-7b", 7_241_732_096)]
+)
+def test_presets_of_families_have_the_size_of_the_published_weights(name: str, size: int) -> None:
+    """As transformers 5.24 counts the parameters of the published configurations."""
+    assert count_parameters(parse_config([f"model={name}"]).model) == size
 
 
 def test_data_is_short_for_its_source() -> None:

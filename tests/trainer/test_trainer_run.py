@@ -83,7 +83,7 @@ def test_changed_corpus_is_refused_unless_allowed(launch: Launcher, tmp_path: Pa
     text.write_text(text.read_text() + "more")
     refused = launch.toy(1, "steps=8", place, f"data={text}")
     assert refused.wait() == [3]
-    assert "corpus tokens 6800 -> 6804" in refused.text()
+    assert "corpus tokens that are trained on 6800 -> 6804" in refused.text()
     allowed = launch.toy(1, "steps=8", place, f"data={text}", "data.allow_change=true").ok()
     assert min(allowed.losses()) == 5
 

@@ -49,9 +49,12 @@ def test_adafactor_keeps_almost_nothing() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    model=SIZES, engine=st.sampled_from(["torch", "jax"]), remat=st.booleans(), dtype=st.sampled_from(["fp32", "bf16"])
+    model=SIZES,
+    engine=st.sampled_from(["torch", "jax"]),
+    remat=st.sampled_from(["none", "selective", "full"]),
+    dtype=st.sampled_from(["fp32", "bf16"]),
 )
-def test_more_devices_never_need_more_memory_each(model: str, engine: str, remat: bool, dtype: str) -> None:
+def test_more_devices_never_need_more_memory_each(model: str, engine: str, remat: str, dtype: str) -> None:
     config = parse_config([f"model={model}", "batch=64", f"remat={remat}", f"dtype={dtype}"])
     totals = [estimate_memory(config, Mesh(fsdp=count), engine).total for count in (2, 4, 8, 16, 32, 64)]  # type: ignore[arg-type]  # of sampled_from
     assert totals == sorted(totals, reverse=True)
@@ -62,9 +65,13 @@ def test_more_devices_never_need_more_memory_each(model: str, engine: str, remat
 def test_settings_that_save_memory_reduce_the_estimate(model: str, engine: str, times: int) -> None:
     base = parse_config([f"model={model}", "batch=64", "remat=false", "model.vocab=32000", "dtype=bf16"])
     need = estimate_memory(base, Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # of sampled_from
-    remat = estimate_memory(dataclasses.replace(base, remat=True), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
+    some, full = (
+        estimate_memory(dataclasses.replace(base, remat=level), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
+        for level in ("selective", "full")
+    )
     parts = estimate_memory(dataclasses.replace(base, accumulate=times), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
-    assert remat.activations < need.activations
+    assert full.activations < some.activations < need.activations
+    assert full.total < some.total < need.total
     assert parts.activations * times == pytest.approx(need.activations)
 
 
@@ -74,9 +81,10 @@ def test_settings_that_save_memory_reduce_the_estimate(model: str, engine: str, 
     ("words", "mesh", "measured"),
     [
         ("model=300m batch=32 dtype=bf16 model.vocab=32000", Mesh(fsdp=8), 8.14),
+        ("model=300m batch=32 remat=selective dtype=bf16 model.vocab=32000", Mesh(fsdp=8), 5.71),
         ("model=1b batch=16 remat=true dtype=bf16 model.vocab=32000", Mesh(fsdp=8), 4.34),
         ("model=1b batch=32 accumulate=4 remat=true dtype=bf16", Mesh(fsdp=8), 4.17),
-        ("model=8b batch=16 dtype=bf16 model.vocab=128256", Mesh(fsdp=16), 18.55),
+        ("model=8b batch=16 remat=true dtype=bf16 model.vocab=128256", Mesh(fsdp=16), 18.55),
         ("model=1b batch=32 seq_len=4096 remat=true dtype=bf16", Mesh(fsdp=16), 4.48),
     ],
 )
@@ -92,6 +100,10 @@ def test_estimate_is_near_what_the_tpu_compiler_reports(words: str, mesh: Mesh, 
         ("model=100m dtype=bf16 batch=128", Mesh(8, 8, 1), 1161.0),
         ("model=100m dtype=bf16 batch=8", Mesh(), 5261.7),
         ("model=300m dtype=bf16 batch=8 remat=true", Mesh(1, 4, 1), 1531.9),
+        ("model=300m dtype=bf16 batch=8 remat=selective", Mesh(1, 4, 1), 3242.5),
+        ("model=100m dtype=bf16 batch=8 remat=selective", Mesh(), 3129.1),
+        ("model=100m dtype=bf16 batch=16 remat=selective", Mesh(1, 2, 2), 1629.6),
+        ("model=30m dtype=fp32 batch=16 model.vocab=32000 remat=selective", Mesh(), 3052.4),
         ("model=10m dtype=fp32 batch=8", Mesh(), 481.5),
         ("model=30m dtype=bf16 batch=16 model.vocab=32000", Mesh(2, 1, 1), 2566.9),
         ("model=30m dtype=bf16 batch=16 model.vocab=32000", Mesh(1, 4, 2), 775.7),

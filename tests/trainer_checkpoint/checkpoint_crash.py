@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from checkpoint_toy import ToyEngine, config_of, data_of
+from checkpoint_wrapped import WrappedStore
 
 from trainer.checkpoint.manifest import StepFolder
 from trainer.checkpoint.pointer import advance_latest
@@ -55,12 +56,11 @@ def write(store: Store, step: int, *, attempt: int = 1, keep: RetentionPolicy = 
     writer.wait_until_written()
 
 
-class DyingStore(Store):
+class DyingStore(WrappedStore):
     """A store that kills its process at the n-th moment; each request has one before it and one after it."""
 
     def __init__(self, inner: Store, moment: int) -> None:
-        self.__dict__.update(inner.__dict__)
-        self.uri = inner.uri
+        super().__init__(inner)
         self._left = moment
 
     def _tick(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from checkpoint_crash import CONFIG
 from checkpoint_toy import ToyEngine, data_of
+from checkpoint_wrapped import WrappedStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,11 +42,11 @@ def test_chunks_are_the_bytes_in_order(
     assert into is None or bytes(into) == drawn
 
 
-class _Together(Store):
+class _Together(WrappedStore):
     """A store that answers only when MAX_CONCURRENT_REQUESTS requests wait for it."""
 
     def __init__(self, inner: Store) -> None:
-        self.__dict__.update(inner.__dict__)
+        super().__init__(inner)
         self._barrier = threading.Barrier(MAX_CONCURRENT_REQUESTS)
 
     def read_into(self, path: str, offset: int, target: memoryview) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from checkpoint_crash import CONFIG, engine_at, server, write
 from checkpoint_toy import ToyEngine, as_world, data_of, folder_of, manifest_of, resume, save
+from checkpoint_wrapped import WrappedStore
 from support.s3 import ENVIRONMENT
 
 from orch_fronts.aws.s3 import s3_server
@@ -85,11 +86,11 @@ def test_every_rank_raises_that_the_run_was_taken_over(tmp_path: Path) -> None:
     assert first == second and "laptop" in first
 
 
-class _Frozen(Store):
+class _Frozen(WrappedStore):
     """A store that stops its own process before the n-th write, until the test continues it."""
 
     def __init__(self, inner: Store, moment: int) -> None:
-        self.__dict__.update(inner.__dict__)
+        super().__init__(inner)
         self._left = moment
 
     def _tick(self) -> None:

@@ -21,11 +21,12 @@ from trainer.__main__ import main
 from trainer.checkpoint import reader
 from trainer.checkpoint.dtypes import decode_values, encode_values
 from trainer.checkpoint.layout import part_name
-from trainer.checkpoint.llama_export import ExportRequest, export_weights
-from trainer.checkpoint.llama_import import import_weights
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.store import open_store
+from trainer.checkpoint.weights_export import ExportRequest, export_weights
+from trainer.checkpoint.weights_import import import_weights
 from trainer.environment import World
+from trainer.errors import ConfigError
 from trainer.options import parse_config
 from trainer.shape.architecture import list_parameters
 from trainer.shape.mesh import Mesh
@@ -44,6 +45,9 @@ SETTINGS = {
     "rope_theta": 500.0,
     "tie_word_embeddings": False,
 }
+
+
+_REST_OF_ROPE = '"low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 64'
 
 
 def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -203,6 +207,37 @@ def test_a_run_begins_from_imported_weights_with_an_optimizer_at_zero(tmp_path: 
     assert resume(own, config, Mesh(), 1, f"{place}/{folder_of(0, 0, 0)}")[0] == 1
 
 
+@pytest.mark.promise("P32")
+def test_a_run_from_before_the_settings_of_families_resumes(tmp_path: Path) -> None:
+    """`config_before_families.json` is what orch 0.2.0 recorded before model.qkv_bias and others."""
+    place = str(tmp_path / "run")
+    recorded = json.loads((Path(__file__).parent / "config_before_families.json").read_text())
+    assert "model.qk_norm" not in recorded
+    save(place, config_of("optim.ema=0.5"), Mesh(fsdp=2), 2, 3)
+    manifest = tmp_path / "run" / manifest_of(3)
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"config": recorded}))
+    done, _, lines = resume(place, config_of("optim.ema=0.5"), Mesh(), 1)
+    assert done == 3
+    assert not [line for line in lines if line.startswith("note: model.")]
+    done, _, lines = resume(place, config_of("optim.ema=0.5", "model.window=8", "model.rope_scaling=llama3"), Mesh(), 1)
+    assert done == 3
+    assert [line for line in lines if line.startswith("note: model.")] == [
+        "note: model.window=8, but the checkpoint was made with 0",
+        "note: model.rope_scaling=llama3, but the checkpoint was made with none",
+    ]
+    for key in ("qkv_bias", "qk_norm"):
+        with pytest.raises(ConfigError, match=f"model.{key}=true, but the checkpoint was made with model.{key}=false"):
+            resume(place, config_of("optim.ema=0.5", f"model.{key}=true"), Mesh(), 1)
+
+
+@pytest.mark.promise("P38")
+def test_biases_with_norms_of_heads_have_no_family_and_are_not_exported(tmp_path: Path) -> None:
+    save(str(tmp_path / "run"), config_of("model.qkv_bias=true", "model.qk_norm=true"), Mesh(), 1, 1)
+    with pytest.raises(ConfigError, match=r"model\.qkv_bias=true with model\.qk_norm=true"):
+        export_weights(ExportRequest(place=str(tmp_path / "run"), folder=tmp_path / "hf"), lambda _: None)
+    assert not (tmp_path / "hf").exists()
+
+
 @pytest.mark.promise("P38")
 @pytest.mark.parametrize(("average", "kind"), [(False, "model"), (True, "average")])
 def test_the_weights_of_many_processes_are_exported_in_shards(tmp_path: Path, average: bool, kind: str) -> None:
@@ -272,10 +307,10 @@ def test_truncated_files_are_refused_in_one_line(tmp_path: Path, capsys: pytest.
     llama_folder(tmp_path / "hf")
     weights = tmp_path / "hf" / "model-00002-of-00002.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 10
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
     assert "model-00002-of-00002.safetensors ends too early" in capsys.readouterr().err
     (tmp_path / "hf" / "model.safetensors.index.json").write_text('{"weight_map": ["model.safetensors"]}')
-    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 10
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
     assert "weight_map does not name" in capsys.readouterr().err
 
 
@@ -296,12 +331,83 @@ def test_export_and_import_need_no_framework(tmp_path: Path) -> None:
     assert (tmp_path / "again" / "model.safetensors").is_file()
 
 
+@pytest.mark.parametrize(
+    ("key", "written"),
+    [
+        ("num_hidden_layers", "1000000000"),
+        ("num_hidden_layers", "-1"),
+        ("num_hidden_layers", "0"),
+        ("num_hidden_layers", "Infinity"),
+        ("num_attention_heads", "0"),
+        ("hidden_size", "8.9"),
+        ("rope_theta", "NaN"),
+        ("rms_norm_eps", "-1"),
+        ("rms_norm_eps", "Infinity"),
+        ("rope_scaling", '"x"'),
+        ("rope_scaling", "[1]"),
+        ("rope_scaling", f'{{"rope_type": "llama3", "factor": -8, {_REST_OF_ROPE}}}'),
+        ("layer_types", "[[]]"),
+        pytest.param("deep", "[" * 100_000, id="deep"),
+    ],
+)
+def test_settings_that_no_model_has_are_refused_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, written: str
+) -> None:
+    llama_folder(tmp_path / "hf")
+    kept = {"model_type": "qwen2", "use_sliding_window": True} if key == "layer_types" else {}
+    text = json.dumps({name: value for name, value in {**SETTINGS, **kept}.items() if name != key})
+    (tmp_path / "hf" / "config.json").write_text(f'{text[:-1]}, "{key}": {written}}}')
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
+    assert capsys.readouterr().err.startswith("error[config]: ")
+    assert not (tmp_path / "c").exists()
+
+
+def test_files_that_are_not_those_of_the_folder_are_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    llama_folder(tmp_path / "hf")
+    index = tmp_path / "hf" / "model.safetensors.index.json"
+    os.mkfifo(tmp_path / "hf" / "pipe")
+    for name in ("../../etc/passwd", "/dev/zero", "a\0b", "pipe"):
+        index.write_text(json.dumps({"weight_map": {"x": name}}))
+        assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
+        assert "error[config]: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("offsets", [(-8, 1016), (0, 1 << 62), (0, 8), (8, 0)])
+def test_bytes_beside_the_values_of_a_file_are_no_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], offsets: tuple[int, int]
+) -> None:
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(SETTINGS))
+    header = json.dumps({"model.norm.weight": {"dtype": "F32", "shape": [16, 16], "data_offsets": offsets}}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(2048)
+    (tmp_path / "hf" / "model.safetensors").write_bytes(content)
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
+    assert "model.norm.weight" in capsys.readouterr().err
+
+
 @pytest.mark.promise("P38")
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"model_type": "gpt2"}, "is of a 'gpt2' model"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type='llama3'"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}}, "rope_type='yarn'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "cannot be used: KeyError.'low_freq_factor'"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config="),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+            "max_window_layers=1: this trainer computes one window for all layers",
+        ),
+        (
+            {
+                "model_type": "qwen3",
+                "use_sliding_window": True,
+                "layer_types": ["sliding_attention", "full_attention"],
+            },
+            "layer_types=",
+        ),
         ({"attention_bias": True}, "attention_bias=True"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
         ({"intermediate_size": None}, "config.json cannot be used"),

@@ -52,6 +52,7 @@ EXAMPLE = {
         "vocab": 256,
         "fingerprint": "0123456789abcdef0123456789abcdef",
     },
+    "eval_loss": 2.5,
     "config": {"model.dim": 128, "dtype": "fp32", "compile": False, "optim.lr": 0.003},
 }
 
@@ -144,9 +145,16 @@ def test_invalid_manifest_is_refused_with_a_reason(change: dict[str, object], re
         parse_manifest(json.dumps({**EXAMPLE, **change}).encode(), StepFolder(1200))
 
 
-@pytest.mark.parametrize(("number", "who"), [(1, "only the trainer of orch 0.1.0 reads"), (3, "a newer trainer wrote")])
+@pytest.mark.parametrize(
+    ("number", "who"),
+    [
+        (1, "only the trainer of orch 0.1.0 reads"),
+        (3, "an own program wrote"),
+        (4, "a newer trainer wrote"),
+    ],
+)
 def test_another_format_is_refused_and_never_skipped(number: int, who: str) -> None:
-    with pytest.raises(StorageError, match=f"checkpoint 1200 is of format {number}, which {who}; .* format 2"):
+    with pytest.raises(StorageError, match=f"checkpoint 1200 is of format {number}, which {who}.*; .* format 2"):
         parse_manifest(json.dumps({**EXAMPLE, "format": number}).encode(), StepFolder(1200))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from checkpoint_crash import CONFIG, write
 from checkpoint_toy import ToyEngine, as_world, config_of, data_of, folder_of, manifest_of, resume, save
+from checkpoint_wrapped import WrappedStore
 from support.s3 import S3Server
 
 from trainer.checkpoint import reader
@@ -86,6 +87,18 @@ def test_a_missing_tensor_is_named(place: str) -> None:
     path.write_text(json.dumps(content))
     message = refused(place, config_of("optim.kind=adafactor"), StorageError)
     assert "the checkpoint has no tensor optimizer/" in message
+
+
+def test_a_checkpoint_of_an_earlier_trainer_resumes_whose_remat_was_a_flag(place: str) -> None:
+    save(place, CONFIG, Mesh(), 1, 1)
+    path = Path(place.removeprefix("file://"), manifest_of(1))
+    content = json.loads(path.read_text())
+    content["config"] = {**content["config"], "remat": True}
+    del content["config"]["checkpoint.minutes"]
+    path.write_text(json.dumps(content))
+    done, (engine,), lines = resume(place, CONFIG, Mesh(), 1)
+    engine.check(1)
+    assert done == 1 and len(lines) == 1
 
 
 def test_another_format_is_refused_on_every_rank_and_no_run_starts(place: str) -> None:
@@ -249,11 +262,11 @@ def test_without_a_place_nothing_is_saved() -> None:
     assert session.resume(ToyEngine(CONFIG, Mesh()), data_of(0)) == 0
 
 
-class _Counting(Store):
+class _Counting(WrappedStore):
     """A store that also notes how many bytes of parts are read."""
 
     def __init__(self, inner: Store, note: Callable[[int], None]) -> None:
-        self.__dict__.update(inner.__dict__)
+        super().__init__(inner)
         self._note = note
 
     def read_into(self, path: str, offset: int, target: memoryview) -> None:

@@ -216,7 +216,7 @@ def test_a_lock_that_a_stopped_process_holds_is_an_error_and_not_awaited_for_eve
 ) -> None:
     store = open_store(str(tmp_path), create=True)
     pointer.advance_latest(store, StepFolder(1, 1, 1))
-    monkeypatch.setattr("trainer.checkpoint.store._LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("trainer.checkpoint.folder_store._LOCK_SECONDS", 0.1)
     with (tmp_path / ".latest.json.lock").open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(StorageError, match=r"latest\.json\.lock: held for .* kill or continue it"):

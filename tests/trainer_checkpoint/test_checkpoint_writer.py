@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from checkpoint_crash import CONFIG, endless_saves, engine_at, server, write, write_until_killed, writer_for
 from checkpoint_toy import ToyEngine, as_world, data_of, folder_of, manifest_of, save
+from checkpoint_wrapped import WrappedStore
 from support.s3 import ENVIRONMENT, S3Server
 
 from trainer.checkpoint import pointer, reader
@@ -239,11 +240,11 @@ def test_rank_lost_after_the_manifest_does_not_undo_the_checkpoint(tmp_path: Pat
     assert newest_step(open_store(place)) == 5
 
 
-class _Vanishing(Store):
+class _Vanishing(WrappedStore):
     """A store in which another attempt prunes a checkpoint right after it was listed."""
 
     def __init__(self, inner: Store, step: int) -> None:
-        self.__dict__.update(inner.__dict__)
+        super().__init__(inner)
         self._step = step
 
     def list_objects(self, prefix: str) -> list[ObjectEntry]:

@@ -22,6 +22,7 @@ from trainer.tcp_team import join_team
 
 SMALL = "model.dim=32 model.layers=2 model.heads=4 model.kv_heads=2 seq_len=16 batch=8 threads=1 device=cpu"
 RATE = 1e-2
+EVALUATED_ALIKE = 5e-6  # sums of the same numbers in another order
 
 
 def settings(words: str = "") -> Config:
@@ -59,8 +60,11 @@ def run(
     config = settings(words)
     found: list[tuple[float, float]] = []
     for step in range(first, first + steps):
+        # A step's loss is that of its rows before it; an evaluation that changed anything would change what follows.
+        evaluated = engine.evaluate(rows_of(config, step)) if step == first + 1 else None
         engine.step(rows_of(config, step), rate, False, step)
         numbers = engine.numbers()
+        assert evaluated is None or abs(evaluated - numbers.loss) < EVALUATED_ALIKE
         found.append((numbers.loss, numbers.grad_norm))
     return found
 

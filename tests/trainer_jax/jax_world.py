@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from jax_cases import RATE, rows_of, settings
+from jax_cases import EVALUATED_ALIKE, RATE, rows_of, settings
 
 from trainer.environment import read_world
 from trainer.errors import PeerError
@@ -28,8 +28,10 @@ def main(words: str) -> int:
     losses: list[float] = []
     stops: list[int] = []
     for step in range(3):
+        evaluated = engine.evaluate(rows_of(config, step)[first : first + count]) if step == 1 else None
         engine.step(rows_of(config, step)[first : first + count], RATE, step == 1 and world.rank > 0, step)
         losses.append(engine.numbers().loss)
+        assert evaluated is None or abs(evaluated - losses[-1]) < EVALUATED_ALIKE
         stops.append(engine.numbers().stops)
     written = sum(piece.box.size for piece in engine.written())
     seen = {

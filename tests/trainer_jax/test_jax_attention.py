@@ -46,21 +46,22 @@ def assert_alike(found: dict[str, Any], expected: dict[str, Any], dtype: str) ->
         assert np.abs(found[name] - values).max() < CLOSE[dtype] * max(1.0, 8 * size), name
 
 
-def plain(dtype: DTypeName) -> Kernel:
-    return partial(attend, Arithmetic(dtype, Mesh()), "plain")
+def plain(dtype: DTypeName, window: int = 0) -> Kernel:
+    return partial(attend, Arithmetic(dtype, Mesh()), "plain", window=window)
 
 
-@pytest.mark.parametrize(("dtype", "length", "shared"), [("fp32", 384, 2), ("bf16", 256, 4)])
-def test_the_tpu_kernel_equals_plain_attention(dtype: DTypeName, length: int, shared: int) -> None:
-    found = results(partial(splash_attention, interpret=True), dtype, length, shared, 128)
-    assert_alike(found, results(plain(dtype), dtype, length, shared, 128), dtype)
+@pytest.mark.parametrize(("dtype", "length", "shared", "window"), [("fp32", 384, 2, 0), ("bf16", 256, 4, 100)])
+def test_the_tpu_kernel_equals_plain_attention(dtype: DTypeName, length: int, shared: int, window: int) -> None:
+    found = results(partial(splash_attention, window=window, interpret=True), dtype, length, shared, 128)
+    assert_alike(found, results(plain(dtype, window), dtype, length, shared, 128), dtype)
 
 
-def test_chunked_attention_equals_whole_attention() -> None:
+@pytest.mark.parametrize("window", [0, 20])
+def test_chunked_attention_equals_whole_attention(window: int) -> None:
     length = 2 * ATTENTION_CHUNK + 16
     # JAX's own, which takes them whole.
-    whole = results(partial(fused_attention, implementation="xla"), "fp32", length, 2, 8)
-    assert_alike(results(plain("fp32"), "fp32", length, 2, 8), whole, "fp32")
+    whole = results(partial(fused_attention, implementation="xla", window=window), "fp32", length, 2, 8)
+    assert_alike(results(plain("fp32", window), "fp32", length, 2, 8), whole, "fp32")
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from trainer.environment import World
 from trainer.errors import DeviceError, PeerError
 from trainer.options import parse_config
 from trainer.shape.mesh import Mesh
+from trainer.shape.rotary import make_rotary_table
 from trainer.torch_engine import build, model
 from trainer.torch_engine.compiling import TorchCompiler, count_compiled_graphs
 from trainer.torch_engine.host_copy import HostCopier
 from trainer.torch_engine.loss import compute_mean_loss
 from trainer.torch_engine.model import Attention, Transformer, repeat_heads, supports_grouped_heads
 from trainer.torch_engine.process_group import extract_cause, translate_errors
-from trainer.torch_engine.rotary import make_rotary_table
 from trainer.torch_engine.slots import fill_initial_values, list_slots
 
 
@@ -52,9 +52,9 @@ def test_on_cuda_a_nondeterministic_operation_is_an_error_with_the_next_step() -
 @pytest.mark.parametrize(
     ("text", "kind", "says"),
     [
-        ("CUDA out of memory. Tried to allocate 2.00 GiB", DeviceError, "remat=true"),
-        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", DeviceError, "remat=true"),
-        ("Triton Error [CUDA]: out of memory", DeviceError, "remat=true"),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", DeviceError, "remat=full"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", DeviceError, "remat=full"),
+        ("Triton Error [CUDA]: out of memory", DeviceError, "remat=full"),
         ("CUDA error: uncorrectable ECC error encountered", DeviceError, "the device failed"),
         ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", DeviceError, "the device failed"),
         (
@@ -109,13 +109,15 @@ def test_only_float32_on_cuda_repeats_the_heads_of_keys(monkeypatch: pytest.Monk
     """CUDA has no float32 kernel for grouped heads, and a score matrix per head would not fit."""
     assert not supports_grouped_heads("cuda", torch.float32)
     assert supports_grouped_heads("cuda", torch.bfloat16)
+    assert not supports_grouped_heads("cuda", torch.bfloat16, masked=True)
     assert supports_grouped_heads("cpu", torch.float32)
     heads = torch.randn(2, 3, 4, 5)
     assert torch.equal(repeat_heads(heads, 3), heads.repeat_interleave(3, dim=2))
-    attention = Attention(ModelConfig(dim=32, heads=4, kv_heads=2))
+    attention_config = ModelConfig(dim=32, heads=4, kv_heads=2)
+    attention = Attention(attention_config)
     for weight in attention.parameters():
         torch.nn.init.normal_(weight)
-    arguments = (torch.randn(2, 7, 32), *make_rotary_table(7, 8, 10_000.0))
+    arguments = (torch.randn(2, 7, 32), *torch.from_numpy(make_rotary_table(attention_config, 7)))
     seen: list[tuple[int, bool]] = []
 
     class Seen(TorchFunctionMode):
@@ -126,7 +128,7 @@ def test_only_float32_on_cuda_repeats_the_heads_of_keys(monkeypatch: pytest.Monk
 
     with torch.no_grad(), Seen():
         grouped = attention(*arguments)
-        monkeypatch.setattr(model, "supports_grouped_heads", lambda device, dtype: device != "cpu")
+        monkeypatch.setattr(model, "supports_grouped_heads", lambda device, dtype, masked: device != "cpu")
         torch.testing.assert_close(attention(*arguments), grouped)
     assert seen == [(2, True), (4, False)]
 

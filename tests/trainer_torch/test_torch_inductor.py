@@ -40,6 +40,7 @@ def values_and_slopes(function: Callable[[Tensor, Tensor], Tensor]) -> list[Tens
 
 @pytest.mark.slow
 @pytest.mark.rotating("long")
+@pytest.mark.timeout(600)
 def test_inductor_computes_the_same_and_reuses_its_cache(cache: Path) -> None:
     counters: Any = __import__("torch._dynamo.utils", fromlist=["counters"]).counters
     expected = values_and_slopes(gated)
@@ -57,4 +58,6 @@ def test_inductor_computes_the_same_and_reuses_its_cache(cache: Path) -> None:
         made.append(set(cache.rglob("*.so")))
     assert made[0]
     assert made[0] == made[1]
-    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
+    # Of the joint graph, or of its two halves.
+    hits = counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
+    assert hits, {name: dict(of) for name, of in counters.items()}

@@ -31,26 +31,43 @@ change = dataclasses.replace
 
 ADAFACTOR = change(SMALL, optim=change(SMALL.optim, kind="adafactor"))
 IN_TWO = change(SMALL, accumulate=2)
-REMAT = change(SMALL, remat=True)
+REMAT = change(SMALL, remat="full")
+SELECTIVE = change(SMALL, remat="selective")
 GROUPED = change(SMALL, model=change(SMALL.model, kv_heads=2, tied=False))
 NARROW = change(SMALL, dtype="bf16")
+FAMILY = change(
+    GROUPED,
+    model=change(
+        GROUPED.model, qkv_bias=True, qk_norm=True, window=7, rope_scaling="llama3", rope_context=64, rope_theta=500.0
+    ),
+)
 MESHES: Mapping[int, list[Mesh]] = {
     1: [Mesh()],
     2: [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)],
     4: [Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)],
 }
 EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
-    1: [(c, Mesh()) for c in (ADAFACTOR, IN_TWO, REMAT, GROUPED, NARROW)],
+    1: [(c, Mesh()) for c in (ADAFACTOR, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY)],
     2: [
         (IN_TWO, Mesh(2)),
         (IN_TWO, Mesh(1, 2)),
         (REMAT, Mesh(1, 2)),
-        (REMAT, Mesh(1, 1, 2)),
+        (SELECTIVE, Mesh(1, 2)),
+        (SELECTIVE, Mesh(1, 1, 2)),
         (GROUPED, Mesh(1, 1, 2)),
+        (FAMILY, Mesh(1, 2)),
+        (FAMILY, Mesh(1, 1, 2)),
         (NARROW, Mesh(1, 2)),
         (NARROW, Mesh(1, 1, 2)),
     ],
-    4: [(ADAFACTOR, Mesh(1, 2, 2)), (IN_TWO, Mesh(2, 2)), (GROUPED, Mesh(2, 1, 2)), (REMAT, Mesh(1, 2, 2))],
+    4: [
+        (ADAFACTOR, Mesh(1, 2, 2)),
+        (IN_TWO, Mesh(2, 2)),
+        (GROUPED, Mesh(2, 1, 2)),
+        (SELECTIVE, Mesh(1, 2, 2)),
+        (FAMILY, Mesh(2, 1, 2)),
+        (FAMILY, Mesh(1, 2, 2)),
+    ],
 }
 CASES = {size: [(SMALL, mesh) for mesh in MESHES[size]] + EXTRA[size] for size in MESHES}
 Found = Mapping[tuple[Config, Mesh], tuple[Outcome, Mapping[str, FloatArray]]]
@@ -95,10 +112,10 @@ def test_the_model_learns_and_its_average_follows(found: Found) -> None:
 
 @pytest.mark.promise("P31")
 def test_recomputed_blocks_and_micro_batches_change_no_result(found: Found) -> None:
-    for config in (IN_TWO, REMAT):
+    for config in (IN_TWO, REMAT, SELECTIVE):
         losses = [loss for loss, _, _ in found[config, Mesh()][0]]
         assert losses == pytest.approx([loss for loss, _, _ in found[SMALL, Mesh()][0]], abs=1e-5)
-    assert found[REMAT, Mesh()][0] == found[SMALL, Mesh()][0]
+    assert found[REMAT, Mesh()][0] == found[SELECTIVE, Mesh()][0] == found[SMALL, Mesh()][0]
 
 
 @pytest.mark.promise("P34")
@@ -152,14 +169,16 @@ def test_the_size_of_the_buffers_changes_no_result() -> None:
 def test_compiled_blocks_compute_the_same(found: Found) -> None:
     """Also on sharded weights, and on a tensor axis, whose sums must be complete before a program reads them."""
     config = change(SMALL, compile="true")
-    alone = in_world(1, on_meshes, [(config, Mesh()), (change(config, remat=True), Mesh())])[0]
-    cut = (change(config, remat=True), Mesh(1, 1, 2))
+    levels = [(change(config, remat=level), Mesh()) for level in ("none", "selective", "full")]
+    alone = in_world(1, on_meshes, levels)[0]
+    cut = (change(config, remat="full"), Mesh(1, 1, 2))
     divided = in_world(2, on_meshes, [(config, Mesh(1, 2)), (config, Mesh(2)), cut])[0]
     expected = found[SMALL, Mesh()][0]
     for numbers, _ in [*alone, *divided]:
         assert [loss for loss, _, _ in numbers] == pytest.approx([loss for loss, _, _ in expected], abs=1e-5)
         assert [norm for _, norm, _ in numbers] == pytest.approx([norm for _, norm, _ in expected], abs=4e-5)
     (programs, notes), _ = in_world(2, compiled_on, config, [Mesh(2), Mesh(1, 1, 2)])
-    assert programs[0] == 3  # a block, the last norm and the loss, forward with backward: not one for each layer
-    assert programs[1] - programs[0] == 2  # more rows on each; a divided vocabulary's loss is not compiled
+    # A block, the last norm and the loss, forward with backward, and forward alone: not one for each layer.
+    assert programs[0] == 6
+    assert programs[1] - programs[0] == 4  # more rows on each; a divided vocabulary's loss is not compiled
     assert notes == [[], []]

@@ -19,16 +19,16 @@ from trainer.errors import PeerError
 from trainer.shape.architecture import count_flops_per_token, count_parameters, list_parameters
 from trainer.shape.initial_values import make_initial_values
 from trainer.shape.mesh import Mesh
+from trainer.shape.rotary import make_rotary_table
 from trainer.tcp_team import SingleProcessTeam
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.engine import open_torch_engine
 from trainer.torch_engine.loss import compute_mean_loss, compute_slice_loss, compute_sliced_loss
-from trainer.torch_engine.model import Transformer
+from trainer.torch_engine.model import Transformer, apply_rotary
 from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
 from trainer.torch_engine.parallel import AxisGroups
 from trainer.torch_engine.process_group import find_interface_to, translate_errors
-from trainer.torch_engine.rotary import apply_rotary, make_rotary_table
 from trainer.torch_engine.slots import Slot, fill_initial_values, list_slots
 
 SMALL = ModelConfig(dim=32, layers=2, heads=4, kv_heads=2, vocab=64)
@@ -48,7 +48,7 @@ def logits(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_model_has_exactly_the_listed_parameters(tied: bool) -> None:
-    config = dataclasses.replace(SMALL, tied=tied)
+    config = dataclasses.replace(SMALL, tied=tied, qkv_bias=tied, qk_norm=not tied)
     found = {name: tuple(p.shape) for name, p in Transformer(config, 16).named_parameters()}
     assert found == {p.name: p.shape for p in list_parameters(config)}
 
@@ -62,6 +62,23 @@ def test_a_tied_head_counts_once_as_weight_and_once_as_work() -> None:
     # four backward. Attention: two products with half of the 16 positions, three times as much in all.
     weights = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 88 * 32) + 64 * 32
     assert count_flops_per_token(tied, 16) == 6 * weights + 3 * 2 * (2 * 2 * 32 * (16 // 2))
+
+
+@pytest.mark.promise("P37")
+def test_a_window_counts_what_is_attended_to() -> None:
+    near = dataclasses.replace(SMALL, window=3)
+    attended = sum(min(at, 3) for at in range(1, 101)) / 100
+    # The diagonal counts half, as in the mean of seq_len / 2 of all tokens before.
+    whole = count_flops_per_token(SMALL, 0)
+    assert count_flops_per_token(near, 100) - whole == pytest.approx(12 * 2 * 32 * (attended - 3 / 200))
+    assert count_flops_per_token(near, 3) == count_flops_per_token(SMALL, 3)
+
+
+def test_a_query_attends_to_its_window_alone() -> None:
+    model, other = small(layers=1, window=3), TOKENS[:, :16].clone()
+    other[:, 5] = (other[:, 5] + 1) % 64
+    changed = (logits(model, TOKENS[:, :16]) != logits(model, other)).any(-1).any(0)
+    assert changed.nonzero().flatten().tolist() == [5, 6, 7]
 
 
 @pytest.mark.promise("P31")
@@ -101,7 +118,7 @@ def test_each_key_head_serves_its_group_of_query_heads() -> None:
 
 
 def test_rotary_scores_depend_only_on_distance() -> None:
-    cosine, sine = make_rotary_table(32, 8, 10_000.0)
+    cosine, sine = torch.from_numpy(make_rotary_table(ModelConfig(head=8), 32))
     query, key = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
 
     def score(at: int, other: int) -> float:
@@ -296,7 +313,8 @@ def test_programs_that_do_not_fit_together_have_different_digests() -> None:
             {"dtype": "bf16"},
             {"accumulate": 2},
             {"grad_clip": 0.0},
-            {"remat": True},
+            {"remat": "selective"},
+            {"remat": "full"},
             {"optim": OptimConfig(kind="adafactor")},
         )
     ]

@@ -27,6 +27,7 @@ SMALL += ["batch=8", "threads=1", "engine=torch"]
 CASES = {
     "copies": ["accumulate=2", "optim.ema=0.9"],
     "divided": ["mesh.fsdp=2", "mesh.tensor=2", "remat=true", "model.tied=false"],
+    "family": ["mesh.fsdp=2", "mesh.tensor=2", "model.qkv_bias=true", "model.qk_norm=true", "model.window=5"],
     "adafactor": ["mesh.data=2", "mesh.fsdp=2", "optim.kind=adafactor"],
 }
 STEPS = 4
@@ -111,6 +112,14 @@ def test_losses_and_state_equal_torchs_on_the_cpu(
             left[tensor], values, atol=2e-3 if tensor.startswith("optimizer/") else 1e-4, err_msg=tensor
         )
     assert found[name]["written"] == sum(values.size for values in state.values())
+
+
+@needs_xla
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_an_evaluation_has_the_loss_of_the_step_on_the_same_rows(found: dict[str, Any], name: str) -> None:
+    evaluated, stepped = found[name]["evaluated"]
+    assert evaluated == pytest.approx(stepped, abs=1e-5)
 
 
 @needs_xla

@@ -45,13 +45,17 @@ def run(words: list[str], rows: Any, state: Path | None, left: Path) -> dict[str
     # Back into the live objects: what was copied out is what goes in, and no new step is compiled for it.
     engine.load((piece, whole[piece.name][piece.box.slices()]) for piece in engine.needed())
     engine.step(rows[0], 1e-3, False, len(rows))
+    after_load = engine.counters()["compilations"] - compiled[-1]
+    evaluated = engine.evaluate(rows[1])
+    engine.step(rows[1], 1e-3, False, len(rows) + 1)
     product = torch.ones(2, 2, device=torch_xla.device()) @ torch.ones(2, 2, device=torch_xla.device())
     result = {
         "product": torch_xla._XLAC._get_xla_tensors_hlo([product]),
         "losses": losses,
         "norms": norms,
         "compiled": compiled,
-        "after_load": engine.counters()["compilations"] - compiled[-1],
+        "after_load": after_load,
+        "evaluated": [evaluated, engine.numbers().loss],
         "stops": numbers.stops,
         "fallbacks": engine.diagnostics()["fallback_ops"],
         "headline": engine.headline(),

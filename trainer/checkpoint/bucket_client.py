@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-from obstore.store import GCSStore, LocalStore, S3Store
+from obstore.store import GCSStore, S3Store
 
-from trainer.checkpoint.bucket_region import (
+from .bucket_region import (
     DEFAULT_REGION,
     find_bucket_region,
     is_region_refusal,
     read_region_of_refusal,
 )
+from .store import METADATA_SERVER
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSCredential, RetryConfig
 
-METADATA_SERVER = "169.254.169.254"  # where EC2 and Google machines get their role's credentials
 _PAUSE_SECONDS = 0.5  # after the first failure; doubles with each further one
 _LONGEST_PAUSE_SECONDS = 15.0
 
-Backend: TypeAlias = "S3Store | GCSStore | LocalStore"
+Backend: TypeAlias = "S3Store | GCSStore"
 T = TypeVar("T")
 
 
@@ -59,7 +59,7 @@ class UnsettledWrite(Exception):
 
 
 class BucketClient:
-    """The requests of one bucket or local folder; threads may share it."""
+    """The requests of one bucket; threads may share it."""
 
     def __init__(self, backend: Backend, regions: Regions | None = None) -> None:
         """Take a backend, and its regions where the service has them."""

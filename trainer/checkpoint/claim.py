@@ -7,10 +7,10 @@ import threading
 from types import TracebackType
 from typing import NoReturn
 
-from trainer.checkpoint.epoch import BEAT, BEAT_SECONDS, EPOCH, Epoch, utc_timestamp
-from trainer.checkpoint.store import Store, StoredObject
-from trainer.environment import Run
-from trainer.errors import StorageError, TakenOver
+from ..environment import Run
+from ..errors import StorageError, TakenOver
+from .epoch import BEAT, BEAT_SECONDS, EPOCH, Epoch, utc_timestamp
+from .store import Store, StoredObject
 
 _TRIES = 100
 _TAKEN_OVER = "another start of this run has taken it over: "

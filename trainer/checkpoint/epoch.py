@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 EPOCH = "epoch.json"
@@ -97,4 +97,5 @@ def _is_line(value: object) -> bool:
 
 def utc_timestamp() -> str:
     """Return the current time as UTC text, like 2026-11-20T18:30:00Z."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.now(timezone.utc)  # noqa: UP017  # own programs may have Python 3.10
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -31,18 +31,19 @@ Format 1 (one part a rank, whole tensors, random states) was written by orch 0.1
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from typing import Any
 
 from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.manifest import (
     FORMAT,
+    PROGRAM_FORMAT,
     CorruptCheckpoint,
     Manifest,
     StepFolder,
     UnsupportedFormat,
     parse_count,
 )
+from trainer.checkpoint.manifest import run_folder as run_folder  # noqa: PLC0414  # it is a place of a run as well
 from trainer.data.state import DataState
 from trainer.errors import StorageError
 from trainer.shape.box import Box, TensorRegion
@@ -58,12 +59,6 @@ def part_name(rank: int, index: int) -> str:
         index: Among the parts of that process.
     """
     return f"part-{rank:05d}-{index:03d}.safetensors"
-
-
-def run_folder(checkpoint_uri: str) -> str:
-    """Return the run's folder: the one that holds `checkpoints`, or the place itself if it has another name."""
-    uri = checkpoint_uri.rstrip("/")
-    return uri.removesuffix("/checkpoints")
 
 
 def split_uri(uri: str) -> tuple[str, int | None]:
@@ -111,6 +106,8 @@ def parse_manifest(text: bytes, folder: StepFolder) -> Manifest:
         read_data_state(manifest)
     except UnsupportedFormat as error:
         reader = "only the trainer of orch 0.1.0 reads" if error.found < FORMAT else "a newer trainer wrote"
+        if error.found == PROGRAM_FORMAT:
+            reader = "an own program wrote (orch_run)"
         raise StorageError(
             f"checkpoint {folder.step} is of format {error.found}, which {reader}; this one reads format {FORMAT}: "
             "use that version, or another checkpoint.uri"
@@ -125,15 +122,20 @@ def read_data_state(manifest: Manifest) -> DataState | None:
     if manifest.data is None:
         return None
     fields = dict(manifest.data)
-    del fields["position"]
-    for name, value in fields.items():
-        if name not in ("source", "fingerprint"):
-            parse_count(value)
-        elif not isinstance(value, str):
-            raise CorruptCheckpoint(f"the manifest has {shorten(value)} where the {name} of the data must be")
-    return DataState(**fields)
+    sources: Any = fields.pop("sources", [])
+    try:
+        parts = [dict[str, Any](source) for source in sources]
+    except (TypeError, ValueError) as error:
+        raise CorruptCheckpoint(f"the manifest has {shorten(sources)} where the sources must be") from error
+    for content in (fields, *parts):
+        for name, value in content.items():
+            if name not in ("source", "fingerprint"):
+                parse_count(value)
+            elif not isinstance(value, str):
+                raise CorruptCheckpoint(f"the manifest has {shorten(value)} where the {name} of the data must be")
+    return DataState.from_json(manifest.data)
 
 
 def format_data_state(data: DataState) -> dict[str, Any]:
     """Return the manifest's form of a data state."""
-    return {**asdict(data), "position": data.position}
+    return data.to_json()

@@ -14,8 +14,17 @@ both sides can import it anywhere. manifest.json is UTF-8 JSON, one object with 
     parts    list of {"name": str, "size": int (bytes), "header": int (bytes before the tensors' values),
              "sha256": str (64 lower-case hex digits, of the whole part)}, at least one
     data     {"step", "position" (rows used), "seed", "batch", "seq_len", "source", "total_tokens", "vocab",
-             "fingerprint"}; null in an import
+             "fingerprint"}; null in an import. Of a mixture also "sources": list of {"source", "weight" (whole
+             numbers), "total_tokens", "fingerprint", "position" (rows used of it)}
+    eval_loss  number, mean nats a token of an evaluation of this state; null or absent: it was not evaluated
     config   the run's configuration by dotted key, such as "model.dim": 128
+
+Format 3 is of own programs (trainer/program): a folder of files. It has the keys format, step, run_id, attempt, epoch,
+world and time as above, and
+
+    parts    list of {"name": str, "size": int, "sha256": str, "file": str (where the file is in the program's folder,
+             such as model/weights.pt)}, at least one
+    meta     what the program gave, a JSON object
 
 Unknown keys are ignored. Format 1 (orch 0.1.0: one part of a free name for each process, no "header" and no
 "weights_only") can be listed and downloaded; only the trainer of that version resumes from it.
@@ -29,17 +38,23 @@ writer was overtaken, or killed.
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from trainer.checkpoint.epoch import shorten
+from .epoch import shorten
 
 FORMAT = 2
-"""The format that this version writes."""
+"""The format that this version's trainer writes."""
+PROGRAM_FORMAT = 3
+"""The format of the checkpoints of own programs."""
 MANIFEST = "manifest.json"
+RESERVED = ".orch-restored"
+"""How the names begin that a restore uses in the program's folder: no file of a checkpoint has such a name there."""
 LATEST = "latest.json"
 LARGEST = (1 << 63) - 1
 """The largest number that is read."""
@@ -47,7 +62,11 @@ MOST_BYTES = 256 << 20
 """The bytes of the largest file beside the parts that is read: a manifest has 200 for each part."""
 
 _PART_NAME = re.compile(r"part-(\d{5,})-\d{3,}\.safetensors")
+_PART_NAME_FORMAT_3 = re.compile(r"part-(\d{5,})-\d{3,}\.file")
 _PART_NAME_FORMAT_1 = re.compile(r"(?!\.)[^/\x00-\x1f]+")
+_FILE = re.compile(r"(?:(?!\.{1,2}/)[^/\x00-\x1f\x7f\\]+/)*(?!\.{1,2}$)[^/\x00-\x1f\x7f\\]+")
+_LONGEST_FILE = 1000  # bytes of a path, as in buckets
+_LONGEST_NAME = 255  # bytes of a name, as on disks
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FOLDER = re.compile(r"step-(\d{8,})(?:-e(\d{4,})-a(\d{4,}))?")
 
@@ -133,6 +152,12 @@ class Latest:
             raise CorruptCheckpoint(f"{LATEST} cannot be read: {shorten(error)}") from error
 
 
+def run_folder(checkpoint_uri: str) -> str:
+    """Return the run's folder: the one that holds `checkpoints`, or the place itself if it has another name."""
+    uri = checkpoint_uri.rstrip("/")
+    return uri.removesuffix("/checkpoints")
+
+
 def order_step_folders(names: Iterable[str], latest: Latest | None) -> list[tuple[StepFolder, str]]:
     """Return the folders of checkpoints, newest first, each with the reason why it is none of this run, or "".
 
@@ -156,14 +181,16 @@ class Part:
 
     Attributes:
         size: Bytes of the whole object.
-        header: Bytes before the tensors' values; 0 in format 1, which does not record it.
+        header: Bytes before the tensors' values; 0 in formats 1 and 3, which do not record it.
         sha256: Checksum of the whole object, in lower-case hex.
+        file: Where it is in the folder of an own program; "" in the trainer's formats.
     """
 
     name: str
     size: int
     header: int
     sha256: str
+    file: str = ""
 
     @classmethod
     def from_json(cls, content: Any, number: int = FORMAT) -> Part:
@@ -177,10 +204,11 @@ class Part:
         part = cls(
             name=_parse_text(content["name"]),
             size=parse_count(content["size"]),
-            header=parse_count(content["header"]) if number > 1 else 0,
+            header=parse_count(content["header"]) if number == FORMAT else 0,
             sha256=_parse_text(content["sha256"]),
+            file=check_file_path(_parse_text(content["file"])) if number == PROGRAM_FORMAT else "",
         )
-        name = _PART_NAME if number > 1 else _PART_NAME_FORMAT_1
+        name = _PART_NAMES[number]
         if not name.fullmatch(part.name) or not _SHA256.fullmatch(part.sha256) or part.header > part.size:
             raise CorruptCheckpoint(f"the manifest names an impossible part: {shorten(part.name)}")
         return part
@@ -191,6 +219,17 @@ class Part:
         match = _PART_NAME.fullmatch(self.name)
         return int(match.group(1)) if match is not None else 0
 
+    @property
+    def target(self) -> str:
+        """Where it is in a downloaded checkpoint."""
+        return self.file or self.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its entry in a manifest."""
+        entry = asdict(self)
+        del entry["header" if self.file else "file"]
+        return entry
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -198,6 +237,7 @@ class Manifest:
 
     Attributes:
         data: Where in the data the run is, as stored; None for imported weights.
+        meta: What an own program gave; empty in the trainer's formats.
         folder: Name of the folder that holds it; not in the file, since a download has another one.
     """
 
@@ -212,6 +252,8 @@ class Manifest:
     config: Mapping[str, Any]
     format: int = FORMAT
     epoch: int = 0
+    eval_loss: float | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     folder: str
 
     def to_json(self) -> bytes:
@@ -224,15 +266,21 @@ class Manifest:
             "epoch": self.epoch,
             "world": self.world,
             "time": self.time,
-            "weights_only": self.weights_only,
-            "parts": [asdict(part) for part in self.parts],
-            "data": None if self.data is None else dict(self.data),
-            "config": dict(self.config),
+            "parts": [part.to_json() for part in self.parts],
         }
+        if self.format == PROGRAM_FORMAT:
+            content["meta"] = dict(self.meta)
+        else:
+            content["weights_only"] = self.weights_only
+            content["data"] = None if self.data is None else dict(self.data)
+            content["eval_loss"] = self.eval_loss
+            content["config"] = dict(self.config)
         return json.dumps(content, indent=1).encode()
 
     @classmethod
-    def from_json(cls, text: bytes, folder: StepFolder, formats: Collection[int] = (1, FORMAT)) -> Manifest:
+    def from_json(
+        cls, text: bytes, folder: StepFolder, formats: Collection[int] = (1, FORMAT, PROGRAM_FORMAT)
+    ) -> Manifest:
         """Parse the manifest in the folder of a step.
 
         Args:
@@ -247,29 +295,34 @@ class Manifest:
         try:
             content: Any = json.loads(text)
             number = _parse_format(content["format"], formats)
+            own = number == PROGRAM_FORMAT
             manifest = cls(
                 step=parse_count(content["step"]),
                 run_id=_parse_text(content["run_id"]),
                 attempt=parse_count(content["attempt"], least=1),
                 world=parse_count(content["world"], least=1),
                 time=_parse_text(content["time"]),
-                weights_only=bool(content["weights_only"]) if number > 1 else False,
+                weights_only=bool(content["weights_only"]) if number == FORMAT else False,
                 parts=tuple(Part.from_json(part, number) for part in content["parts"]),
-                data=None if content["data"] is None else dict(content["data"]),
-                config=dict(content["config"]),
+                data=None if own or content["data"] is None else dict(content["data"]),
+                config={} if own else dict(content["config"]),
                 format=number,
                 epoch=parse_count(content.get("epoch", 0)),
+                eval_loss=None if own else _parse_loss(content.get("eval_loss")),
+                meta=dict(content["meta"]) if own else {},
                 folder=folder.name,
             )
-            datetime.fromisoformat(manifest.time)
+            datetime.fromisoformat(manifest.time.replace("Z", "+00:00"))  # before Python 3.11 without Z
         except CorruptCheckpoint:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptCheckpoint(f"the manifest cannot be read: {shorten(error)}") from error
         if manifest.step != folder.step:
             raise CorruptCheckpoint(f"the manifest is of step {shorten(manifest.step)}")
-        if len({part.name for part in manifest.parts}) < len(manifest.parts):
+        if any(len(set(names)) < len(names) for names in (manifest.names, [part.target for part in manifest.parts])):
             raise CorruptCheckpoint("the manifest names a part twice")
+        if own and (blocked := find_blocked_file([part.file for part in manifest.parts])):
+            raise CorruptCheckpoint(f"the manifest names {shorten(blocked)} as a file and as a folder")
         if not manifest.parts:
             raise CorruptCheckpoint("the manifest names no parts")
         if number == 1 and len(manifest.parts) != manifest.world:
@@ -277,9 +330,41 @@ class Manifest:
         return manifest
 
     @property
+    def names(self) -> list[str]:
+        """The names of all parts."""
+        return [part.name for part in self.parts]
+
+    @property
     def size(self) -> int:
         """Bytes of all parts."""
         return sum(part.size for part in self.parts)
+
+
+_PART_NAMES = {1: _PART_NAME_FORMAT_1, FORMAT: _PART_NAME, PROGRAM_FORMAT: _PART_NAME_FORMAT_3}
+
+
+def check_file_path(path: str) -> str:
+    """Return the path of a file of an own program's folder, which a download writes to.
+
+    Raises:
+        CorruptCheckpoint: It leads out of the folder, no disk has such a name, or the name is used otherwise.
+    """
+    if _FILE.fullmatch(path) is None or path == MANIFEST or path.casefold().startswith(RESERVED):
+        raise CorruptCheckpoint(f"the manifest names an impossible file: {shorten(path)}")
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise CorruptCheckpoint(f"the manifest names an impossible file: {shorten(path)}") from error
+    if len(encoded) > _LONGEST_FILE or max(map(len, encoded.split(b"/"))) > _LONGEST_NAME:
+        raise CorruptCheckpoint(f"the manifest names a file whose name is too long: {shorten(path)}")
+    return path
+
+
+def find_blocked_file(files: Collection[str]) -> str:
+    """Return a path that is that of a file and of a folder of others, or ""; no disk has both."""
+    names = set(files)
+    parents = (file[: match.start()] for file in files for match in re.finditer("/", file))
+    return next((parent for parent in parents if parent in names), "")
 
 
 def _parse_format(value: Any, formats: Collection[int]) -> int:
@@ -288,6 +373,14 @@ def _parse_format(value: Any, formats: Collection[int]) -> int:
     if value not in formats:
         raise UnsupportedFormat(value)
     return value
+
+
+def _parse_loss(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise CorruptCheckpoint(f"the manifest has the loss {shorten(value)}")
+    return float(value)
 
 
 def _parse_text(value: Any) -> str:

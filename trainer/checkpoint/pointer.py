@@ -5,13 +5,13 @@ It moves back only when a start of the run finds that what it names is lost or d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from trainer.checkpoint.claim import raise_taken_over
-from trainer.checkpoint.manifest import LATEST, CorruptCheckpoint, Latest, StepFolder, order_step_folders
-from trainer.checkpoint.store import Store
-from trainer.errors import StorageError
+from ..errors import StorageError
+from .claim import raise_taken_over
+from .manifest import LATEST, CorruptCheckpoint, Latest, Manifest, StepFolder, order_step_folders
+from .store import Store
 
 _TRIES = 100
 
@@ -95,23 +95,37 @@ def repair_latest(store: Store, resumed: StepFolder | None, epoch: int) -> bool:
     return _move(store, epoch, repair)
 
 
-def prune_checkpoints(store: Store, keep: int, keep_every: int = 0, epoch: int = 0) -> list[str]:
+def prune_checkpoints(
+    store: Store,
+    keep: int,
+    keep_every: int = 0,
+    epoch: int = 0,
+    *,
+    losses: dict[StepFolder, float | None] | None = None,
+) -> list[str]:
     """Remove all but the newest `keep` complete checkpoints; return the names of the folders that were removed.
 
     Never removed: what `latest` names, anything newer, complete or not (another writer may be writing it), and
-    everything of an epoch above `epoch`; complete ones at a multiple of `keep_every` (0: none); imported weights (step
-    0), which no training reproduces. Older folders without a manifest are left over from killed writers and are removed
-    as well. Nothing is removed once `latest` is of a later epoch.
+    everything of an epoch above `epoch`; complete ones at a multiple of `keep_every` (0: none); with `losses` the
+    newest of those with the lowest loss of an evaluation (what is read is added to it); imported weights (step 0),
+    which no training reproduces. Older folders without a manifest are left over from killed writers and are removed as
+    well. Nothing is removed once `latest` is of a later epoch.
     """
     latest = read_latest(store)
     if latest is None or latest.epoch > epoch:
         return []
+    folders = [
+        folder
+        for folder, _ in order_step_folders(store.list_folders(), latest)
+        if 0 < folder.step <= latest.step and folder.epoch <= epoch
+    ]
+    best = _find_best(store, folders, losses) if losses is not None and len(folders) > keep else None
     kept, removed = 0, list[str]()
-    for folder, _ in order_step_folders(store.list_folders(), latest):
-        if folder.step > latest.step or folder.epoch > epoch or not folder.step:
-            continue
+    for folder in folders:
         entries = store.list_objects(folder.name)
         complete = any(entry.path == folder.manifest for entry in entries)
+        if complete and folder == best and kept >= keep:
+            continue
         recent = folder.manifest == latest.manifest or (complete and kept < keep)
         if recent or (complete and keep_every and folder.step % keep_every == 0):
             kept += complete
@@ -123,6 +137,19 @@ def prune_checkpoints(store: Store, keep: int, keep_every: int = 0, epoch: int =
         store.remove_leftovers(folder.name)
         removed.append(folder.name)
     return removed
+
+
+def _find_best(
+    store: Store, folders: Sequence[StepFolder], losses: dict[StepFolder, float | None]
+) -> StepFolder | None:
+    """Return the first of the complete checkpoints with the lowest loss of an evaluation; None without one."""
+    for folder in folders:
+        if folder not in losses and (found := store.find(folder.manifest)) is not None:
+            losses[folder] = None
+            with suppress(CorruptCheckpoint):
+                losses[folder] = Manifest.from_json(found.data, folder).eval_loss
+    known = {folder: loss for folder in folders if (loss := losses.get(folder)) is not None}
+    return min(known, key=known.__getitem__, default=None)
 
 
 def _move(store: Store, epoch: int, change: Callable[[Latest | None], Latest | None]) -> bool:

@@ -1,9 +1,9 @@
 """Checks whether a checkpoint fits this run, and plans where each tensor is read from.
 
-The model must have the same shape; model.rope_theta and model.norm_eps, which change what it computes but not its
-shape, are reported when they differ. How it is trained (the optimizer's numbers, dtype, mesh.*) may change without a
-note: each manifest records it. Averaged weights begin as the weights in a run that keeps them from here on. Moments
-begin at zero after an import; a change of the optimizer is refused.
+The model must have the same parameters; settings that change what it computes from them, such as model.rope_theta and
+model.window, are reported when they differ. How it is trained (the optimizer's numbers, dtype, mesh.*) may change
+without a note: each manifest records it. Averaged weights begin as the weights in a run that keeps them from here on.
+Moments begin at zero after an import; a change of the optimizer is refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ _SHAPED = (
     ("ffn", "hidden"),
     ("vocab", "tokens"),
     ("tied", "tied"),
+    ("qkv_bias", "qkv_bias"),
+    ("qk_norm", "qk_norm"),
 )
 """Key below `model.`, and the attribute with `auto` filled in."""
+_FREE = ("rope_theta", "norm_eps", "window", "rope_scaling")
+_OF_SCALING = ("rope_factor", "rope_low_freq", "rope_high_freq", "rope_context")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,10 @@ def check_same_model(before: Mapping[str, Scalar], now: ModelConfig) -> list[str
                 f"model.{key}={_text(requested)}, but the checkpoint was made with model.{key}={_text(was)}: "
                 "give that value, or another checkpoint.uri to start a new run"
             )
+    scaled = "none" not in (model.rope_scaling, now.rope_scaling)
     return [
-        f"note: model.{key}={getattr(now, key):g}, but the checkpoint was made with {getattr(model, key):g}"
-        for key in ("rope_theta", "norm_eps")
+        f"note: model.{key}={_text(getattr(now, key))}, but the checkpoint was made with {_text(getattr(model, key))}"
+        for key in (*_FREE, *(_OF_SCALING if scaled else ()))
         if getattr(model, key) != getattr(now, key)
     ]
 
@@ -143,4 +148,6 @@ def _dropped(needed: Sequence[TensorRegion], tensors: Mapping[str, Tensor]) -> I
 
 
 def _text(value: Scalar) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,5 +1,7 @@
 """At which steps a save begins, and what a failed one means: the same decisions on every rank.
 
+A save is due after so many steps, after so many minutes (save_clock.py), or both.
+
 A save is written in the background, and its ranks learn of its end at different moments. So they compare what they know
 at the steps at which a save is due, and while the last one is under way, also at a few steps in between. A save that
 fails does not end the run: training continues, and the next try comes sooner than the usual one.
@@ -11,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainer.checkpoint.save_clock import SaveClock
 from trainer.checkpoint.writer import CheckpointWriter, SaveState
 from trainer.config import CheckpointConfig
 from trainer.errors import StorageError, TakenOver
@@ -29,6 +32,7 @@ class SaveSchedule:
 
     Attributes:
         team: A channel for decisions about saves.
+        clock: Of saves by time.
         failed: Number of saves that failed.
     """
 
@@ -36,6 +40,7 @@ class SaveSchedule:
     team: Team
     writer: CheckpointWriter
     report: Callable[[str], None]
+    clock: SaveClock
     failed: int = 0
     _under_way: bool = False  # a save was begun, and not all ranks are known to be done with it
     _owed: bool = False  # the last save failed or was put off
@@ -43,24 +48,37 @@ class SaveSchedule:
     _begun_at: float = 0.0  # the last save
     _failing_since: float = 0.0
     _not_before: float = 0.0
+    _late_at: int = -1  # step at which the time had come
 
     def is_due(self, step: int) -> bool:
-        """Return whether a save may begin at this step; the same on every rank."""
+        """Return whether a save may begin at this step, the same on every rank; each calls it once for every step.
+
+        Raises:
+            PeerError: Another rank was lost.
+        """
+        every, waiting = self.config.every, self._under_way or self._owed
+        compared = self.clock.compares_at(step)
+        if compared and self.clock.is_late(step):
+            self._late_at = step
+        if self._is_regular(step):
+            return True
+        return waiting and (step % max(1, every // CHANCES) == 0 if every else compared)
+
+    def _is_regular(self, step: int) -> bool:
         every = self.config.every
-        if every <= 0:
-            return False
-        return step % every == 0 or ((self._under_way or self._owed) and step % max(1, every // CHANCES) == 0)
+        return step == self._late_at or (every > 0 and step % every == 0)
 
     def admits_save(self, step: int) -> bool:
         """Return whether a save begins at this step, which is due; every rank calls it.
 
-        Where the step is a multiple of checkpoint.every, it waits for the save before, unless the bucket is in trouble.
+        Where the step is a multiple of checkpoint.every, or the time has come, it waits for the save before, unless the
+        bucket is in trouble.
 
         Raises:
             StorageError: Too many saves have failed.
             PeerError: Another rank was lost.
         """
-        regular = step % self.config.every == 0
+        regular = self._is_regular(step)
         state, failure, may_retry = self._compare()
         while state is SaveState.RUNNING and regular and not self._owed:
             self.writer.wait(_LOOK_SECONDS)
@@ -83,6 +101,7 @@ class SaveSchedule:
     def record_begin(self) -> None:
         """Record that a save begins now."""
         self._under_way, self._owed, self._begun_at = True, False, time.monotonic()
+        self.clock.restart()
 
     def wait_for_last(self) -> bool:
         """Wait for the save that is under way, before the last one; return whether it succeeded.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from trainer.checkpoint.manifest import LATEST, Manifest, StepFolder
 from trainer.checkpoint.pointer import fence_latest, repair_latest
 from trainer.checkpoint.regions import Contents, open_contents
 from trainer.checkpoint.restore_plan import RestorePlan, check_same_model, plan_restore
+from trainer.checkpoint.save_clock import SaveClock
 from trainer.checkpoint.save_schedule import SaveSchedule
 from trainer.checkpoint.snapshot import read_free_memory
 from trainer.checkpoint.store import Store, open_store
@@ -28,6 +30,7 @@ from trainer.data.state import DataState
 from trainer.engine import Engine, FloatArray
 from trainer.environment import Run
 from trainer.errors import ConfigError, PeerError, StorageError
+from trainer.evaluation import Evaluated
 from trainer.options import flatten_config
 from trainer.shape.box import TensorRegion
 from trainer.team import Team
@@ -86,11 +89,12 @@ class Checkpoints:
         origin = RunInfo(
             run.run_id, run.attempt, flatten_config(config), epoch.epoch, partial(check_epoch, watched, epoch)
         )
-        keep = RetentionPolicy(settings.keep, settings.keep_every)
+        best = bool(config.eval.every) and config.eval.keep_best
+        keep = RetentionPolicy(settings.keep, settings.keep_every, best)
         writer = CheckpointWriter(store, team.side_channel(settings.patience), origin, keep, report)
-        schedule = SaveSchedule(
-            config=settings, team=team.side_channel(settings.patience), writer=writer, report=report
-        )
+        decisions = team.side_channel(settings.patience)
+        clock = SaveClock(seconds=60 * settings.minutes, team=decisions)
+        schedule = SaveSchedule(config=settings, team=decisions, writer=writer, report=report, clock=clock)
         beat = Beat(watched, epoch) if team.world.is_first else None
         return cls(
             config=config,
@@ -129,8 +133,14 @@ class Checkpoints:
         """Return whether the step that was just done may be saved."""
         return self.schedule is not None and self.schedule.is_due(step)
 
-    def save(self, engine: Engine, data: DataState, *, wait: bool) -> bool:
+    def save(self, engine: Engine, data: DataState, *, wait: bool, evaluated: Evaluated | None = None) -> bool:
         """Begin a save where one is due; with `wait`, save this step and complete it.
+
+        Args:
+            engine: The state.
+            data: The position in the data.
+            wait: Whether to complete it.
+            evaluated: The evaluation after this step; None without one.
 
         Returns:
             False when there is no place to write to.
@@ -142,10 +152,11 @@ class Checkpoints:
         if self.schedule is None:
             return False
         start = time.perf_counter()
+        loss = evaluated.loss if evaluated is not None and math.isfinite(evaluated.loss) else None
         if wait:
-            self._save_and_wait(self.schedule, engine, data)
+            self._save_and_wait(self.schedule, engine, data, loss)
         elif self.saved != data.step and self.schedule.admits_save(data.step):
-            self._begin(self.schedule, engine, data)
+            self._begin(self.schedule, engine, data, loss)
         self.stall += time.perf_counter() - start
         return True
 
@@ -169,14 +180,14 @@ class Checkpoints:
         """Number of saves of this start that failed."""
         return self.schedule.failed if self.schedule is not None else 0
 
-    def _save_and_wait(self, schedule: SaveSchedule, engine: Engine, data: DataState) -> None:
+    def _save_and_wait(self, schedule: SaveSchedule, engine: Engine, data: DataState, eval_loss: float | None) -> None:
         succeeded = schedule.wait_for_last()
         if self.saved != data.step or not succeeded:
-            self._begin(schedule, engine, data)
+            self._begin(schedule, engine, data, eval_loss)
             schedule.writer.wait_until_written()
 
-    def _begin(self, schedule: SaveSchedule, engine: Engine, data: DataState) -> None:
-        schedule.writer.save(engine, data)
+    def _begin(self, schedule: SaveSchedule, engine: Engine, data: DataState, eval_loss: float | None) -> None:
+        schedule.writer.save(engine, data, eval_loss)
         self.saved = data.step
         schedule.record_begin()
 
@@ -234,14 +245,8 @@ class Checkpoints:
         if earlier is not None:
             changes = data.check_compatible(earlier, allow_change=self.config.data.allow_change)
             notes += [f"note: {change}; the order of the data is another from here on" for change in changes]
-        needed = engine.needed()
-        contents = open_contents(found.store, manifest, found.kept, needed)
-        chosen = plan_restore(
-            needed, contents.tensors, manifest.config, self.config, weights_only=manifest.weights_only
-        )
-        for note in (*notes, *chosen.notes):
+        for note in (*notes, *load_state(found, engine, self.config)):
             self.report(note)
-        engine.load(_values(contents, chosen))
         if own:
             self.saved = manifest.step
         self.report(_resumed(manifest, found.store, time.perf_counter() - begun))
@@ -277,6 +282,25 @@ def _hold(store: Store, place: Store, run: Run) -> dict[str, Any]:
     epoch = hold_epoch(place, run)
     fence_latest(store, epoch.epoch)
     return asdict(epoch)
+
+
+def load_state(found: reader.Checkpoint, engine: Engine, config: Config) -> Sequence[str]:
+    """Load a checkpoint into an engine, and return what differs from its own run, one line each.
+
+    Args:
+        found: The checkpoint.
+        engine: Receives the state.
+        config: The settings of the engine.
+
+    Raises:
+        StorageError: The checkpoint cannot be read.
+        ConfigError: It lacks what the engine needs.
+    """
+    manifest, needed = found.manifest, engine.needed()
+    contents = open_contents(found.store, manifest, found.kept, needed)
+    chosen = plan_restore(needed, contents.tensors, manifest.config, config, weights_only=manifest.weights_only)
+    engine.load(_values(contents, chosen))
+    return chosen.notes
 
 
 def _values(contents: Contents, chosen: RestorePlan) -> Iterator[tuple[TensorRegion, FloatArray]]:

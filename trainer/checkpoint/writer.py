@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -65,10 +65,19 @@ class RetentionPolicy:
     Attributes:
         newest: Number of complete checkpoints.
         every: Also keep those at a multiple of it; 0 for none.
+        best: Whether to keep the one with the lowest loss of an evaluation as well.
+        losses: Those of complete checkpoints that were read, by folder: a manifest never changes.
     """
 
     newest: int
     every: int = 0
+    best: bool = False
+    losses: dict[StepFolder, float | None] = field(default_factory=dict[StepFolder, float | None], compare=False)
+
+    def prune(self, store: Store, epoch: int) -> list[str]:
+        """Remove the others; return the names of their folders. Raises what `prune_checkpoints` does."""
+        losses = self.losses if self.best else None
+        return prune_checkpoints(store, self.newest, self.every, epoch, losses=losses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +122,15 @@ class CheckpointWriter:
             self._preparing = self._pool.submit(_prepare, engine.written(), _expected(engine.needed()))
         return self._preparing
 
-    def save(self, engine: Engine, data: DataState) -> float:
+    def save(self, engine: Engine, data: DataState, eval_loss: float | None = None) -> float:
         """Copy this process's share and begin to write it; return the seconds for which training waited.
 
         The previous checkpoint is completed first.
+
+        Args:
+            engine: The state.
+            data: The position in the data.
+            eval_loss: Loss of an evaluation of this state; None for none.
 
         Raises:
             StorageError: The previous one failed.
@@ -126,7 +140,7 @@ class CheckpointWriter:
         self.wait_until_written()
         work = self.allocate_buffers(engine).result()
         engine.copy_out(work.buffer.views)
-        self._running = self._pool.submit(self._publish, data, work)
+        self._running = self._pool.submit(self._publish, data, work, eval_loss)
         return time.perf_counter() - start
 
     def inspect(self) -> tuple[SaveState, str]:
@@ -170,7 +184,7 @@ class CheckpointWriter:
         if running is not None:
             running.result()
 
-    def _publish(self, data: DataState, work: _Work) -> None:
+    def _publish(self, data: DataState, work: _Work, eval_loss: float | None) -> None:
         started = time.perf_counter()
         step, first = data.step, self._team.world.is_first
         store = self._store.limit_retries(self._store.retry_seconds)
@@ -184,7 +198,8 @@ class CheckpointWriter:
             return
         _raise_first([refusal])
         whole, values = self._write_parts(store, folder, work)
-        self._report_commit(step, self._commit(store, folder, data, whole, values, work.expected) if first else "")
+        failure = self._commit(store, folder, data, eval_loss, whole, values, work.expected) if first else ""
+        self._report_commit(step, failure)
         if first:
             seconds = time.perf_counter() - started
             size = sum(part.size for part in whole)
@@ -210,7 +225,7 @@ class CheckpointWriter:
         parts, failure, full = self._upload(store, folder, work.buffer)
         # Who took the run over may remove these parts.
         failure = (self._find_taker() if self._team.world.is_first else "") or failure
-        return self._team.gather([[asdict(part) for part in parts], dict(work.values), failure, full])
+        return self._team.gather([[part.to_json() for part in parts], dict(work.values), failure, full])
 
     def _report_commit(self, step: int, failure: str) -> None:
         """Share whether rank 0 created the manifest; a rank that is lost afterwards does not undo the checkpoint."""
@@ -264,6 +279,7 @@ class CheckpointWriter:
         store: Store,
         folder: StepFolder,
         data: DataState,
+        eval_loss: float | None,
         parts: tuple[Part, ...],
         values: Mapping[str, int],
         expected: Mapping[str, int],
@@ -281,6 +297,7 @@ class CheckpointWriter:
             weights_only=False,
             parts=parts,
             data=format_data_state(data),
+            eval_loss=eval_loss,
             config=self._origin.config,
             epoch=self._origin.epoch,
             folder=folder.name,
@@ -340,7 +357,7 @@ def move_latest_and_prune(
     try:
         # A step behind `latest`, after going back, does not count among the newest: pruning would take it.
         if advance_latest(store, folder) and keep is not None:
-            prune_checkpoints(store, keep.newest, keep.every, folder.epoch)
+            keep.prune(store, folder.epoch)
     except TakenOver:
         raise
     except (StorageError, CorruptCheckpoint) as error:
@@ -351,7 +368,7 @@ def _make_room(store: Store, folder: StepFolder, keep: RetentionPolicy, report: 
     """Remove what a failed save left, and checkpoints beyond those that are kept; return whether any was removed."""
     try:
         store.delete([entry.path for entry in store.list_objects(folder.name)])
-        removed = prune_checkpoints(store, keep.newest, keep.every, folder.epoch)
+        removed = keep.prune(store, folder.epoch)
     except (StorageError, CorruptCheckpoint) as error:
         report(f"note: the disk is full, and old checkpoints could not be removed: {error}")
         return False

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "smoke": "smoke",
         "network": "network",
         "prepare": "prepare",
+        "eval": "evaluate",
         "export": "export",
         "import": "import_",
         "advise": "advise",

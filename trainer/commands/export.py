@@ -9,14 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast, get_args
 
-from trainer.checkpoint.llama_export import ExportRequest, export_weights
+from trainer.checkpoint.weights_export import ExportRequest, export_weights
 from trainer.config import Doc, DTypeName
 from trainer.console import Console
 from trainer.environment import World
 from trainer.errors import ConfigError, Exit
 from trainer.options import Key
 
-SUMMARY = "a checkpoint's weights as a Hugging Face Llama: export PLACE FOLDER [dtype=bf16] [--average]"
+SUMMARY = "a checkpoint's weights for Hugging Face's transformers: export PLACE FOLDER [dtype=bf16] [--average]"
 
 HELP = """\
   python -m trainer export PLACE FOLDER [dtype=fp32|bf16|fp16] [tokenizer=PATH] [--average]

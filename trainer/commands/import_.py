@@ -1,16 +1,16 @@
-"""`python -m trainer import FOLDER PLACE`: a Hugging Face Llama as a checkpoint to begin from."""
+"""`python -m trainer import FOLDER PLACE`: a Hugging Face model as a checkpoint to begin from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.checkpoint.llama_import import import_weights
+from trainer.checkpoint.weights_import import import_weights
 from trainer.console import Console
 from trainer.environment import World
 from trainer.errors import ConfigError, Exit
 
-SUMMARY = "a Hugging Face Llama as a checkpoint to train from: import FOLDER PLACE"
+SUMMARY = "a Hugging Face model (Llama, Mistral, Qwen 2 or 3) as a checkpoint to train from: import FOLDER PLACE"
 
 HELP = """\
   python -m trainer import FOLDER PLACE
@@ -32,8 +32,8 @@ def run(words: Sequence[str]) -> int:
     """Import the weights.
 
     Raises:
-        ConfigError: The words are wrong, or the folder is no Llama that this trainer can train.
-        StorageError: A file cannot be read or written.
+        ConfigError: The words are wrong, or the folder has no model that this trainer can train.
+        StorageError: The checkpoint cannot be written.
     """
     if len(words) != 2:
         raise ConfigError("two places are needed: python -m trainer import FOLDER PLACE")

@@ -46,7 +46,7 @@ def _as_json(key: Key) -> dict[str, Any]:
     return {
         "name": key.name,
         "kind": "choice" if isinstance(key.kind, tuple) else key.kind.__name__,
-        "choices": list(key.kind) if isinstance(key.kind, tuple) else None,
+        "choices": list(key.words) or None,
         "default": key.default,
         "least": key.doc.least,
         "most": key.doc.most,

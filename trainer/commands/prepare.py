@@ -6,6 +6,7 @@ import difflib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,14 @@ SUMMARY = "turn text into token shards, for data=FOLDER: SOURCE FOLDER [tokenize
 _HELP = """\
 SOURCE  a path or a bucket folder (s3://, gs://), each with an optional :GLOB, or hf://NAME[#CONFIG][@REVISION][:SPLIT].
         .jsonl, .ndjson and .parquet files have a document in each line or row, other files are one; .gz may follow.
+        With chat=, .jsonl files have a conversation in each line: `messages`, a list of {"role", "content"}, or
+        `prompt` and `completion`. Only the assistant's messages, or the completion, are trained on.
 FOLDER  of this machine or of a bucket. When interrupted, the same command continues where it was.
 
 Examples:
   python -m trainer prepare '/data/books:*.txt' /data/books-tokens tokenizer=tokenizer.json
   python -m trainer prepare s3://bucket/web:*.jsonl.gz s3://bucket/web-tokens tokenizer=tokenizer.json column=content
+  python -m trainer prepare chats.jsonl /data/chats tokenizer=llama/tokenizer.json chat=auto
   python -m trainer model=100m data=s3://bucket/web-tokens
 """
 
@@ -41,6 +45,14 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
                 kind=str,
                 default="text",
                 doc=Doc(text="where the text is in .jsonl, .parquet and hf:// data"),
+            ),
+            Key(
+                name="chat",
+                kind=str,
+                default="",
+                doc=Doc(
+                    text="chat data: auto (the tokenizer's template, else plain), plain, or a Jinja file; empty: text"
+                ),
             ),
             Key(
                 name="eod",
@@ -80,6 +92,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _parse_job(words: Sequence[str]) -> PrepareJob:
+    from trainer.data.chat import find_chat_template
     from trainer.data.prepare import SHARD_TOKENS, PrepareJob
     from trainer.data.tokenizers import read_tokenizer
 
@@ -96,10 +109,14 @@ def _parse_job(words: Sequence[str]) -> PrepareJob:
         name, _, text = word.partition("=")
         if name in _KEYS:
             values[name] = _KEYS[name].parse_value(text)
+    word, name = str(values["chat"]), str(values["tokenizer"])
+    tokens = read_tokenizer(name, str(values["eod"]))
+    chat = find_chat_template(word, name, tokens.end_text) if word else None
     return PrepareJob(
         source=places[0],
         destination=places[1],
-        tokens=read_tokenizer(str(values["tokenizer"]), str(values["eod"])),
+        tokens=replace(tokens, marked=chat is not None),
+        chat=chat,
         column=str(values["column"]),
         shard_tokens=int(values["shard_tokens"]) or SHARD_TOKENS,
         workers=int(values["workers"]),

@@ -52,4 +52,4 @@ def _write_starting_heartbeat(run: Run, world: World) -> None:
     from trainer.console import Console
     from trainer.heartbeat import Heartbeat
 
-    Heartbeat(run.heartbeat_file, world, Console(world)).beat(None, "starting")
+    Heartbeat(run.heartbeat_file, world, Console(world).print_on_every).beat(None, "starting")

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainer.data.corpus import Corpus
 from trainer.engine import TokenArray
-from trainer.order import RowOrder
+from trainer.order import Order
 from trainer.shape.mesh import RowShare
 
 _MAX_READERS = 4  # steps that are read at the same time
@@ -19,7 +19,7 @@ class BatchLoader:
     No position is kept between calls, so any step may be requested at any time.
     """
 
-    def __init__(self, corpus: Corpus, order: RowOrder, share: RowShare, ahead: int) -> None:
+    def __init__(self, corpus: Corpus, order: Order, share: RowShare, ahead: int) -> None:
         """Start the reader threads.
 
         Args:

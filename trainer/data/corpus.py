@@ -6,6 +6,7 @@ prepare`, are memory-mapped or read by ranges. Nothing is loaded as a whole.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from trainer.config import BYTE_VOCAB, DataConfig
 from trainer.data import sources
 from trainer.data.extents import Extents, Piece, fingerprint_pieces
 from trainer.data.index import INDEX_NAME, PROGRESS_NAME, Index
+from trainer.data.marks import remove_marks
 from trainer.data.readers import BucketReader, FileReader, MappedReader, Reader
 from trainer.data.tokenizers import AUTO, BYTES, digest_tokenizer
 from trainer.engine import TokenArray
@@ -46,6 +48,11 @@ class Corpus(Protocol):
         ...
 
     @property
+    def marked(self) -> bool:
+        """Whether tokens have marks (trainer/data/marks.py)."""
+        ...
+
+    @property
     def fingerprint(self) -> str:
         """Short hash that identifies the corpus.
 
@@ -53,11 +60,16 @@ class Corpus(Protocol):
         """
         ...
 
+    @property
+    def tokenizer(self) -> str:
+        """`bytes`, or the SHA-256 of the tokenizer.json that made the tokens."""
+        ...
+
     def read(self, positions: npt.NDArray[np.int64], length: int) -> TokenArray:
         """Return the windows of `length` tokens that begin at the positions.
 
         Returns:
-            An array of shape (len(positions), length) and type uint8, uint16 or int32.
+            An array of shape (len(positions), length) and type uint8, uint16, int16 or int32.
 
         Raises:
             DataError: The files are missing, shorter than before, or unreadable.
@@ -82,7 +94,7 @@ def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
         from trainer.data.hub import ensure_local_shards
 
         folder = ensure_local_shards(config.source, config.tokenizer, config.column, report)
-        return _local_shards(config.source, folder, (folder / INDEX_NAME).read_bytes())
+        return _local_shards(config, folder, (folder / INDEX_NAME).read_bytes())
     if config.source == sources.PYTHON_STDLIB:
         _check_bytes(config)
         return _local_text(config.source, sources.list_stdlib_files())
@@ -94,7 +106,7 @@ def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
     folder = Path(place).expanduser()  # no shell has seen a path of a task file
     index = _read_local(folder / INDEX_NAME) if pattern == sources.MATCH_ALL else None
     if index is not None and Index.is_index(index):
-        corpus = _local_shards(config.source, folder, index)
+        corpus = _local_shards(config, folder, index)
         _check_tokenizer(config, Index.from_json(index, place))
         return corpus
     if (folder / PROGRESS_NAME).exists():
@@ -107,11 +119,20 @@ class PiecedCorpus:
     """A corpus of several files, objects or shards, which one reader reads."""
 
     def __init__(
-        self, source: str, vocab: int, fingerprint: str, pieces: Sequence[Piece], reader: Reader, dtype: Any
+        self,
+        source: str,
+        vocab: int,
+        fingerprint: str,
+        pieces: Sequence[Piece],
+        reader: Reader,
+        dtype: Any,
+        tokenizer: str = BYTES,
     ) -> None:
+        self.marked = False
         self.source = source
         self.vocab = vocab
         self.fingerprint = fingerprint
+        self.tokenizer = tokenizer
         self._extents = Extents(pieces)
         self._reader = reader
         self._dtype: np.dtype[Any] = np.dtype(dtype)
@@ -126,6 +147,30 @@ class PiecedCorpus:
         return rows
 
 
+class MarkedCorpus(PiecedCorpus):
+    """A corpus of shards with marks."""
+
+    def __init__(self, config: DataConfig, index: Index, reader: Reader) -> None:
+        super().__init__(
+            config.source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype, index.tokenizer
+        )
+        self.marked = config.loss != "all"
+        if not self.marked:  # a run of one kind is not resumed as one of the other
+            self.fingerprint = hashlib.sha256(f"{index.fingerprint} all".encode()).hexdigest()[:32]
+
+    def read(self, positions: npt.NDArray[np.int64], length: int) -> TokenArray:
+        rows = super().read(positions, length)
+        return rows if self.marked else remove_marks(rows)
+
+
+def _open_shards(config: DataConfig, index: Index, reader: Reader) -> Corpus:
+    if index.marked:
+        return MarkedCorpus(config, index, reader)
+    return PiecedCorpus(
+        config.source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype, index.tokenizer
+    )
+
+
 def _local_text(source: str, files: Sequence[tuple[str, Path]]) -> Corpus:
     _check_plain(source, [name for name, _ in files])
     try:
@@ -138,7 +183,8 @@ def _local_text(source: str, files: Sequence[tuple[str, Path]]) -> Corpus:
     return PiecedCorpus(source, BYTE_VOCAB, fingerprint_pieces(pieces), pieces, reader, np.uint8)
 
 
-def _local_shards(source: str, folder: Path, text: bytes) -> Corpus:
+def _local_shards(config: DataConfig, folder: Path, text: bytes) -> Corpus:
+    source = config.source
     index = Index.from_json(text, source)
     width = index.numpy_dtype.itemsize
     for shard in index.shards:
@@ -150,7 +196,7 @@ def _local_shards(source: str, folder: Path, text: bytes) -> Corpus:
         if size != shard.tokens * width:
             raise DataError(f"data={source}: {path} has {size} bytes, but the index lists {shard.tokens * width}")
     reader = MappedReader(source, [folder / shard.name for shard in index.shards], index.numpy_dtype)
-    return PiecedCorpus(source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype)
+    return _open_shards(config, index, reader)
 
 
 def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[str], None]) -> Corpus:
@@ -163,7 +209,7 @@ def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[s
         width = index.numpy_dtype.itemsize
         names, sizes = [shard.name for shard in index.shards], [shard.tokens * width for shard in index.shards]
         reader = BucketReader(store, names, sizes, index.numpy_dtype)
-        return PiecedCorpus(config.source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype)
+        return _open_shards(config, index, reader)
     _check_bytes(config)
     entries = sources.list_bucket_objects(store, pattern)
     if any(entry.path == PROGRESS_NAME for entry in entries):

@@ -10,11 +10,11 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from trainer.checkpoint.store import Store, open_store
 from trainer.data import sources
@@ -32,10 +32,14 @@ class TextChunk:
     Attributes:
         data: The text in UTF-8.
         is_last: Whether the document ends with this chunk.
+        replies: In chat data, first and last character of each part that is trained on, the last one excluded.
+        trains_end: In chat data, whether the token that is added at the end is trained on.
     """
 
     data: bytes
     is_last: bool
+    replies: tuple[tuple[int, int], ...] = ()
+    trains_end: bool = False
 
 
 class Documents(Protocol):
@@ -66,17 +70,32 @@ class Documents(Protocol):
         ...
 
 
-def open_documents(source: str, column: str) -> Documents:
+class RowReader(Protocol):
+    """Turns rows of .jsonl files into documents."""
+
+    def read_row(self, row: Mapping[str, Any], where: str) -> Iterator[TextChunk]:
+        """Yield the documents of a row.
+
+        Raises:
+            DataError: The row has another form; `where` names its place.
+        """
+        ...
+
+
+def open_documents(source: str, column: str, chat: RowReader | None = None) -> Documents:
     """Open the documents of a source.
 
     Args:
         source: As for the setting `data` (trainer/data/corpus.py).
         column: The column or JSON key that holds the text.
+        chat: Reads the rows of chat data, which are in .jsonl files; None for text.
 
     Raises:
         DataError: There is nothing to read.
         StorageError: The bucket cannot be read.
     """
+    if chat is not None and source.startswith(sources.HUB_SCHEME):
+        raise DataError(f"{source}: chat data is read from .jsonl files: save the data set with to_json(FILE)")
     if source.startswith(sources.HUB_SCHEME):
         from trainer.data.hub import HubDocuments, parse_hub_name
 
@@ -87,11 +106,11 @@ def open_documents(source: str, column: str) -> Documents:
     if sources.is_bucket(place):
         store = open_store(place)
         files = [_object(store, entry.path, entry.size) for entry in sources.list_bucket_objects(store, pattern)]
-        return FileDocuments(files, column)
+        return FileDocuments(files, column, chat)
     if "://" in place:
         raise DataError(f"data={source}: expected a path or an s3://, gs:// or hf:// address")
     return FileDocuments(
-        [_local(*file) for file in sources.list_local_files(Path(place).expanduser(), pattern)], column
+        [_local(*file) for file in sources.list_local_files(Path(place).expanduser(), pattern)], column, chat
     )
 
 
@@ -113,8 +132,9 @@ class SourceFile:
 class FileDocuments:
     """Documents of several files, in the order of the files."""
 
-    def __init__(self, files: Sequence[SourceFile], column: str) -> None:
+    def __init__(self, files: Sequence[SourceFile], column: str, chat: RowReader | None = None) -> None:
         self._files = files
+        self._chat = chat
         self._column = column
         pieces = [Piece(file.name, file.size) for file in files]
         self.fingerprint = fingerprint_pieces(pieces)
@@ -126,7 +146,7 @@ class FileDocuments:
         for file in self._files:
             try:
                 with file.open() as stream:
-                    for text in _texts(file.name, stream, self._column):
+                    for text in _texts(file.name, stream, self._column, self._chat):
                         yield text
                         self.bytes_read = before + min(file.size, stream.tell())
             except (OSError, EOFError, zlib.error) as error:
@@ -135,17 +155,19 @@ class FileDocuments:
         self.bytes_read = before
 
 
-def _texts(name: str, stream: IO[bytes], column: str) -> Iterator[TextChunk]:
+def _texts(name: str, stream: IO[bytes], column: str, chat: RowReader | None) -> Iterator[TextChunk]:
     kind = name.lower()
+    if chat is not None and not _is_lines(kind.removesuffix(".gz")):
+        raise DataError(f"{name}: chat data is read from .jsonl files: choose them with SOURCE:*.jsonl")
     if kind.endswith(".parquet"):
         yield from _rows(name, stream, column)
         return
     if kind.endswith(".gz"):
         kind = kind.removesuffix(".gz")
         with gzip.GzipFile(fileobj=stream) as unpacked:
-            yield from _lines(name, unpacked, column) if _is_lines(kind) else split_document(unpacked)
+            yield from _lines(name, unpacked, column, chat) if _is_lines(kind) else split_document(unpacked)
         return
-    yield from _lines(name, stream, column) if _is_lines(kind) else split_document(stream)
+    yield from _lines(name, stream, column, chat) if _is_lines(kind) else split_document(stream)
 
 
 def _is_lines(kind: str) -> bool:
@@ -173,7 +195,7 @@ def _find_character_boundary(data: bytes) -> int:
     return len(data)  # not UTF-8
 
 
-def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str) -> Iterator[TextChunk]:
+def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str, chat: RowReader | None) -> Iterator[TextChunk]:
     for number, line in enumerate(stream, start=1):
         if not line.strip():
             continue
@@ -181,9 +203,15 @@ def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str) -> Iterato
             row: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{name}, line {number}: not JSON: {error}") from error
+        where = f"{name}, line {number}"
+        if chat is not None and isinstance(row, dict):
+            yield from chat.read_row(cast("dict[str, Any]", row), where)
+            continue
         if not isinstance(row, dict) or column not in row:
-            raise DataError(f"{name}, line {number} has no key {column!r}: name the key of the text with column=NAME")
-        yield from split_value(row[column], f"{name}, line {number}")
+            is_chat = isinstance(row, dict) and ("messages" in row or "completion" in row)
+            advice = "read chat data with chat=auto" if is_chat else "name the key of the text with column=NAME"
+            raise DataError(f"{where} has no key {column!r}: {advice}")
+        yield from split_value(row[column], where)
 
 
 def _rows(name: str, stream: IO[bytes], column: str) -> Iterator[TextChunk]:

@@ -7,7 +7,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trainer.data.documents import TextChunk
+from trainer.data.marks import mark_tokens
 from trainer.data.tokenizers import Encoder, TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.errors import TrainerError
@@ -72,6 +73,8 @@ def encode_batches(tokens: TokenizerSpec, batches: Iterable[TextBatch], workers:
 
 def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
     """Concatenate the tokens of the texts, with an end-of-document token after each document."""
+    if tokens.marked:
+        return _encode_chats(encoder, tokens, batch)
     end = np.array([tokens.eod], dtype=tokens.dtype)
     pieces: list[TokenArray] = []
     for text, found in zip(batch, encoder.encode([text.data for text in batch]), strict=True):
@@ -79,6 +82,18 @@ def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> E
         if text.is_last:
             pieces.append(end)
     return EncodedBatch(np.concatenate(pieces).astype(tokens.dtype, copy=False), sum(text.is_last for text in batch))
+
+
+def _encode_chats(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
+    """Concatenate the marked tokens of conversations; a text that ends with the end-of-document token gets no other."""
+    pieces: list[TokenArray] = []
+    for chat in batch:
+        found, trained = encoder.encode_reply(chat.data.decode(), chat.replies)
+        if not len(found) or found[-1] != tokens.eod:
+            found = np.append(found, np.array([tokens.eod], found.dtype))
+            trained = np.append(trained, chat.trains_end)
+        pieces.append(mark_tokens(found, trained, tokens.vocab))
+    return EncodedBatch(np.concatenate(pieces), len(batch))
 
 
 class _Worker:
@@ -94,7 +109,7 @@ class _Worker:
 
     def send(self, batch: TextBatch) -> None:
         try:
-            self._pipe.send([(text.data, text.is_last) for text in batch])
+            self._pipe.send([astuple(text) for text in batch])
         except OSError as error:
             raise self._ended() from error
 
@@ -128,7 +143,7 @@ def _work(tokens: TokenizerSpec, pipe: Connection) -> None:
     encoder = tokens.open_encoder()
     while True:
         try:
-            batch = [TextChunk(data, ends) for data, ends in pipe.recv()]
+            batch = [TextChunk(*values) for values in pipe.recv()]
         except (EOFError, OSError):
             return
         try:

@@ -1,13 +1,13 @@
 """The index of a folder of token shards, index.json: a list of the shards and the meaning of their numbers.
 
-    format     "orch-tokens-1"
-    dtype      "uint8", "uint16" or "int32"; little-endian, as all shards are
+    format     "orch-tokens-1"; "orch-tokens-2" where tokens are marked (trainer/data/marks.py)
+    dtype      "uint8", "uint16" or "int32", or with marks "int16" or "int32"; little-endian, as all shards are
     vocab      int; every token is below it
     tokenizer  "bytes", or the SHA-256 of tokenizer.json, which is then stored beside the index
     eod        the token that ends each document
     documents  number of documents
     tokens     number of tokens in all shards
-    shards     list of {"name", "tokens", "sha256"}, in order
+    shards     list of {"name", "tokens", "sha256", "trained"}, in order; "trained": marked tokens; null without marks
     source     what was read; informational
     made_from  a digest of the input and of the settings: equal digests make equal shards
 
@@ -33,18 +33,21 @@ PROGRESS_NAME = "prepare-progress.json"
 """File in a folder that `prepare` has begun and not finished."""
 TOKENIZER_NAME = "tokenizer.json"
 FORMAT = "orch-tokens-1"
+MARKED_FORMAT = "orch-tokens-2"
 
 _DTYPES = ("uint8", "uint16", "int32")
+_MARKED_DTYPES = ("int16", "int32")
 _NAME = re.compile(r"shard-\d{5,}\.bin")
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file of tokens."""
+    """One file of tokens; `trained` is the number of marked ones, None without marks."""
 
     name: str
     tokens: int
     sha256: str
+    trained: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,16 @@ class Index:
         return sum(shard.tokens for shard in self.shards)
 
     @property
+    def trained(self) -> int | None:
+        """Number of marked tokens; None where no token has a mark."""
+        counts = [shard.trained for shard in self.shards if shard.trained is not None]
+        return sum(counts) if counts else None
+
+    @property
+    def marked(self) -> bool:
+        return self.trained is not None
+
+    @property
     def numpy_dtype(self) -> np.dtype[Any]:
         return np.dtype(self.dtype).newbyteorder("<")
 
@@ -79,7 +92,8 @@ class Index:
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
     def to_json(self) -> bytes:
-        return json.dumps({"format": FORMAT, "tokens": self.tokens, **asdict(self)}, indent=1).encode()
+        name = MARKED_FORMAT if self.marked else FORMAT
+        return json.dumps({"format": name, "tokens": self.tokens, **asdict(self)}, indent=1).encode()
 
     @staticmethod
     def is_index(text: bytes) -> bool:
@@ -99,9 +113,10 @@ class Index:
         """
         try:
             content: Any = json.loads(text)
-            if content["format"] != FORMAT:
+            if content["format"] not in (FORMAT, MARKED_FORMAT):
                 raise DataError(
-                    f"data={place}: {INDEX_NAME} is of format {shorten(content['format'])}; this trainer reads {FORMAT}"
+                    f"data={place}: {INDEX_NAME} is of format {shorten(content['format'])}; this trainer reads "
+                    f"{FORMAT} and {MARKED_FORMAT}"
                 )
             index = cls(
                 dtype=str(content["dtype"]),
@@ -116,7 +131,13 @@ class Index:
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
             why = f"cannot be read ({shorten(error)}): prepare the text again"
             raise DataError(f"data={place}: {INDEX_NAME} {why}") from error
-        if index.dtype not in _DTYPES or index.tokens != content.get("tokens"):
+        marked = content["format"] == MARKED_FORMAT
+        complete = all((shard.trained is not None) == marked for shard in index.shards)
+        if (
+            index.dtype not in (_MARKED_DTYPES if marked else _DTYPES)
+            or not complete
+            or index.tokens != content.get("tokens")
+        ):
             raise DataError(f"data={place}: {INDEX_NAME} contradicts itself: prepare the text again")
         return index
 
@@ -129,8 +150,9 @@ def parse_shard(content: Any) -> Shard:
         KeyError: A key is missing.
         TypeError: A value has the wrong type.
     """
-    shard = Shard(str(content["name"]), int(content["tokens"]), str(content["sha256"]))
-    if not _NAME.fullmatch(shard.name) or shard.tokens < 1:
+    name, trained = str(content["name"]), content.get("trained")
+    shard = Shard(name, int(content["tokens"]), str(content["sha256"]), None if trained is None else int(trained))
+    if not _NAME.fullmatch(shard.name) or shard.tokens < 1 or not 0 <= (shard.trained or 0) <= shard.tokens:
         raise ValueError(f"impossible shard {shorten(shard.name)}")
     return shard
 

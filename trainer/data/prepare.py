@@ -18,6 +18,7 @@ from typing import Any
 from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.store import Store, open_store
 from trainer.data import sources
+from trainer.data.chat import ChatReader, ChatTemplate
 from trainer.data.documents import Documents, TextChunk, open_documents
 from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
 from trainer.data.index import INDEX_NAME, PROGRESS_NAME, TOKENIZER_NAME, Index, Shard, format_shard_name, parse_shard
@@ -48,6 +49,7 @@ class PrepareJob:
         column: The column or JSON key that holds the text.
         shard_tokens: A shard ends with the first batch of documents that reaches this number of tokens.
         workers: Number of processes; 0 chooses it.
+        chat: The template of chat data; its tokens are marked. None for text.
     """
 
     source: str
@@ -56,6 +58,7 @@ class PrepareJob:
     column: str = "text"
     shard_tokens: int = SHARD_TOKENS
     workers: int = 0
+    chat: ChatTemplate | None = None
 
 
 def prepare_shards(job: PrepareJob, report: Report) -> Index:
@@ -68,7 +71,7 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
         TrainerError: An encoding process ended.
     """
     _check_apart(job)
-    documents = open_documents(job.source, job.column)
+    documents = open_documents(job.source, job.column, None if job.chat is None else ChatReader(job.chat))
     store = open_store(job.destination, create=True)
     made_from = _made_from(job, documents)
     existing = store.find(INDEX_NAME)
@@ -95,7 +98,10 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     )
     store.put(INDEX_NAME, index.to_json())
     store.delete([PROGRESS_NAME])
-    report(f"{index.tokens:,} tokens of {index.documents:,} documents in {len(index.shards)} shards: {store.uri}")
+    trained = "" if index.trained is None else f" ({index.trained:,} of them are trained on)"
+    report(
+        f"{index.tokens:,} tokens of {index.documents:,} documents{trained} in {len(index.shards)} shards: {store.uri}"
+    )
     return index
 
 
@@ -158,7 +164,8 @@ class _Shards:
             return False
         data = b"".join(tokens.tobytes() for tokens in self.held)
         done = self.progress
-        shard = Shard(format_shard_name(len(done.shards)), self.count, hashlib.sha256(data).hexdigest())
+        trained = sum(int((tokens >= 0).sum()) for tokens in self.held) if self.job.tokens.marked else None
+        shard = Shard(format_shard_name(len(done.shards)), self.count, hashlib.sha256(data).hexdigest(), trained)
         self.store.put(shard.name, data)
         self.progress = replace(
             done,
@@ -245,6 +252,7 @@ def _workers(job: PrepareJob, documents: Documents) -> int:
 
 def _made_from(job: PrepareJob, documents: Documents) -> str:
     identity = [documents.fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
+    identity += [job.chat.digest] if job.chat is not None else []
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
@@ -267,7 +275,7 @@ def _load_progress(job: PrepareJob, store: Store, made_from: str) -> Progress:
     progress = Progress.from_json(found.data, job.destination)
     if progress.made_from != made_from:
         raise ConfigError(
-            f"{job.destination} contains unfinished shards of another text, tokenizer, column or shard_tokens: "
+            f"{job.destination} contains unfinished shards of another text, tokenizer, column, chat or shard_tokens: "
             "use another folder, or delete this one"
         )
     return progress

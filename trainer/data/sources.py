@@ -61,7 +61,8 @@ def list_local_files(place: Path, pattern: str) -> list[tuple[str, Path]]:
     if place.is_file():
         return [(place.name, place)]
     if not place.is_dir():
-        raise DataError(f"data={place}: no such file or folder on this host: {place.absolute()}")
+        several = "; several sources need data.weights" if "," in str(place) else ""
+        raise DataError(f"data={place}: no such file or folder on this host: {place.absolute()}{several}")
     files = _walk(place, pattern, skip=frozenset())
     if not files:
         raise DataError(f"data={place}: no file here matches {pattern}")

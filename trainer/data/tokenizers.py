@@ -6,15 +6,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from trainer.config import BYTE_VOCAB
+from trainer.data.marks import choose_marked_dtype
 from trainer.engine import TokenArray
 from trainer.errors import ConfigError, DataError
 
 AUTO, BYTES = "auto", "bytes"
+Span: TypeAlias = tuple[int, int]
 
 _END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]", "<|im_end|>")
 """Names of the end-of-document token in well-known tokenizers."""
@@ -29,16 +32,22 @@ class TokenizerSpec:
         text: Of tokenizer.json; empty for bytes.
         vocab: Every token is below it.
         eod: The token that ends each document.
+        end_text: The text of that token.
+        marked: Tokens are stored with marks (trainer/data/marks.py).
     """
 
     name: str
     text: bytes
     vocab: int
     eod: int
+    end_text: str = "\0"
+    marked: bool = False
 
     @property
     def dtype(self) -> str:
-        """Name of the narrowest type that holds every token."""
+        """Name of the narrowest type that holds every token, and its mark where tokens have marks."""
+        if self.marked:
+            return choose_marked_dtype(self.vocab)
         return "uint8" if self.vocab <= 1 << 8 else "uint16" if self.vocab <= 1 << 16 else "int32"
 
     def open_encoder(self) -> Encoder:
@@ -54,12 +63,28 @@ class Encoder(Protocol):
         """Return the tokens of each text, without special tokens."""
         ...
 
+    def encode_reply(self, text: str, spans: Sequence[Span]) -> tuple[TokenArray, npt.NDArray[np.bool_]]:
+        """Return the tokens of a text with replies, and which of them begin in a reply.
+
+        Args:
+            text: It may contain special tokens.
+            spans: First and last character of each reply, the last one excluded.
+        """
+        ...
+
 
 class ByteEncoder:
     """Encodes each byte as one token; 0, which does not occur in text, ends a document."""
 
     def encode(self, texts: Sequence[bytes]) -> list[TokenArray]:
         return [np.frombuffer(text, np.uint8) for text in texts]
+
+    def encode_reply(self, text: str, spans: Sequence[Span]) -> tuple[TokenArray, npt.NDArray[np.bool_]]:
+        tokens = np.frombuffer(text.encode(), np.uint8)
+        trained = np.zeros(len(tokens), np.bool_)
+        for first, last in spans:
+            trained[len(text[:first].encode()) : len(text[:last].encode())] = True
+        return tokens, trained
 
 
 class LibraryEncoder:
@@ -73,6 +98,14 @@ class LibraryEncoder:
         strings = [text.decode(errors="replace") for text in texts]
         found = self._tokenizer.encode_batch_fast(strings, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=self._dtype) for encoding in found]
+
+    def encode_reply(self, text: str, spans: Sequence[Span]) -> tuple[TokenArray, npt.NDArray[np.bool_]]:
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        begins = np.array([first for first, _ in found.offsets], np.int64)
+        trained = np.zeros(len(begins), np.bool_)
+        for first, last in spans:
+            trained |= (begins >= first) & (begins < last)
+        return np.array(found.ids, dtype=self._dtype), trained
 
 
 def read_tokenizer(word: str, eod: str = "") -> TokenizerSpec:
@@ -96,11 +129,12 @@ def read_tokenizer(word: str, eod: str = "") -> TokenizerSpec:
     except (UnicodeDecodeError, ValueError) as error:
         raise DataError(f"tokenizer={word}: not a tokenizer.json: {_first_line(error)}") from error
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    end = next((ids[name] for name in ([eod] if eod else _END_TOKENS) if name in ids), None)
+    end = next((name for name in ([eod] if eod else _END_TOKENS) if name in ids), None)
     if end is None:
         wrong = f"has no token {eod!r}" if eod else "has no well-known token that ends a document"
         raise ConfigError(f"tokenizer={word} {wrong}: name one of its tokens with eod=TOKEN")
-    return TokenizerSpec(name=hashlib.sha256(text).hexdigest(), text=text, vocab=max(ids.values()) + 1, eod=end)
+    digest, vocab = hashlib.sha256(text).hexdigest(), max(ids.values()) + 1
+    return TokenizerSpec(name=digest, text=text, vocab=vocab, eod=ids[end], end_text=end)
 
 
 def digest_tokenizer(path: str) -> str:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from trainer.accelerators.tpu_generations import GENERATIONS
+from trainer.accelerators.usable_memory import find_usable_bytes
 from trainer.config import Config
 from trainer.errors import ConfigError, DeviceError
 from trainer.jax_engine.device_names import get_device_name
@@ -22,13 +23,9 @@ from trainer.jax_engine.grid import arrange_devices, detect_topology
 from trainer.jax_engine.library import jax, topologies
 from trainer.jax_engine.step import Step, build_step
 from trainer.shape.architecture import count_flops_per_token
+from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, resolve_mesh
 
-_GIB: Final = 1 << 30
-
-_HBM_GIB: Mapping[str, float] = MappingProxyType(
-    {each.device: each.usable_gib for each in GENERATIONS if each.usable_gib is not None}
-)
 _HOST_CHIPS: Mapping[str, int] = MappingProxyType({each.name: each.host_chips for each in GENERATIONS})
 _COLLECTIVES: Mapping[str, str] = MappingProxyType(
     {
@@ -119,6 +116,8 @@ def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> Com
     """
     devices = describe_devices(topology, slices)
     mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
+    capacity = find_usable_bytes("tpu", get_device_name(devices[0]), None)
+    config = resolve_remat(config, mesh, "jax", capacity)
     step = build_step(config, mesh, arrange_devices(devices, mesh))
     started = time.monotonic()
     traced = step.function.trace(*step.arguments)
@@ -134,7 +133,7 @@ def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> Com
         arguments=_argument_bytes(step) if sizes is None else sizes.argument_size_in_bytes,
         temporaries=0 if sizes is None else sizes.temp_size_in_bytes,
         output=0 if sizes is None else sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
-        capacity=_capacity(get_device_name(devices[0])),
+        capacity=capacity,
         flops=count_flops_per_token(config.model, config.seq_len) * config.batch * config.seq_len,
         collectives=count_collectives(traced.jaxpr.jaxpr, _sizes(mesh)),
         seconds=time.monotonic() - started,
@@ -218,11 +217,6 @@ def _argument_bytes(step: Step) -> int:
     """Return the size of the arguments on one device, for a compiler that stopped before it reported it."""
     leaves: list[Any] = jax.tree.leaves(step.arguments)
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * int(leaf.dtype.itemsize) for leaf in leaves)
-
-
-def _capacity(name: str) -> int | None:
-    gib = _HBM_GIB.get(name)
-    return None if gib is None else int(gib * _GIB)
 
 
 def _sizes(mesh: Mesh) -> Mapping[str, int]:

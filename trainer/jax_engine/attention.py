@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from jax import Array
 
 from trainer.jax_engine.arithmetic import Arithmetic
-from trainer.jax_engine.library import jax, jnp
+from trainer.jax_engine.library import ad_checkpoint, jax, jnp
 from trainer.shape.limits import ATTENTION_CHUNK
 
 Kernel: TypeAlias = Literal["plain", "splash", "cudnn"]
+ATTENTION_RESULT: Final = "attention"
+"""Name of attention's result, which selective recomputation keeps."""
 
 _LANES = 128  # of a TPU's vector unit: the splash kernel needs heads and lengths that are multiples
 _MOST_CHUNKS = 16  # each chunk adds to the size of the program
@@ -34,7 +36,7 @@ def choose_kernel(platform: str, arithmetic: Arithmetic, head_dim: int, length: 
     return "plain"
 
 
-def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, value: Array) -> Array:
+def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, value: Array, window: int = 0) -> Array:
     """Compute causal attention.
 
     Args:
@@ -43,36 +45,49 @@ def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, val
         query: Shape (rows, length, heads, head_dim).
         key: Shape (rows, length, kv_heads, head_dim).
         value: Shape (rows, length, kv_heads, head_dim).
+        window: Newest keys that a query attends to; 0 for all.
 
     Returns:
         The shape of `query`.
     """
     if kernel == "splash":
-        return splash_attention(query, key, value)
-    if kernel == "cudnn":
-        return fused_attention(query, key, value, "cudnn")
+        return splash_attention(query, key, value, window)
+    mixed = (
+        fused_attention(query, key, value, "cudnn", window)
+        if kernel == "cudnn"
+        else _attend_in_chunks(arithmetic, query, key, value, window)
+    )
+    result: Array = ad_checkpoint.checkpoint_name(mixed, ATTENTION_RESULT)
+    return result
+
+
+def _attend_in_chunks(arithmetic: Arithmetic, query: Array, key: Array, value: Array, window: int) -> Array:
     length = query.shape[1]
+    window = window or length
     size = max(ATTENTION_CHUNK, -(-length // _MOST_CHUNKS))
     if length <= size:
-        return _plain(arithmetic, 0, query, key, value)
-    # Scores of one chunk of queries exist at a time, also in the backward pass; later keys are not used.
-    part = jax.checkpoint(partial(_plain, arithmetic), static_argnums=(0,))
-    outs = [
-        part(at, query[:, at : at + size], key[:, : at + size], value[:, : at + size]) for at in range(0, length, size)
-    ]
+        return _plain(arithmetic, window, 0, query, key, value)
+    # Scores of one chunk of queries exist at a time, also in the backward pass; no other keys are used.
+    part = jax.checkpoint(partial(_plain, arithmetic, window), static_argnums=(0,))
+    outs: list[Array] = []
+    for at in range(0, length, size):
+        oldest = max(0, at - window + 1)
+        keys = slice(oldest, at + size)
+        outs.append(part(at - oldest, query[:, at : at + size], key[:, keys], value[:, keys]))
     result: Array = jnp.concatenate(outs, axis=1)
     return result
 
 
-def _plain(arithmetic: Arithmetic, first: int, query: Array, key: Array, value: Array) -> Array:
-    """Compute attention by plain products; `first` is the position of the first query, and keys begin at 0."""
+def _plain(arithmetic: Arithmetic, window: int, first: int, query: Array, key: Array, value: Array) -> Array:
+    """Compute attention by plain products; the first query is at the position of the key number `first`."""
     rows, length, heads, width = query.shape
     shared = heads // key.shape[2]
     grouped = query.reshape(rows, length, key.shape[2], shared, width)
     scores = jnp.einsum(
         "bqkgd,bskd->bkgqs", grouped, key, precision=arithmetic.precision, preferred_element_type=jnp.float32
     )
-    seen = np.arange(first, first + length)[:, None] >= np.arange(key.shape[1])
+    distance = np.arange(first, first + length)[:, None] - np.arange(key.shape[1])
+    seen = (distance >= 0) & (distance < window)
     shares = jax.nn.softmax(jnp.where(seen, scores * width**-0.5, -jnp.inf), axis=-1).astype(value.dtype)
     mixed = jnp.einsum(
         "bkgqs,bskd->bqkgd", shares, value, precision=arithmetic.precision, preferred_element_type=value.dtype
@@ -81,29 +96,37 @@ def _plain(arithmetic: Arithmetic, first: int, query: Array, key: Array, value: 
     return result
 
 
-def fused_attention(query: Array, key: Array, value: Array, implementation: Literal["cudnn", "xla"]) -> Array:
+def fused_attention(
+    query: Array, key: Array, value: Array, implementation: Literal["cudnn", "xla"], window: int = 0
+) -> Array:
     """Compute attention with JAX's own function, on cuDNN (CUDA) or as plain XLA anywhere.
 
     Shapes are as in `attend`; scores are scaled by the root of head_dim (jax 0.10.2, jax.nn.dot_product_attention).
     """
-    result: Array = jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation=implementation)
+    near = (window - 1, 0) if 0 < window < query.shape[1] else None
+    result: Array = jax.nn.dot_product_attention(
+        query, key, value, is_causal=True, local_window_size=near, implementation=implementation
+    )
     return result
 
 
-def splash_attention(query: Array, key: Array, value: Array, *, interpret: bool = False) -> Array:
+def splash_attention(query: Array, key: Array, value: Array, window: int = 0, *, interpret: bool = False) -> Array:
     """Compute attention with the TPU's splash kernel; shapes are as in `attend`.
 
     Args:
         query: Scaled here.
         key: Keys.
         value: Values.
+        window: Newest keys that a query attends to; 0 for all.
         interpret: Run the kernel's program step by step on any device, slowly.
     """
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
     _, length, heads, width = query.shape
     block = next(size for size in (_BLOCK, 256, _LANES) if length % size == 0)
-    mask = kernels.MultiHeadMask([kernels.CausalMask((length, length)) for _ in range(heads)])
+    shape = (length, length)
+    one = kernels.LocalMask(shape, (window - 1, 0), 0) if 0 < window < length else kernels.CausalMask(shape)
+    mask = kernels.MultiHeadMask([one for _ in range(heads)])
     sizes = kernels.BlockSizes(
         block_q=block,
         block_kv=block,
@@ -114,7 +137,14 @@ def splash_attention(query: Array, key: Array, value: Array, *, interpret: bool 
         block_q_dq=block,
         block_kv_dq=block,
     )
-    kernel = kernels.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1, interpret=interpret)
+    kernel = kernels.make_splash_mha(
+        mask,
+        block_sizes=sizes,
+        head_shards=1,
+        q_seq_shards=1,
+        interpret=interpret,
+        residual_checkpoint_name=ATTENTION_RESULT,
+    )
     scaled = (query.astype(jnp.float32) * width**-0.5).astype(query.dtype)
     mixed: Array = jax.vmap(kernel)(*(jnp.swapaxes(t, 1, 2) for t in (scaled, key, value)))
     result: Array = jnp.swapaxes(mixed, 1, 2)

@@ -1,14 +1,13 @@
-"""Compilation of the step: lowered when opened, compiled once; and a count of all compilations."""
+"""Compilation of a step: lowered when opened, compiled once; and a count of all compilations."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.jax_engine.library import jax, versions
-from trainer.jax_engine.step import Step
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -31,10 +30,11 @@ class CompilationCounter:
 
 
 class Program:
-    """The step for one set of shapes; other shapes are refused, so nothing is compiled twice."""
+    """A function for one set of shapes; other shapes are refused, so nothing is compiled twice."""
 
-    def __init__(self, step: Step) -> None:
-        self._lowered = step.function.lower(*step.arguments)
+    def __init__(self, function: Any, arguments: Sequence[Any]) -> None:
+        """Lower a jitted function for these shapes, types and shardings."""
+        self._lowered = function.lower(*arguments)
         self._compiled: Any = None
         self.seconds = 0.0
 

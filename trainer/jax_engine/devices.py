@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trainer.accelerators.discovery import discover_devices
+from trainer.accelerators.usable_memory import find_usable_share
 from trainer.config import Config, DeviceName
 from trainer.environment import World
 from trainer.errors import ConfigError, DeviceError, PeerError
@@ -94,6 +95,19 @@ def check_processes(word: str, world: World, seen: int) -> None:
         )
 
 
+def find_usable_memory(world: World) -> int | None:
+    """Return the usable bytes of one of this process's devices; None when unknown."""
+    devices: list[Any] = jax.local_devices()
+    platform = str(devices[0].platform)
+    kind = _FOUND_AS.get(platform, platform)
+    if kind == "cuda":  # JAX reserves a share of the memory when it starts
+        known: dict[str, int] = devices[0].memory_stats() or {}
+        return known.get("bytes_limit")
+    found = next((device for device in discover_devices() if device.kind == kind), None)
+    sharers = world.local_size * len(devices) if kind == "cpu" else 1
+    return None if found is None else find_usable_share(found, sharers)
+
+
 def close_devices(world: World) -> None:
     """Disconnect from the other processes; each waits briefly for the others, so that no exit looks like a failure."""
     if world.size > 1 and jax.distributed.is_initialized():
@@ -110,7 +124,7 @@ def translate_errors(world: World) -> Generator[None]:
         text = _line(error)
         if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
             raise DeviceError(
-                f"out of memory on the device: {text}; use remat=true, a larger accumulate, or more devices along "
+                f"out of memory on the device: {text}; use remat=full, a larger accumulate, or more devices along "
                 "mesh.fsdp"
             ) from error
         if world.size > 1 and any(word in text.lower() for word in _LOST):

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from jax import Array
 
+from trainer.agreement import agree_on_memory
 from trainer.config import Config, EngineName
 from trainer.engine import FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.jax_engine.arithmetic import AXES
 from trainer.jax_engine.compiling import CompilationCounter, Program
 from trainer.jax_engine.device_names import get_device_name, get_peak_flops
-from trainer.jax_engine.devices import close_devices, open_devices, translate_errors
+from trainer.jax_engine.devices import close_devices, find_usable_memory, open_devices, translate_errors
 from trainer.jax_engine.grid import (
     Sharding,
     arrange_devices,
@@ -26,12 +27,13 @@ from trainer.jax_engine.grid import (
     make_sharding,
 )
 from trainer.jax_engine.library import jax
-from trainer.jax_engine.model import make_rotary_table
 from trainer.jax_engine.optimizer import make_step_scalars
 from trainer.jax_engine.state import StatePlacement
 from trainer.jax_engine.step import Step, build_step
 from trainer.shape.box import TensorRegion
+from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, resolve_mesh
+from trainer.shape.rotary import make_rotary_table
 from trainer.team import Team
 
 _READ_EVERY = 10  # on accelerators, which compute while the CPU prepares the next steps
@@ -48,6 +50,8 @@ def open_jax_engine(config: Config, world: World, team: Team) -> JaxEngine:
     counter = CompilationCounter()
     devices = open_devices(config, world, team)
     mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
+    usable = agree_on_memory(team, find_usable_memory(world)) if config.remat == "auto" else None
+    config = resolve_remat(config, mesh, "jax", usable)
     grid = arrange_devices(devices, mesh)
     share = assign_rows(grid, jax.process_index())
     with translate_errors(world):
@@ -62,9 +66,10 @@ class JaxEngine:
         self._counter = counter
         self._places = StatePlacement(step.leaves, step.grid, jax.process_index())
         self._state = self._places.first_values(config.seed)
-        self._angles = self._replicate(make_rotary_table(config))
+        self._angles = self._replicate(make_rotary_table(config.model, config.seq_len))
         self._stops = {stop: self._stop_flags(stop) for stop in (False, True)}
-        self._program = Program(step)
+        self._program = Program(step.function, step.arguments)
+        self._evaluation: Program | None = None
         self._newest: Array | None = None  # loss, norm and stops of a step
 
     @property
@@ -95,6 +100,7 @@ class JaxEngine:
             f"jax {jax.__version__} on {mesh.devices} x {get_device_name(self._devices[0])}{threads}, "
             f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}, "
             f"{'scanned' if recipe.scanned else 'unrolled'} blocks, {recipe.kernel} attention"
+            f"{f', remat {recipe.remat}' if recipe.remat != 'none' else ''}"
         )
 
     def notes(self) -> Sequence[str]:
@@ -129,6 +135,14 @@ class JaxEngine:
         with translate_errors(self._world):
             loss, norm, stops = np.asarray(self._newest).tolist()
         return Numbers(loss=loss, grad_norm=norm, stops=round(stops))
+
+    def evaluate(self, rows: TokenArray) -> float:
+        step = self._step
+        with translate_errors(self._world):
+            if self._evaluation is None:
+                self._evaluation = Program(step.evaluation, step.evaluation_arguments)
+            weights = {key: self._state[key] for key in step.evaluation_arguments[0]}
+            return float(np.asarray(self._evaluation.run(weights, self._to_devices(rows), self._angles)))
 
     def written(self) -> Sequence[TensorRegion]:
         return self._places.written

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from jax import Array
 
-from trainer.config import Config, ModelConfig
+from trainer.config import ModelConfig, RematLevel
 from trainer.jax_engine.arithmetic import (
+    TENSOR,
     Arithmetic,
     copy_to_tensor_axis,
     gather_vector,
     matmul,
     reduce_from_tensor_axis,
 )
-from trainer.jax_engine.attention import Kernel, attend
+from trainer.jax_engine.attention import ATTENTION_RESULT, Kernel, attend
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.vocabulary import compute_loss_sum, look_up_tokens
 
@@ -35,16 +34,18 @@ class Recipe:
         arithmetic: Type of the products, and the mesh.
         kernel: Of attention.
         scanned: Whether the blocks are scanned.
-        remat: Whether blocks are recomputed in the backward pass.
+        remat: What of a block is computed again in the backward pass.
         scale: Of each token in the loss.
+        marked: Whether rows may have negative tokens, which are not trained on (trainer/data/marks.py).
     """
 
     model: ModelConfig
     arithmetic: Arithmetic
     kernel: Kernel
     scanned: bool
-    remat: bool
+    remat: RematLevel
     scale: float
+    marked: bool = False
 
 
 def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angles: Array) -> Array:
@@ -54,14 +55,16 @@ def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angl
         recipe: The model.
         weights: This device's shards by name.
         rows: Shape (rows, seq_len + 1).
-        angles: See `make_rotary_table`.
+        angles: From trainer/shape/rotary.py.
     """
     arithmetic = recipe.arithmetic
-    x = look_up_tokens(arithmetic, weights["embedding.weight"], rows[:, :-1])
+    tokens = jnp.where(rows < 0, ~rows, rows) if recipe.marked else rows
+    x = look_up_tokens(arithmetic, weights["embedding.weight"], tokens[:, :-1])
     x = _blocks(recipe, weights, x, angles)
     x = norm(recipe, weights["norm.weight"], x)
     head = weights["embedding.weight" if recipe.model.tied else "head.weight"]
-    return compute_loss_sum(arithmetic, recipe.scale, x, head, rows[:, 1:])
+    counted = rows[:, 1:] >= 0 if recipe.marked else None
+    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted)
 
 
 def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array) -> Array:
@@ -69,10 +72,7 @@ def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Arra
         x = x + _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles)
         return x + _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
 
-    # Inside a scan nothing can be merged with the forward pass, so no barrier against it is needed.
-    once: Callable[[Array, Mapping[str, Array]], Array] = (
-        jax.checkpoint(block, prevent_cse=not recipe.scanned) if recipe.remat else block
-    )
+    once = _recompute_block(recipe, block)
     if recipe.scanned:
         stacked = {
             name.removeprefix(EVERY_BLOCK): value for name, value in weights.items() if name.startswith(EVERY_BLOCK)
@@ -89,17 +89,52 @@ def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Arra
     return x
 
 
-def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array) -> Array:
-    arithmetic, width = recipe.arithmetic, recipe.model.head_dim
-    x = copy_to_tensor_axis(arithmetic, x)
-    query, key, value = (
-        matmul(arithmetic, 1, x, own[f"attention.{part}.weight"]).reshape(*x.shape[:2], -1, width)
-        for part in ("query", "key", "value")
+def _recompute_block(
+    recipe: Recipe, block: Callable[[Array, Mapping[str, Array]], Array]
+) -> Callable[[Array, Mapping[str, Array]], Array]:
+    if recipe.remat == "none":
+        return block
+    policies = jax.checkpoint_policies
+    # Products with weights have no batch dimensions; attention's have, and only its result is kept.
+    kept = policies.save_from_both_policies(
+        policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(ATTENTION_RESULT)
     )
-    mixed = attend(arithmetic, recipe.kernel, apply_rotary(query, angles), apply_rotary(key, angles), value)
+    # Inside a scan nothing can be merged with the forward pass, so no barrier against it is needed.
+    result: Callable[[Array, Mapping[str, Array]], Array] = jax.checkpoint(
+        block, prevent_cse=not recipe.scanned, policy=kept if recipe.remat == "selective" else None
+    )
+    return result
+
+
+def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array) -> Array:
+    arithmetic, model = recipe.arithmetic, recipe.model
+    x = copy_to_tensor_axis(arithmetic, x)
+
+    def project(part: str) -> Array:
+        found = matmul(arithmetic, 1, x, own[f"attention.{part}.weight"])
+        if model.qkv_bias:
+            found += _bias(arithmetic, own[f"attention.{part}_bias.weight"], found)
+        heads: Array = found.reshape(*x.shape[:2], -1, model.head_dim)
+        return heads
+
+    def rotate(part: str) -> Array:
+        heads = project(part)
+        if model.qk_norm:
+            heads = norm(recipe, own[f"attention.{part}_norm.weight"], heads)
+        return apply_rotary(heads, angles)
+
+    mixed = attend(arithmetic, recipe.kernel, rotate("query"), rotate("key"), project("value"), model.window)
     return reduce_from_tensor_axis(
         arithmetic, matmul(arithmetic, 0, mixed.reshape(*x.shape[:2], -1), own["attention.out.weight"])
     )
+
+
+def _bias(arithmetic: Arithmetic, part: Array, x: Array) -> Array:
+    """Return the values of a bias for this device's columns of x, in the type of x."""
+    whole = gather_vector(arithmetic, part)
+    if arithmetic.mesh.tensor > 1:
+        whole = lax.dynamic_slice_in_dim(whole, lax.axis_index(TENSOR) * x.shape[-1], x.shape[-1])
+    return whole.astype(x.dtype)
 
 
 def _feed_forward(recipe: Recipe, own: Mapping[str, Array], x: Array) -> Array:
@@ -115,6 +150,7 @@ def norm(recipe: Recipe, weight: Array, x: Array) -> Array:
     """Apply RMS norm in fp32; the result has the products' type."""
 
     def scaled(x: Array, weight: Array) -> Array:
+        x = x.astype(jnp.float32)
         size = lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + recipe.model.norm_eps)
         result: Array = x * size * weight
         return result.astype(recipe.arithmetic.type)
@@ -128,14 +164,6 @@ def _rematerialize(recipe: Recipe, function: Callable[[Array, Array], Array]) ->
     300m without remat on v5e 2x4: 7.7 GiB within a step instead of 13.9.
     """
     return jax.checkpoint(function, prevent_cse=False) if recipe.scanned else function
-
-
-def make_rotary_table(config: Config) -> npt.NDArray[np.float32]:
-    """Return cosine and sine of each position's angles, shape (2, seq_len, head_dim / 2)."""
-    width = config.model.head_dim
-    rates = config.model.rope_theta ** -(np.arange(0, width, 2, dtype=np.float64) / width)
-    angles = np.outer(np.arange(config.seq_len, dtype=np.float64), rates)
-    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
 
 
 def apply_rotary(x: Array, angles: Array) -> Array:

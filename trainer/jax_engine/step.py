@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from jax import Array
 
 from trainer.config import Config
-from trainer.jax_engine.arithmetic import AXES, DATA, FSDP, TENSOR, Arithmetic
+from trainer.jax_engine.arithmetic import AXES, DATA, FSDP, TENSOR, Arithmetic, sum_over_tensor
 from trainer.jax_engine.attention import choose_kernel
 from trainer.jax_engine.grid import Grid, Sharding, make_rows_sharding, make_sharding
 from trainer.jax_engine.leaves import Leaf, Weight, average_key, list_leaves, list_weights, uses_scan, weight_key
@@ -31,6 +32,8 @@ class Step:
     Attributes:
         function: Takes state, rows, angles, step scalars and stop flags; returns the new state and (loss, norm, stops).
         arguments: Shapes, types and shardings of the arguments.
+        evaluation: Takes the weights of the state, rows and angles; returns the loss.
+        evaluation_arguments: Shapes, types and shardings of its arguments.
         leaves: The arrays of the state.
         recipe: The model.
         grid: The devices.
@@ -39,6 +42,8 @@ class Step:
 
     function: Any
     arguments: tuple[Any, ...]
+    evaluation: Any
+    evaluation_arguments: tuple[Any, ...]
     leaves: tuple[Leaf, ...]
     recipe: Recipe
     grid: Grid
@@ -62,8 +67,9 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
         arithmetic=arithmetic,
         kernel=choose_kernel(platform, arithmetic, config.model.head_dim, config.seq_len),
         scanned=scanned,
-        remat=config.remat,
+        remat=config.recomputed,
         scale=1.0 / (config.batch * config.seq_len),
+        marked=config.marked,
     )
     places = {leaf.key: make_sharding(grid, *leaf.axes) for leaf in leaves}
     everywhere = make_sharding(grid)
@@ -76,10 +82,26 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
     over_devices = jax.shard_map(
         local, mesh=grid, in_specs=specs, out_specs=(specs[0], everywhere.spec), check_vma=False
     )
+    weight_places = {weight_key(weight): places[weight_key(weight)] for weight in weights}
+    evaluated = (weight_places, *incoming[1:3])
+
+    def local_loss(values: State, rows: Array, angles: Array) -> Array:
+        return _evaluate(recipe, {weight.name: values[weight_key(weight)] for weight in weights}, rows, angles)
+
+    loss_over_devices = jax.shard_map(
+        local_loss,
+        mesh=grid,
+        in_specs=jax.tree.map(_spec, evaluated),
+        out_specs=everywhere.spec,
+        check_vma=False,
+    )
+    arguments = _arguments(config, mesh, leaves, incoming)
     function = jax.jit(over_devices, donate_argnums=(0,), in_shardings=incoming, out_shardings=(places, everywhere))
     return Step(
         function=function,
-        arguments=_arguments(config, mesh, leaves, incoming),
+        arguments=arguments,
+        evaluation=jax.jit(loss_over_devices, in_shardings=evaluated, out_shardings=everywhere),
+        evaluation_arguments=({key: arguments[0][key] for key in weight_places}, *arguments[1:3]),
         leaves=leaves,
         recipe=recipe,
         grid=grid,
@@ -119,8 +141,13 @@ def _step(
     mesh = recipe.arithmetic.mesh
     values = {weight.name: state[weight_key(weight)] for weight in weights}
     loss, slopes = _gradients(recipe, values, rows, angles)
+    if recipe.marked:
+        loss, slopes = jax.tree.map(partial(jnp.multiply, _weigh_marked(recipe, rows)), (loss, slopes))
     if mesh.data > 1:
         slopes = lax.psum(slopes, DATA)
+    for weight in weights:
+        if weight.parameters[0].role == "head_vector":  # each device has only the part of its heads
+            slopes[weight.name] = sum_over_tensor(recipe.arithmetic, slopes[weight.name])
     numbers = _numbers(mesh, weights, loss, slopes, stops)
     factor = jnp.minimum(1.0, config.grad_clip / (numbers[1] + 1e-6)) if config.grad_clip else None
     new: State = {}
@@ -132,6 +159,31 @@ def _step(
             key = average_key(weight)
             new[key] = update_average(config.optim.ema, state[key], value)
     return new, numbers
+
+
+def _evaluate(recipe: Recipe, values: Mapping[str, Array], rows: Array, angles: Array) -> Array:
+    """Return the mean loss of all devices' rows, (micro-batches, rows, tokens), in which unmarked tokens count as 0."""
+    mesh = recipe.arithmetic.mesh
+
+    def add(total: Array, micro: Array) -> tuple[Array, None]:
+        return total + compute_loss(recipe, values, micro, angles), None
+
+    total: Array = lax.scan(add, jnp.zeros((), jnp.float32), rows)[0] / mesh.tensor
+    return _sum_over_devices(mesh, total)
+
+
+def _weigh_marked(recipe: Recipe, rows: Array) -> Array:
+    """Return the factor that makes a mean over the marked tokens of one over all tokens of all devices' rows."""
+    mesh = recipe.arithmetic.mesh
+    marked = _sum_over_devices(mesh, (rows[..., 1:] >= 0).sum(dtype=jnp.int32)) // mesh.tensor
+    factor: Array = 1.0 / (recipe.scale * jnp.maximum(marked, 1).astype(jnp.float32))
+    return factor
+
+
+def _sum_over_devices(mesh: Mesh, values: Array) -> Array:
+    axes = [axis for axis, size in ((DATA, mesh.data), (FSDP, mesh.fsdp), (TENSOR, mesh.tensor)) if size > 1]
+    result: Array = lax.psum(values, axes) if axes else values
+    return result
 
 
 def _gradients(
@@ -161,9 +213,6 @@ def _numbers(mesh: Mesh, weights: Sequence[Weight], loss: Array, slopes: Mapping
         # Norms are replicated on every device of the tensor axis; everything is along the data axis.
         copies = mesh.data * (1 if TENSOR in weight.spec else mesh.tensor)
         squares += jnp.square(slopes[weight.name]).sum() / copies
-    sums = jnp.stack([loss / mesh.tensor, squares, stops.sum()])
-    axes = [axis for axis, size in ((DATA, mesh.data), (FSDP, mesh.fsdp), (TENSOR, mesh.tensor)) if size > 1]
-    if axes:
-        sums = lax.psum(sums, axes)
+    sums = _sum_over_devices(mesh, jnp.stack([loss / mesh.tensor, squares, stops.sum()]))
     result: Array = jnp.stack([sums[0], jnp.sqrt(sums[1]), sums[2]])
     return result

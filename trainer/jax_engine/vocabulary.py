@@ -59,7 +59,9 @@ _differentiable_look_up: Any = jax.custom_vjp(_look_up, nondiff_argnums=(0,))
 _differentiable_look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
-def compute_loss_sum(arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array) -> Array:
+def compute_loss_sum(
+    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None = None
+) -> Array:
     """Return `scale` times the summed loss of all targets in nats, a scalar in fp32.
 
     Args:
@@ -68,52 +70,61 @@ def compute_loss_sum(arithmetic: Arithmetic, scale: float, x: Array, head: Array
         x: Shape (rows, length, dim), equal over the tensor axis.
         head: This device's shard of the (vocabulary, dim) matrix.
         targets: Shape (rows, length).
+        counted: Which targets the sum contains, same shape; None for all.
     """
-    result: Array = _differentiable_loss(arithmetic, scale, x, head, targets)
+    result: Array = _differentiable_loss(arithmetic, scale, x, head, targets, counted)
     return result
 
 
-def _loss_only(arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array) -> Array:
-    return _loss(arithmetic, scale, x, head, targets)[0]
+def _loss_only(
+    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None
+) -> Array:
+    return _loss(arithmetic, scale, x, head, targets, counted)[0]
 
 
 def _loss_forward(
-    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array
-) -> tuple[Array, tuple[Array, Array, Array]]:
-    loss, by_x, by_head = _loss(arithmetic, scale, x, head, targets)
-    return loss, (by_x, by_head, targets)
+    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None
+) -> tuple[Array, tuple[Array, Array, Array, Array | None]]:
+    loss, by_x, by_head = _loss(arithmetic, scale, x, head, targets, counted)
+    return loss, (by_x, by_head, targets, counted)
 
 
 def _loss_backward(
-    arithmetic: Arithmetic, scale: float, kept: tuple[Array, Array, Array], slope: Array
-) -> tuple[Array, Array, np.ndarray[Any, Any]]:
-    by_x, by_head, targets = kept
-    return by_x * slope.astype(by_x.dtype), by_head * slope, np.zeros(targets.shape, jax.dtypes.float0)
+    arithmetic: Arithmetic, scale: float, kept: tuple[Array, Array, Array, Array | None], slope: Array
+) -> tuple[Array, Array, np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    by_x, by_head, targets, counted = kept
+    nothing = np.zeros(targets.shape, jax.dtypes.float0)
+    return by_x * slope.astype(by_x.dtype), by_head * slope, nothing, None if counted is None else nothing
 
 
 _differentiable_loss: Any = jax.custom_vjp(_loss_only, nondiff_argnums=(0, 1))
 _differentiable_loss.defvjp(_loss_forward, _loss_backward)
 
 
-def _loss(arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array) -> tuple[Array, Array, Array]:
+def _loss(
+    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None
+) -> tuple[Array, Array, Array]:
     """Return the loss and its gradients by x and by head."""
     whole = gather_fsdp(arithmetic, head.astype(arithmetic.type), 1)
     rows, length, _ = x.shape
     parts = count_chunks(rows, length, head.shape[0])
     if parts == 1:
-        loss, by_x, by_whole = _chunk(arithmetic, scale, whole, x, targets)
+        loss, by_x, by_whole = _chunk(arithmetic, scale, whole, x, targets, counted)
         return loss, by_x, reduce_scatter_fsdp(arithmetic, by_whole, 1)
 
-    def body(carry: tuple[Array, Array], at: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+    def body(carry: tuple[Array, Array], at: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
         loss, by_x, by_whole = _chunk(arithmetic, scale, whole, *at)
         return (carry[0] + loss, carry[1] + by_whole), by_x
 
     start = (jnp.zeros((), jnp.float32), jnp.zeros(whole.shape, jnp.float32))
-    (loss, by_whole), by_x = lax.scan(body, start, (_split(x, parts), _split(targets, parts)))
+    split = tuple(_split(values, parts) for values in (x, targets, counted) if values is not None)
+    (loss, by_whole), by_x = lax.scan(body, start, split)
     return loss, jnp.moveaxis(by_x, 0, 1).reshape(x.shape), reduce_scatter_fsdp(arithmetic, by_whole, 1)
 
 
-def _chunk(arithmetic: Arithmetic, scale: float, head: Array, x: Array, targets: Array) -> tuple[Array, Array, Array]:
+def _chunk(
+    arithmetic: Arithmetic, scale: float, head: Array, x: Array, targets: Array, counted: Array | None = None
+) -> tuple[Array, Array, Array]:
     low = x.astype(arithmetic.type)
     logits = dot(arithmetic, low, head, ((2,), (1,)), jnp.float32)
     top = logits.max(axis=-1, keepdims=True)
@@ -125,11 +136,17 @@ def _chunk(arithmetic: Arithmetic, scale: float, head: Array, x: Array, targets:
     picked = jnp.take_along_axis(logits, local[..., None], axis=-1)
     if inside is not None:
         picked = sum_over_tensor(arithmetic, jnp.where(inside[..., None], picked, 0.0))
-    loss = scale * (top + jnp.log(total) - picked).sum()
+    losses = top + jnp.log(total) - picked
+    if counted is not None:
+        losses = jnp.where(counted[..., None], losses, 0.0)
+    loss = scale * losses.sum()
     is_target = lax.broadcasted_iota(jnp.int32, logits.shape, 2) == local[..., None]
     if inside is not None:
         is_target = is_target & inside[..., None]
-    slope = (scale * (exponents / total - is_target)).astype(arithmetic.type)
+    slope = scale * (exponents / total - is_target)
+    if counted is not None:
+        slope = jnp.where(counted[..., None], slope, 0.0)
+    slope = slope.astype(arithmetic.type)
     by_x = sum_over_tensor(arithmetic, dot(arithmetic, slope, head, ((2,), (0,)), arithmetic.type))
     by_head = dot(arithmetic, slope, low, ((0, 1), (0, 1)), jnp.float32)
     return loss, by_x.astype(x.dtype), by_head

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from trainer.checkpoint.epoch import utc_timestamp
 from trainer.config import Config
 from trainer.console import Console
-from trainer.data.state import DataState
+from trainer.data.state import DataState, SourceUse
 from trainer.engine import Engine, Numbers
 from trainer.environment import Run, World
+from trainer.evaluation import Evaluated
 from trainer.metrics.log import MetricsLog
 from trainer.metrics.step_timer import StepTimer
 from trainer.shape.architecture import MFU_FORMULA, count_flops_per_token, count_parameters
@@ -41,6 +44,11 @@ class StepRecord:
         mfu_formula: See trainer/shape/architecture.py.
         memory: Peak bytes in use on one device of rank 0; None when unknown.
         compilations: Of rank 0 so far; None when not counted.
+        eval_loss: Mean nats a token on rows that are not trained on; None at a step without an evaluation.
+        eval_perplexity: Its exponential; None where it is not finite.
+        eval_losses: Of each source of a mixture, by its place; None as above, and for a single source.
+        epochs: Passes over the data so far; of a mixture, over the source with the most; None when not counted.
+        sources: For each source of a mixture its place, rows so far, their share of all rows, and epochs.
         eta_s: Seconds to the last step.
         time: UTC.
         attempt: Number of the attempt, from 1.
@@ -66,6 +74,11 @@ class StepRecord:
     mfu_formula: str
     memory: int | None
     compilations: int | None
+    eval_loss: float | None
+    eval_perplexity: float | None
+    eval_losses: Mapping[str, float | None] | None
+    epochs: float | None
+    sources: Sequence[Mapping[str, str | float]] | None
     eta_s: float
     time: str
     attempt: int
@@ -126,7 +139,15 @@ class Recorder:
         return f"{count:,} parameters; {data.source}: {data.total_tokens:,} tokens of {data.vocab:,} kinds; {rows}"
 
     def write(
-        self, metrics: MetricsLog, step: int, numbers: Numbers, rate: float, meter: StepTimer, saves: SaveCosts
+        self,
+        metrics: MetricsLog,
+        step: int,
+        numbers: Numbers,
+        rate: float,
+        meter: StepTimer,
+        saves: SaveCosts,
+        evaluated: Evaluated | None = None,
+        uses: Sequence[SourceUse] = (),
     ) -> None:
         """Write the record of a step, and restart the timer.
 
@@ -137,6 +158,8 @@ class Recorder:
             rate: Learning rate of the step.
             meter: Times since the last line.
             saves: What checkpoints cost since the last line.
+            evaluated: The evaluation after the step; None without one.
+            uses: How far each source of the data is used.
         """
         times = meter.take_means()
         if not self._world.is_first:
@@ -164,6 +187,11 @@ class Recorder:
             mfu_formula=MFU_FORMULA,
             memory=self._engine.memory(),
             compilations=None if compilations is None else int(compilations),
+            eval_loss=_finite(evaluated.loss) if evaluated is not None else None,
+            eval_perplexity=_finite(evaluated.perplexity) if evaluated is not None else None,
+            eval_losses=_list_losses(evaluated),
+            epochs=max((use.epochs for use in uses), default=None),
+            sources=[_describe_use(use) for use in uses] if len(uses) > 1 else None,
             eta_s=(self._config.steps - step) * self._smooth(times.total_s),
             time=utc_timestamp(),
             attempt=self._run.attempt,
@@ -181,6 +209,20 @@ class Recorder:
         else:
             self._pace += 0.3 * (seconds - self._pace)
         return self._pace
+
+
+def _list_losses(evaluated: Evaluated | None) -> Mapping[str, float | None] | None:
+    if evaluated is None or evaluated.losses is None:
+        return None
+    return {source: _finite(loss) for source, loss in evaluated.losses.items()}
+
+
+def _describe_use(use: SourceUse) -> Mapping[str, str | float]:
+    return {"source": use.source, "rows": use.rows, "share": use.share, "epochs": use.epochs}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no other numbers
 
 
 def format_duration(seconds: float) -> str:

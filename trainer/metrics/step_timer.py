@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -41,6 +43,13 @@ class StepTimer:
     def count_step(self) -> None:
         """Count a finished step."""
         self._steps += 1
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Leave out what is done within."""
+        begun = time.perf_counter()
+        yield
+        self._start += time.perf_counter() - begun
 
     def take_means(self) -> StepTimes:
         """Return the means since the last call, and start again from zero."""

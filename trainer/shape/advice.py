@@ -13,7 +13,14 @@ from trainer.errors import ConfigError
 from trainer.shape.architecture import count_parameters
 from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
 from trainer.shape.hardware import Hardware
-from trainer.shape.memory import ESTIMATE_ERROR, Engine, Memory, estimate_memory, estimate_usable_memory
+from trainer.shape.memory import (
+    ESTIMATE_ERROR,
+    Engine,
+    Memory,
+    estimate_memory,
+    estimate_usable_memory,
+    resolve_remat,
+)
 from trainer.shape.mesh import Mesh
 from trainer.shape.timing import Timing, estimate_timing
 
@@ -54,6 +61,10 @@ class Advice:
         run_seconds: Of all steps, (shortest, longest); None when unknown.
         cost: None when the price or the time is unknown.
         concerns: Likely problems, the gravest first.
+        checkpoint_bytes: Of one checkpoint.
+        kept: How many the bucket keeps.
+        token_bytes: Of a prepared token.
+        speed_settings: Settings by which runs on the same machines differ in speed.
     """
 
     hardware: Hardware
@@ -69,6 +80,10 @@ class Advice:
     run_seconds: tuple[float, float] | None
     cost: Cost | None
     concerns: tuple[Concern, ...]
+    checkpoint_bytes: int
+    kept: int
+    token_bytes: int
+    speed_settings: str
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, in which tuples become lists; `text` holds the lines of `lines`."""
@@ -95,8 +110,9 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
             f"dtype={config.products} is computed in bf16, which {hardware.chip} does not have: dtype=fp32"
         )
     mesh = choose_mesh(config, hardware)
-    need, time = estimate_memory(config, mesh, engine), estimate_timing(config, mesh, hardware)
     usable = estimate_usable_memory(hardware)
+    config = resolve_remat(config, mesh, engine, usable)
+    need, time = estimate_memory(config, mesh, engine), estimate_timing(config, mesh, hardware)
     seconds = (time.seconds[0] * config.steps, time.seconds[1] * config.steps) if time.seconds else None
     return Advice(
         hardware=hardware,
@@ -112,7 +128,29 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         run_seconds=seconds,
         cost=_cost(config, hardware, time),
         concerns=find_concerns(config, mesh, hardware, engine, need, time),
+        checkpoint_bytes=need.state * mesh.fsdp * mesh.tensor,
+        kept=config.checkpoint.keep,
+        token_bytes=_count_token_bytes(config.model.tokens),
+        speed_settings=_list_speed_settings(config),
     )
+
+
+def _list_speed_settings(config: Config) -> str:
+    """Return the settings; of micro-batches only whether there are several: their number is in the estimate."""
+    values = {
+        "engine": config.engine,
+        "dtype": config.products,
+        "exact": str(config.exact).lower(),
+        "compile": str(config.compiled).lower(),
+        "remat": config.remat,
+        "accumulate": "1" if config.accumulate == 1 else "several",
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _count_token_bytes(vocabulary: int) -> int:
+    """Return the width of a prepared token (trainer/data/tokenizers.py)."""
+    return 1 if vocabulary <= 1 << 8 else 2 if vocabulary <= 1 << 16 else 4
 
 
 def resolve_engine(config: Config, hardware: Hardware) -> Engine:
@@ -153,12 +191,15 @@ def _lines(advice: Advice) -> Iterator[str]:
         run += f" in {_times(advice.run_seconds)}"
     if advice.cost:
         run += f", {_dollars(advice.cost.run)}"
+    if advice.run_seconds:
+        run += " (the steps alone, without set-up and losses)"
     yield run
+    yield f"stored   {_stored(advice)}"
     if advice.cost:
         full = _count(TOKENS_PER_PARAMETER * advice.parameters)
         whole = f"{_dollars(advice.cost.full)} for {full} (20 a parameter)"
         yield f"cost     {_dollars(advice.cost.billion)} for a billion tokens, {whole}"
-    shown = advice.concerns[:6] if len(advice.concerns) <= 6 else advice.concerns[:5]
+    shown = advice.concerns[:5] if len(advice.concerns) <= 5 else advice.concerns[:4]
     for concern in shown:
         yield f"{'stop' if concern.fatal else 'mind'}     {concern.line}"
     if hidden := len(advice.concerns) - len(shown):
@@ -178,6 +219,11 @@ def _memory(advice: Advice) -> str:
     has = f" of {_bytes(advice.usable)}" if advice.usable else ""
     verdict = {None: "", True: ", fits", False: ", does NOT fit"}[advice.fits]
     return f"{_bytes(need.total)}{has} a device{verdict}: {words}"
+
+
+def _stored(advice: Advice) -> str:
+    size, data = _bytes(advice.checkpoint_bytes), _bytes(advice.run_tokens * advice.token_bytes)
+    return f"a checkpoint of about {size}, {advice.kept} kept; the tokens of the run are about {data}"
 
 
 def _step(time: Timing) -> str:

@@ -1,7 +1,8 @@
 """The parameters of the model by name: the one list that engines, checkpoints, export and advice share.
 
 A decoder-only transformer: rotary positions, RMS norm before each part, gated feed-forward (SwiGLU), grouped key and
-value heads, no biases. A matrix has shape (out, in), as torch's Linear has it: y = x @ w.T.
+value heads; as settings, biases of queries, keys and values, and norms of queries and keys. A matrix has shape
+(out, in), as torch's Linear has it: y = x @ w.T.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from trainer.config import ModelConfig
 
-Role: TypeAlias = Literal["embedding", "head", "norm", "column", "row"]
-"""column: outputs may be sharded over the tensor axis (query, key, value, gate, up). row: inputs may be."""
+Role: TypeAlias = Literal["embedding", "head", "norm", "head_vector", "column", "row"]
+"""column: outputs may be sharded over the tensor axis (query, key, value, gate, up). row: inputs may be. head_vector:
+whole on each device of the tensor axis, which has the gradient of its heads alone; those gradients are summed."""
 
 INIT_STD = 0.02
 
@@ -27,7 +30,7 @@ class Parameter:
         name: Such as `blocks.0.ffn.up.weight`.
         shape: Of the whole tensor.
         role: Decides its layout.
-        std: Standard deviation of the initial values; None for ones (norms).
+        std: Standard deviation of the initial values; 0 for zeros (biases), None for ones (norms).
     """
 
     name: str
@@ -45,30 +48,49 @@ class Parameter:
         return len(self.shape) > 1
 
 
+@lru_cache(maxsize=32)
 def list_parameters(model: ModelConfig) -> tuple[Parameter, ...]:
     """List all parameters in the order of the forward pass; a tied head is `embedding.weight` and not listed."""
     return tuple(_walk(model))
 
 
+@lru_cache(maxsize=32)
 def count_parameters(model: ModelConfig) -> int:
     """Return the number of values in all parameters."""
     return sum(parameter.size for parameter in list_parameters(model))
 
 
+@lru_cache(maxsize=32)
+def count_block_parameters(model: ModelConfig) -> int:
+    """Return the number of values in the parameters of one block."""
+    return sum(parameter.size for parameter in list_parameters(model) if parameter.name.startswith("blocks.0."))
+
+
+@lru_cache(maxsize=32)
 def count_flops_per_token(model: ModelConfig, seq_len: int) -> float:
     """Return the training FLOPs of one token.
 
-    They are 6 for each weight in a matrix product, and 6 x layers x heads x head_dim x seq_len. The last term is causal
-    attention: half of the 12 of full attention (forward and backward, two products). The embedding is a lookup and
-    counts only where it is also the head. Recomputation (remat) is not counted, because it is not useful work.
+    They are 6 for each weight in a matrix product, and 12 x layers x heads x head_dim for each token that is attended
+    to (forward and backward, two products): seq_len / 2 on average, or fewer in a window. The embedding is a lookup
+    and counts only where it is also the head. Recomputation (remat) is not counted, because it is not useful work.
     """
     matrices = sum(p.size for p in list_parameters(model) if p.decays and p.role != "embedding")
     if model.tied:
         matrices += model.tokens * model.dim
-    return 6.0 * matrices + 6.0 * model.layers * model.heads * model.head_dim * seq_len
+    return 6.0 * matrices + 12.0 * model.layers * model.heads * model.head_dim * _attended(model, seq_len)
 
 
-MFU_FORMULA = "(6*matrix_weights + 6*layers*heads*head_dim*seq_len) * tokens_per_s / peak"
+MFU_FORMULA = (
+    "(6*matrix_weights + 12*layers*heads*head_dim*attended) * tokens_per_s / peak; attended: seq_len/2, or "
+    "window - window^2/(2*seq_len)"
+)
+
+
+def _attended(model: ModelConfig, seq_len: int) -> float:
+    """Return the mean number of tokens to which a token attends."""
+    if not 0 < model.window < seq_len:
+        return seq_len / 2
+    return model.window - model.window**2 / (2 * seq_len)
 
 
 def _walk(model: ModelConfig) -> Iterator[Parameter]:
@@ -83,6 +105,7 @@ def _walk(model: ModelConfig) -> Iterator[Parameter]:
         yield Parameter(name=f"{block}.attention.key.weight", shape=(narrow, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.attention.value.weight", shape=(narrow, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.attention.out.weight", shape=(dim, wide), role="row", std=inward)
+        yield from _walk_head_vectors(model, f"{block}.attention")
         yield Parameter(name=f"{block}.ffn_norm.weight", shape=(dim,), role="norm", std=None)
         yield Parameter(name=f"{block}.ffn.gate.weight", shape=(hidden, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.ffn.up.weight", shape=(hidden, dim), role="column", std=INIT_STD)
@@ -90,3 +113,14 @@ def _walk(model: ModelConfig) -> Iterator[Parameter]:
     yield Parameter(name="norm.weight", shape=(dim,), role="norm", std=None)
     if not model.tied:
         yield Parameter(name="head.weight", shape=(model.tokens, dim), role="head", std=INIT_STD)
+
+
+def _walk_head_vectors(model: ModelConfig, attention: str) -> Iterator[Parameter]:
+    if model.qkv_bias:
+        for part, heads in (("query", model.heads), ("key", model.kv_heads), ("value", model.kv_heads)):
+            shape = (heads * model.head_dim,)
+            yield Parameter(name=f"{attention}.{part}_bias.weight", shape=shape, role="head_vector", std=0.0)
+    if model.qk_norm:
+        for part in ("query", "key"):
+            shape = (model.head_dim,)
+            yield Parameter(name=f"{attention}.{part}_norm.weight", shape=shape, role="head_vector", std=None)

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from trainer.config import AUTO, Config
 from trainer.errors import ConfigError
 from trainer.shape.hardware import Hardware
-from trainer.shape.memory import Engine, Memory, estimate_memory, estimate_usable_memory
+from trainer.shape.memory import TIGHT, Engine, Memory, estimate_memory, estimate_usable_memory, list_levels
 from trainer.shape.mesh import Mesh, Topology, resolve_mesh
 from trainer.shape.timing import Timing
 
@@ -31,7 +31,6 @@ Code: TypeAlias = Literal[
     "mesh",
 ]
 GIB = 1 << 30
-TIGHT = 0.9  # share of the usable memory, because of ESTIMATE_ERROR
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
 CUDA_STEP = 8  # CUDA: tensor cores need multiples of 16 bytes
 FEW_TOKENS = 512  # per micro-batch and device; below about 300 reading the weights takes longer than the products
@@ -147,16 +146,18 @@ def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ..
             mesh = dataclasses.replace(config.mesh, data=AUTO, fsdp=fsdp, tensor=tensor)
             words = (f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
             divisions.append((words, dataclasses.replace(config, mesh=mesh)))
+    levels = list_levels(config)
+    levels = levels[levels.index(config.recomputed) :]
     usual = [config.accumulate * times for times in (1, 2, 4, 8, 16, 32, 64)]
     for accumulations in (usual, _list_further_accumulations(config, usual)):
-        for (division, base), remat, accumulate in itertools.product(divisions, (False, True), accumulations):
+        for (division, base), level, accumulate in itertools.product(divisions, levels, accumulations):
             words = (
                 *division,
-                *(("remat=true",) if remat and not base.remat else ()),
+                *((f"remat={level}",) if level != config.recomputed else ()),
                 *((f"accumulate={accumulate}",) if accumulate > base.accumulate else ()),
             )
-            if words and (not remat or not base.remat):
-                yield words, dataclasses.replace(base, accumulate=accumulate, remat=base.remat or remat)
+            if words and level in list_levels(base):
+                yield words, dataclasses.replace(base, accumulate=accumulate, remat=level)
 
 
 def _list_further_accumulations(config: Config, usual: Sequence[int]) -> list[int]:

@@ -25,6 +25,8 @@ def make_initial_values(parameter: Parameter, box: Box, seed: int) -> npt.NDArra
     """Return the values of the region, in an array of shape `box.extent`."""
     if parameter.std is None:
         return np.ones(box.extent, np.float32)
+    if parameter.std == 0:
+        return np.zeros(box.extent, np.float32)
     key = (zlib.crc32(parameter.name.encode()) << 31) ^ (seed & (2**63 - 1))
     result = np.empty(box.size, np.float32)
     scale = np.float32(parameter.std / _STD_OF_SUM)

@@ -1,8 +1,9 @@
 """The one sharding plan: which dimension of each parameter is sharded over which axis of the mesh.
 
 Engines turn it into FSDP2 and DTensor placements, torch_xla partition specs, or JAX PartitionSpecs. Weights are sharded
-over `fsdp` always along a dimension of size model.dim, so one divisibility check is sufficient. Over `tensor`, matrices
-are sharded along their heads, their hidden units or the vocabulary, and norms not at all. `data` holds copies.
+over `fsdp` always along a dimension of size model.dim, and vectors along their only one (trainer/shape/mesh.py checks
+that they divide). Over `tensor`, matrices are sharded along their heads, their hidden units or the vocabulary, and
+vectors not at all. `data` holds copies.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _BY_ROLE: Mapping[Role, Layout] = MappingProxyType(
         "embedding": Layout(fsdp=1, tensor=0),
         "head": Layout(fsdp=1, tensor=0),
         "norm": Layout(fsdp=0, tensor=None),
+        "head_vector": Layout(fsdp=0, tensor=None),
         "column": Layout(fsdp=1, tensor=0),
         "row": Layout(fsdp=0, tensor=1),
     }

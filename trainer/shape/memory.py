@@ -7,15 +7,15 @@ to the TPU compiler's results for this trainer's step; docs/performance.md has t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from trainer.accelerators.tpu_generations import GENERATIONS
-from trainer.config import Config, ModelConfig
-from trainer.shape.architecture import Parameter, list_parameters
-from trainer.shape.hardware import Hardware, Kind
+from trainer.accelerators.usable_memory import find_usable_bytes
+from trainer.config import Config, ModelConfig, RematLevel
+from trainer.errors import ConfigError
+from trainer.shape.architecture import count_block_parameters, list_parameters
+from trainer.shape.hardware import Hardware
 from trainer.shape.layout import get_layout
 from trainer.shape.limits import ATTENTION_CHUNK, LOGITS_BYTES
 from trainer.shape.mesh import Mesh
@@ -23,6 +23,7 @@ from trainer.shape.mesh import Mesh
 Engine: TypeAlias = Literal["torch", "jax"]
 FLOAT = 4
 ESTIMATE_ERROR = 0.2  # tests compare the estimate with compilers and allocators; docs/performance.md has the ratios
+TIGHT = 0.9  # share of the usable memory, because of ESTIMATE_ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +68,7 @@ class Memory:
 
 def estimate_usable_memory(hardware: Hardware) -> int | None:
     """Return the bytes of one device that a program can use; None when the size is unknown."""
-    if hardware.memory_bytes is None:
-        return None
-    known = _USABLE_GIB.get(hardware.chip)
-    return int(known * (1 << 30)) if known else int(hardware.memory_bytes * _USABLE[hardware.kind])
-
-
-_USABLE_GIB: Mapping[str, float] = MappingProxyType(
-    {each.name: each.usable_gib for each in GENERATIONS if each.usable_gib is not None}
-)
-# Others. CUDA: context, NCCL's buffers and the allocator's losses take about 6 %. Neuron's runtime: not published.
-_USABLE: Mapping[Kind, float] = MappingProxyType({"tpu": 0.97, "cuda": 0.94, "neuron": 0.94, "cpu": 0.9})
+    return find_usable_bytes(hardware.kind, hardware.chip, hardware.memory_bytes)
 
 
 def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
@@ -87,9 +78,8 @@ def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
         ConfigError: The batch does not divide.
     """
     count = _Count(config, mesh, engine)
-    local = sum(count.local(parameter) for parameter in list_parameters(config.model))
-    kept = count.kept_of_block()
-    activations = config.model.layers * (count.residual() if config.remat else kept)
+    local = _count_local(config.model, mesh.fsdp, mesh.tensor)
+    activations = config.model.layers * count.kept_of_block(config.recomputed)
     gradients = count.gradients(local)
     return Memory(
         weights=FLOAT * local,
@@ -98,9 +88,52 @@ def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
         gradients=gradients,
         gathered=count.gathered(local),
         activations=activations,
-        block=count.working_of_block() + (count.times_again * kept if config.remat else 0),
+        block=count.working_of_block() + count.recomputed_of_block(),
         logits=count.logits(),
         reused=min(gradients, activations) if count.gradients_come_late() else 0,
+    )
+
+
+def list_levels(config: Config) -> tuple[RematLevel, ...]:
+    """Return the levels of recomputation that the engine has, from the fastest to the smallest.
+
+    torch_xla has no selective one. On a tensor axis torch recomputes compiled blocks from outside, and so whole.
+    """
+    if config.device == "xla" or (config.engine != "jax" and config.compiled and config.mesh.tensor > 1):
+        return ("none", "full")
+    return ("none", "selective", "full")
+
+
+def resolve_remat(config: Config, mesh: Mesh, engine: Engine, usable: int | None) -> Config:
+    """Resolve `remat=auto`: the fastest level with which a step fits with a margin.
+
+    Args:
+        config: The settings.
+        mesh: The mesh.
+        engine: The engine.
+        usable: Usable bytes of one device; None when unknown: nothing is recomputed.
+
+    Raises:
+        ConfigError: The engine does not have the level, or the batch does not divide.
+    """
+    levels = list_levels(config)
+    if config.remat != "auto":
+        if config.remat not in levels:
+            why = "torch_xla has no" if config.device == "xla" else "compiled blocks on a tensor axis have no"
+            raise ConfigError(f"remat={config.remat}: {why} selective recomputation: remat=full")
+        return config
+    tried = [dataclasses.replace(config, remat=level) for level in levels]
+    if usable is None:
+        return tried[0]
+    fitting = (one for one in tried if estimate_memory(one, mesh, engine).total <= TIGHT * usable)
+    return next(fitting, tried[-1])
+
+
+@lru_cache(maxsize=256)
+def _count_local(model: ModelConfig, fsdp: int, tensor: int) -> int:
+    """Return the number of values of all parameters on one device."""
+    return sum(
+        one.size // (fsdp * (tensor if get_layout(one).tensor is not None else 1)) for one in list_parameters(model)
     )
 
 
@@ -129,21 +162,11 @@ class _Count:
         """Tokens of one micro-batch on one device."""
         return self.config.rows_per_micro_batch(self.mesh.shards) * self.config.seq_len
 
-    def local(self, parameter: Parameter) -> int:
-        """Return the number of the parameter's values on one device."""
-        divided = self.mesh.fsdp * (self.mesh.tensor if get_layout(parameter).tensor is not None else 1)
-        return parameter.size // divided
-
     def optimizer(self, local: int) -> int:
         if self.config.optim.kind == "adamw":
             return 2 * FLOAT * local
         # Adafactor: one number for each row and column of a matrix, one for each value of a vector.
         return FLOAT * sum(sum(p.shape) for p in list_parameters(self.model))
-
-    @property
-    def times_again(self) -> int:
-        """Copies of a block's activations during recomputation: JAX holds the gradients as well."""
-        return 2 if self.engine == "jax" else 1
 
     def gradients(self, local: int) -> int:
         """Return the bytes of all gradients.
@@ -172,7 +195,7 @@ class _Count:
             copies = 0  # FSDP2 converts what it gathers, not what it keeps
         if self.mesh.fsdp == 1:
             return copies
-        block = sum(p.size for p in list_parameters(self.model) if p.name.startswith("blocks.0.")) // self.mesh.tensor
+        block = count_block_parameters(self.model) // self.mesh.tensor
         table = self.model.tokens * self.model.dim // self.mesh.tensor
         return 2 * block * self.width + (block + table) * FLOAT + table * self.width + copies
 
@@ -180,26 +203,56 @@ class _Count:
         """Return the bytes of the residual stream between two blocks, which is always fp32."""
         return self.tokens * self.model.dim * FLOAT
 
-    def kept_of_block(self) -> int:
+    def kept_of_block(self, level: RematLevel) -> int:
         """Return the bytes that one block keeps for its backward pass.
 
-        Not sharded: the stream before each norm and the norm's output, in the products' type. Sharded over the tensor
-        axis: queries, keys, values, the output of attention; gate, up, and their product (torch uncompiled: silu of
-        gate, too).
+        Without recomputation. Not sharded: the stream before each norm and the norm's output, in the products' type.
+        Sharded over the tensor axis: queries, keys, values, the output of attention; gate, up, and their product (torch
+        uncompiled: silu of gate, too); queries and keys before their norm, where they have one. Not sharded, torch
+        uncompiled: the mask of a window. Selective: the stream before the block, the products but the last, and the
+        output of attention. Full: the stream.
         """
+        if level == "full":
+            return self.residual()
         model, width = self.model, self.width
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
-        hidden = 3 if self.fuses else 4
-        whole = 2 * (FLOAT + width) * model.dim
-        divided = width * (2 * wide + 2 * narrow + hidden * model.hidden) // self.mesh.tensor
-        return self.tokens * (whole + divided)
+        if level == "selective":
+            whole, hidden, normed, mask = (FLOAT + width) * model.dim, 2, 0, 0
+        else:
+            mask = self.window_mask()
+            whole, hidden = 2 * (FLOAT + width) * model.dim, 3 if self.fuses else 4
+            normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
+        divided = (width * (2 * wide + 2 * narrow + hidden * model.hidden) + normed) // self.mesh.tensor
+        return self.tokens * (whole + divided) + mask
+
+    def window_mask(self) -> int:
+        """Return the bytes of a window's mask, of which torch uncompiled makes one for each block, for all rows."""
+        length = self.config.seq_len
+        return self.width * length**2 if not self.fuses and 0 < self.model.window < length else 0
+
+    def recomputed_of_block(self) -> int:
+        """Return the bytes that one block computes again during its backward pass.
+
+        JAX holds the gradients as well.
+        """
+        level = self.config.recomputed
+        if level == "none":
+            return 0
+        times = 2 if self.engine == "jax" else 1
+        kept = self.kept_of_block("none")
+        if level == "selective":  # the values, and the results of gate and up, are there
+            model = self.model
+            kept -= self.tokens * self.width * (model.kv_heads * model.head_dim + 2 * model.hidden) // self.mesh.tensor
+        return times * kept
 
     def working_of_block(self) -> int:
         """Return the bytes of the gradients of the widest results, and of one chunk of attention with its gradient."""
         model = self.model
         rows = self.tokens // self.config.seq_len
         heads = -(-model.heads // self.mesh.tensor)
-        chunk = rows * heads * min(ATTENTION_CHUNK, self.config.seq_len) * self.config.seq_len * FLOAT
+        queries = min(ATTENTION_CHUNK, self.config.seq_len)
+        keys = min(self.config.seq_len, queries + model.window) if model.window else self.config.seq_len
+        chunk = rows * heads * queries * keys * FLOAT
         wide = self.tokens * self.width * 3 * model.hidden // self.mesh.tensor
         return max(2 * chunk if self.engine == "jax" else 0, wide) + self.tokens * model.dim * FLOAT
 

@@ -128,14 +128,27 @@ def check_batch(config: Config, mesh: Mesh) -> int:
 def _default_fsdp(topology: Topology, shards: int, model: ModelConfig) -> int:
     if not topology.shard_weights:
         return 1
-    # The largest count within the fast network that divides both the shards and the model's width.
+    # The largest count within the fast network that divides the shards and what fsdp shards.
     fast = min(shards, max(1, topology.fast_devices * shards // topology.devices))
-    return max(n for n in range(1, fast + 1) if shards % n == 0 and model.dim % n == 0)
+    sizes = (shards, *(size for _, size in _list_sharded_sizes(model)))
+    return max(n for n in range(1, fast + 1) if not any(size % n for size in sizes))
+
+
+def _list_sharded_sizes(model: ModelConfig) -> list[tuple[str, int]]:
+    """List what the fsdp axis has to divide, by name."""
+    sizes = [("model.dim", model.dim)]
+    if model.qk_norm:
+        sizes.append(("the width of a head", model.head_dim))
+    if model.qkv_bias:  # the width of all queries is a multiple
+        sizes.append(("the width of all keys", model.kv_heads * model.head_dim))
+    return sizes
 
 
 def _check_divides(mesh: Mesh, model: ModelConfig) -> None:
-    if model.dim % mesh.fsdp:
-        raise ConfigError(f"mesh.fsdp={mesh.fsdp} does not divide model.dim={model.dim}")
+    for name, size in _list_sharded_sizes(model):
+        if size % mesh.fsdp:
+            named = f"{name}={size}" if name.startswith("model.") else f"{name}, {size}"
+            raise ConfigError(f"mesh.fsdp={mesh.fsdp} does not divide {named}")
     for name, size in (
         ("model.heads", model.heads),
         ("model.kv_heads", model.kv_heads),

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from trainer.accelerators.tpu_generations import GENERATIONS
 from trainer.config import Config
-from trainer.shape.architecture import count_flops_per_token, list_parameters
+from trainer.shape.architecture import count_block_parameters, count_flops_per_token, count_parameters
 from trainer.shape.hardware import Hardware, Kind
 from trainer.shape.mesh import Mesh
 
@@ -69,11 +69,13 @@ def find_utilisation(hardware: Hardware) -> Utilisation | None:
 _BLACKWELL = Utilisation(0.28, 0.42, "NVIDIA's published Blackwell runs, 30 to 40 %, none of a dense model in bf16")
 # H100 and H200 have the same rates of products. Upper end: this trainer on one H200 (docs/performance.md).
 _H100 = Utilisation(0.30, 0.53, "own runs on one H200, 44 to 53 % (2026-11-26); published H100 runs, 33 to 46 %")
+# Upper end: MosaicML's llm-foundry, 7b on 8 A100 80GB, 64 % with full attention counted (scripts/train/benchmarking).
+_A100 = Utilisation(0.35, 0.64, "MosaicML's and PyTorch's published A100 runs, 45 to 64 %")
 _BY_CHIP: Mapping[str, Utilisation] = MappingProxyType(
     {
         **{each.name: Utilisation(*each.utilisation, each.utilisation_source) for each in GENERATIONS},
-        "A100": Utilisation(0.35, 0.57, "PyTorch's published A100 runs, 57 %, and lower for smaller models"),
-        "A100-80GB": Utilisation(0.35, 0.57, "PyTorch's published A100 runs, 57 %, and lower for smaller models"),
+        "A100": _A100,
+        "A100-80GB": _A100,
         "H100": _H100,
         "H200": _H100,
         "B200": _BLACKWELL,
@@ -111,8 +113,14 @@ _STEP = (0.001, 0.01)  # seconds of overhead per step (program starts, short mes
 
 # Time of a step on a GPU relative to the default settings: this trainer on one H200, model=1b, 2026-11-26
 # (docs/performance.md). TF32 is the arithmetic of dtype=fp32 there, without `exact`.
-_UNCOMPILED, _EXACT, _REMAT, _TF32_COST = 1.25, 1.08, 1.21, 3.1
+_UNCOMPILED, _EXACT, _TF32_COST = 1.25, 1.08, 3.1
+# The least that recomputation costs: it makes room for larger micro-batches. llm-foundry's published runs on A100 80GB
+# reach 58 to 60 % with it, and 60 to 64 % without. At equal micro-batches it is 1.21 (docs/performance.md).
+_REMAT = 1.07
 _AGAIN = 4 / 3  # one more forward pass
+# Selective recomputation removes over 90 % of that cost (Korthikanti et al. 2022, "Reducing Activation Recomputation in
+# Large Transformer Models", arXiv 2205.05198). The upper end has a margin: it was not measured with this trainer.
+_SELECTIVE, _SELECTIVE_AGAIN = 1.01, 1.1
 # Cost of fp32 products relative to bf16: TPUs take six passes for full precision; A100 312 / 19.5, H100 989 / 67
 # TFLOP/s without TF32 (data sheets); Trainium 95 / 24 per core.
 _FP32_COST: Mapping[Kind, float] = MappingProxyType({"tpu": 6.0, "cuda": 16.0, "neuron": 4.0, "cpu": 1.0})
@@ -141,7 +149,9 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
     network = estimate_network_seconds(config, mesh, hardware)
     least, most = _find_slowdown(config, hardware)
     shortest = max(flops * least / (peak * known.most), network or 0.0, _STEP[0])
-    longest = flops * most / (peak * known.least) + (network or 0.0) + _STEP[1]
+    # Kernels of attention reach less than products: the more, the longer the rows.
+    attention = flops - count_flops_per_token(config.model, 0) * tokens
+    longest = (flops + attention) * most / (peak * known.least) + (network or 0.0) + _STEP[1]
     mfu = None if config.products == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
     return Timing(
         tokens=tokens,
@@ -161,10 +171,11 @@ def _find_cost_of_fp32(config: Config, hardware: Hardware) -> float:
 
 def _find_slowdown(config: Config, hardware: Hardware) -> tuple[float, float]:
     """Return the least and the most time of a step's products relative to one without costly settings."""
+    again = {"none": 1.0, "selective": _SELECTIVE_AGAIN, "full": _AGAIN}[config.recomputed]
     if hardware.kind != "cuda" or config.engine == "jax":
-        return 1.0, _AGAIN if config.remat else 1.0  # the published figures include recomputation
+        return 1.0, again  # the published figures include recomputation
     chosen = (1.0 if config.compiled else _UNCOMPILED) * (_EXACT if config.exact else 1.0)
-    return (chosen * _REMAT, chosen * _AGAIN) if config.remat else (chosen, chosen)
+    return chosen * {"none": 1.0, "selective": _SELECTIVE, "full": _REMAT}[config.recomputed], chosen * again
 
 
 def estimate_network_seconds(config: Config, mesh: Mesh, hardware: Hardware) -> float | None:
@@ -180,15 +191,24 @@ def estimate_network_seconds(config: Config, mesh: Mesh, hardware: Hardware) -> 
     if fast is None or slow is None:
         return None
     near = fast * _REACHED
-    far = slow * hardware.hosts / hardware.devices * _REACHED if slow else near
+    share = slow * hardware.hosts / hardware.devices * _REACHED if slow else near  # of one device in its host's network
 
-    def rate(span: int) -> float:
-        """Return the rate along an axis whose first and last members are `span` devices apart."""
-        return near if span <= hardware.fast_devices else far
+    def rate(stride: int, members: int) -> float:
+        """Return the rate along an axis whose neighbours are `stride` devices apart.
+
+        A ring enters each fast group once. So its members there have the network together.
+        """
+        if stride * members <= hardware.fast_devices:
+            return near
+        return min(near, share * max(1, min(members, hardware.fast_devices // stride)))
 
     traffic = Traffic.of(config, mesh)
     inner = mesh.tensor * mesh.fsdp
-    return traffic.tensor / rate(mesh.tensor) + traffic.fsdp / rate(inner) + traffic.data / rate(inner * mesh.data)
+    return (
+        traffic.tensor / rate(1, mesh.tensor)
+        + traffic.fsdp / rate(mesh.tensor, mesh.fsdp)
+        + traffic.data / rate(inner, mesh.data)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,23 +221,38 @@ class Traffic:
 
     @classmethod
     def of(cls, config: Config, mesh: Mesh) -> Traffic:
-        """Count the bytes.
+        """Count the bytes. A ring sends (n - 1) / n of what it gathers.
 
-        Along fsdp, weights are gathered for the forward pass and again for the backward pass of each micro-batch (by
-        JAX once more for recomputation), and gradients are reduced and scattered in fp32. Along data, gradients are
-        summed once. Along tensor, the stream is summed twice in each pass of a block. A ring sends (n - 1) / n of what
-        it gathers.
+        Along data, gradients are summed once. Along tensor, the stream is summed twice in each pass of a block, once
+        more for recomputation, and at both ends of the model.
         """
         width = 4 if config.products == "fp32" else 2
-        whole = sum(p.size for p in list_parameters(config.model)) / mesh.tensor
-        stream = config.batch / mesh.shards * config.seq_len * config.model.dim * width
-        passes = 3 if config.remat else 2
-        gathers = 3 if config.remat and config.engine == "jax" else 2
+        whole = count_parameters(config.model) / mesh.tensor
+        stream = config.batch / mesh.shards * config.seq_len * config.model.dim
+        sums = config.model.layers * (4 if config.recomputed == "none" else 5)
         return cls(
             data=2 * 4 * whole / mesh.fsdp * _ring(mesh.data),
-            fsdp=config.accumulate * (gathers * width + 4) * whole * _ring(mesh.fsdp),
-            tensor=2 * 2 * passes * stream * config.model.layers * _ring(mesh.tensor),
+            fsdp=config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor * _ring(mesh.fsdp),
+            tensor=2 * stream * (sums * width + width + 4) * _ring(mesh.tensor),
         )
+
+
+def _count_sharded_bytes(config: Config, width: int) -> float:
+    """Return the bytes of all weights that a micro-batch gathers, and of the gradients that it scatters, in fp32.
+
+    Weights of blocks are gathered for the forward pass and again for the backward pass; by JAX once more when blocks
+    are recomputed, except the last product's. torch gathers the others once. JAX gathers the table for the embedding,
+    in fp32, and for the head, and scatters its gradients for each, also where it is one.
+    """
+    model = config.model
+    blocks = model.layers * count_block_parameters(model)
+    others = count_parameters(model) - blocks
+    if config.engine != "jax":
+        return (2 * blocks + others) * width + (blocks + others) * 4
+    last = model.layers * model.dim * model.hidden
+    again = blocks - last if config.recomputed == "full" else 0
+    table = model.tokens * model.dim
+    return (2 * blocks + again + table) * width + table * 4 + (blocks + 2 * table) * 4
 
 
 def _ring(members: int) -> float:

@@ -13,6 +13,7 @@ from trainer.engine import FloatArray, TokenArray
 from trainer.shape.architecture import list_parameters
 from trainer.shape.box import Box
 from trainer.shape.initial_values import make_initial_values
+from trainer.shape.rotary import make_rotary_table
 
 _Array: TypeAlias = npt.NDArray[Any]  # float32; numpy's own annotations widen it, or lose it, on the way
 
@@ -23,7 +24,12 @@ def make_first_weights(model: ModelConfig, seed: int) -> Mapping[str, FloatArray
 
 
 def compute_reference_loss(model: ModelConfig, weights: Mapping[str, _Array], rows: TokenArray) -> float:
-    """Return the mean nats a token.
+    """Return the mean nats a token."""
+    return float(np.mean(compute_reference_losses(model, weights, rows), dtype=np.float64))
+
+
+def compute_reference_losses(model: ModelConfig, weights: Mapping[str, _Array], rows: TokenArray) -> FloatArray:
+    """Return the nats of each token, shape (rows, length).
 
     Only for small models: all logits are in memory together.
 
@@ -42,7 +48,8 @@ def compute_reference_loss(model: ModelConfig, weights: Mapping[str, _Array], ro
     logits = _norm(x, weights["norm.weight"], model.norm_eps) @ head.T
     logits -= logits.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(logits, answers[..., None], axis=-1)[..., 0]
-    return float(np.mean(np.log(np.exp(logits).sum(axis=-1)) - chosen, dtype=np.float64))
+    losses: FloatArray = np.log(np.exp(logits).sum(axis=-1)) - chosen
+    return losses
 
 
 def _norm(x: _Array, weight: _Array, eps: float) -> _Array:
@@ -53,16 +60,24 @@ def _norm(x: _Array, weight: _Array, eps: float) -> _Array:
 def _attention(model: ModelConfig, part: Mapping[str, _Array], x: _Array) -> _Array:
     batch, length, _ = x.shape
 
-    def heads(name: str, count: int) -> _Array:
-        return (x @ part[f"attention.{name}.weight"].T).reshape(batch, length, count, model.head_dim)
+    def heads(name: str) -> _Array:
+        found = x @ part[f"attention.{name}.weight"].T
+        if model.qkv_bias:
+            found = found + part[f"attention.{name}_bias.weight"]
+        return found.reshape(batch, length, -1, model.head_dim)
 
-    query, key = (
-        _rotated(heads(*what), model.rope_theta) for what in (("query", model.heads), ("key", model.kv_heads))
-    )
+    def rotated(name: str) -> _Array:
+        found = heads(name)
+        if model.qk_norm:
+            found = _norm(found, part[f"attention.{name}_norm.weight"], model.norm_eps)
+        return _rotated(model, found)
+
+    query, key = rotated("query"), rotated("key")
     shared = model.heads // model.kv_heads
-    key, value = (np.repeat(part_, shared, axis=2) for part_ in (key, heads("value", model.kv_heads)))
+    key, value = (np.repeat(part_, shared, axis=2) for part_ in (key, heads("value")))
     scores = np.einsum("bqhd,bkhd->bhqk", query, key) / np.float32(np.sqrt(model.head_dim))
-    scores[:, :, np.triu(np.ones((length, length), bool), 1)] = -np.inf
+    distance: _Array = np.array(range(length))[:, None] - np.array(range(length))
+    scores[:, :, (distance < 0) | (distance >= (model.window or length))] = -np.inf
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
     scores /= scores.sum(axis=-1, keepdims=True)
     mixed = np.einsum("bhqk,bkhd->bqhd", scores, value).reshape(batch, length, -1)
@@ -70,12 +85,8 @@ def _attention(model: ModelConfig, part: Mapping[str, _Array], x: _Array) -> _Ar
     return result
 
 
-def _rotated(x: _Array, theta: float) -> _Array:
-    length, width = x.shape[1], x.shape[3]
-    rates: _Array = np.array([theta ** (-index / width) for index in range(0, width, 2)])
-    places: _Array = np.array(range(length), np.float64)
-    angles: _Array = places[:, None, None] * rates
-    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+def _rotated(model: ModelConfig, x: _Array) -> _Array:
+    cosine, sine = make_rotary_table(model, x.shape[1])[:, :, None]
     first, second = np.split(x, 2, axis=-1)
     return np.concatenate((first * cosine - second * sine, second * cosine + first * sine), axis=-1)
 

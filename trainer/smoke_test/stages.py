@@ -23,10 +23,9 @@ from trainer.accelerators.registry import choose_engine
 from trainer.checkpoint.store import Store, open_store
 from trainer.config import Config
 from trainer.data.batches import BatchLoader
-from trainer.data.corpus import open_corpus
+from trainer.data.mixture import open_training_data
 from trainer.environment import World
 from trainer.errors import DataError, DeviceError, StorageError, TrainerError
-from trainer.order import RowOrder
 from trainer.shape.mesh import RowShare
 from trainer.smoke_test.table import StageError
 
@@ -120,8 +119,8 @@ def check_data(config: Config) -> str:
     Raises:
         DataError: The rows differ.
     """
-    corpus = open_corpus(config.data, lambda _: None)
-    order = RowOrder(total=corpus.total_tokens, batch=config.batch, seq_len=config.seq_len, seed=config.seed)
+    data = open_training_data(config, lambda _: None)
+    corpus, order = data.corpus, data.state.open_order()
     whole = BatchLoader(corpus, order, RowShare(0, 1, 1), 0)
     shares = [BatchLoader(corpus, order, RowShare(index, 1, 2), 1) for index in range(2)]
     try:

@@ -17,13 +17,20 @@ from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.compiling import TorchCompiler
 from trainer.torch_engine.gradients import NORM, Gradients, make_gradients
-from trainer.torch_engine.loss import VocabularyShare, compute_mean_loss, compute_slice_loss, compute_sliced_loss
+from trainer.torch_engine.loss import (
+    VocabularyShare,
+    compute_marked_loss,
+    compute_mean_loss,
+    compute_slice_loss,
+    compute_sliced_loss,
+)
 from trainer.torch_engine.model import Block, Transformer
 from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
 from trainer.torch_engine.parallel import AxisGroups, get_vocabulary_share, make_axis_groups, shard_model
+from trainer.torch_engine.recomputation import choose_rerun
 from trainer.torch_engine.slots import Slot, fill_initial_values, list_slots
 from trainer.torch_engine.state import State
-from trainer.torch_engine.untyped import is_fake_mode_active, recompute, run_backward
+from trainer.torch_engine.untyped import dist, is_fake_mode_active, run_backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +53,7 @@ class BuiltModel:
         """Run one optimizer step.
 
         Args:
-            rows: int64, shape (rows of this process, seq_len + 1).
+            rows: int64, shape (rows of this process, seq_len + 1); trainer/data/marks.py describes negative tokens.
             rate: Learning rate.
             stop: Whether this process requests a stop.
             step: Number of steps done before this one.
@@ -71,16 +78,45 @@ class BuiltModel:
         """Compute the gradients, and return this process's part of the mean loss."""
         self.gradients.begin()
         count = self.config.accumulate
-        share = 1.0 / (count * self.mesh.shards)
+        share = self._weigh_micro_batch(rows)
         total = torch.zeros((), device=rows.device)
         for index, micro in enumerate(rows.chunk(count)):
             self.gradients.expect_backward(last=index == count - 1)
             with self.accelerator.autocast(self.config.products):
-                hidden = self.model(micro[:, :-1])
+                hidden = self.model(self._inputs(micro))
                 loss = self.loss(hidden, self.model.head_weight(), micro[:, 1:]) * share
             run_backward(loss)
             total += loss.detach()
         return total
+
+    @torch.no_grad()
+    def evaluate(self, rows: Tensor) -> Tensor:
+        """Return the mean loss of all processes' rows, in which unmarked tokens count as 0; nothing changes."""
+        total = torch.zeros((), device=rows.device)
+        for micro in rows.chunk(self.config.accumulate):
+            with self.accelerator.autocast(self.config.products):
+                hidden = self.model(self._inputs(micro))
+                total += self.loss(hidden, self.model.head_weight(), micro[:, 1:])
+        total /= self.config.accumulate * self.mesh.devices
+        if self.mesh.devices > 1:
+            dist.all_reduce(total)
+        return total
+
+    def _inputs(self, rows: Tensor) -> Tensor:
+        """Return the tokens that the model reads."""
+        tokens = rows[:, :-1]
+        return torch.where(tokens < 0, ~tokens, tokens) if self.config.marked else tokens
+
+    def _weigh_micro_batch(self, rows: Tensor) -> float | Tensor:
+        """Return the factor of a micro-batch's loss; together they make the mean over the step's marked tokens."""
+        share = 1.0 / (self.config.accumulate * self.mesh.shards)
+        if not self.config.marked:
+            return share
+        marked = (rows[:, 1:] >= 0).sum(dtype=torch.int32)
+        if self.mesh.devices > 1:  # before the backward pass: afterwards the buckets of gradients are on their way
+            dist.all_reduce(marked)
+        tokens = self.config.batch * self.config.seq_len * self.mesh.tensor  # each tensor device has the same rows
+        return share * tokens / marked.clamp(min=1)
 
     def _factor(self, norm: Tensor) -> Tensor | None:
         """Return the factor that clips the gradients to the norm limit; None when nothing is clipped."""
@@ -107,7 +143,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     groups = make_axis_groups(mesh, accelerator.device)
     compiled = TorchCompiler(accelerator.compiler) if config.compiled and accelerator.capabilities.compile else None
     with torch.device("meta"):
-        model = Transformer(config.model, config.seq_len, recompute if config.remat else None)
+        model = Transformer(config.model, config.seq_len, choose_rerun(config.recomputed))
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)
@@ -180,12 +216,14 @@ def _loss(
     fit = max(1, LOGITS_BYTES // (4 * vocab))
     tokens = config.rows_per_micro_batch(mesh.shards) * config.seq_len
     if share is None and tokens <= fit:
-        return compute_mean_loss if compiled is None else compiled(compute_mean_loss)
+        plain = compute_marked_loss if config.marked else compute_mean_loss
+        return plain if compiled is None else compiled(plain)
 
     slicer = compiled(compute_slice_loss) if compiled is not None and share is None else None
 
     def sliced(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        return compute_sliced_loss(hidden, weight, targets, rows=_choose_slice(tokens, fit), share=share, slicer=slicer)
+        size = _choose_slice(tokens, fit)
+        return compute_sliced_loss(hidden, weight, targets, rows=size, share=share, slicer=slicer, marked=config.marked)
 
     return sliced
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -21,6 +22,8 @@ class TorchCompiler:
         self._backend = backend
         # inductor repeats it on every rank, also without float32 products; the notes of the device contain it.
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+        # It warns of operations in place when a block is recomputed selectively (recomputation.py): a block has none.
+        logging.getLogger("torch._higher_order_ops.wrap").setLevel(logging.ERROR)
         self.failure = ""
         """Error of the compiler, after which nothing is compiled; empty when there was none."""
 

@@ -19,10 +19,13 @@ import torch
 from trainer.accelerators.base import NativeAccelerator
 from trainer.accelerators.discovery import discover_devices
 from trainer.accelerators.registry import choose_engine, open_native_device
+from trainer.accelerators.usable_memory import find_usable_share
+from trainer.agreement import agree_on_memory
 from trainer.config import Config, EngineName
 from trainer.engine import Engine, FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.shape.box import TensorRegion
+from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, Topology, assign_rows, check_batch, resolve_mesh
 from trainer.team import Team
 from trainer.torch_engine import process_group
@@ -50,12 +53,19 @@ def open_torch_engine(config: Config, world: World, team: Team) -> Engine:
     accelerator = open_native_device(word, world)
     mesh = choose_mesh(config, world, accelerator.device)
     check_batch(config, mesh)
+    usable = _agree_on_memory(accelerator, team) if config.remat == "auto" else None
+    config = resolve_remat(config, mesh, "torch", usable)
     accelerator.set_exactness(exact=config.exact, compiled=config.compiled)
     if world.size > 1:
         process_group.join_process_group(accelerator.device, accelerator.backend, team, config.dist)
     # Only now: TorchNeuron's runtime must not start before its process group (torch_neuronx.distributed, 2026).
     accelerator.seed(config.seed)
     return TorchEngine(config, world, accelerator, mesh)
+
+
+def _agree_on_memory(accelerator: NativeAccelerator, team: Team) -> int | None:
+    sharers = team.world.local_size if accelerator.name == "cpu" else 1
+    return agree_on_memory(team, find_usable_share(accelerator.describe(), sharers))
 
 
 def choose_mesh(config: Config, world: World, device: torch.device) -> Mesh:
@@ -93,7 +103,9 @@ class TorchEngine:
     def headline(self) -> str:
         mesh = self.mesh
         where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor} ({self._accelerator.backend})"
+        level = self._config.recomputed
         how = f"{self._config.products}{', compiled' if self._config.compiled else ''}"
+        how += f", remat {level}" if level != "none" else ""
         return (
             f"torch {torch.__version__} on {self._accelerator.device}, {how}, {torch.get_num_threads()} threads"
             f"{where if mesh.devices > 1 else ''}"
@@ -108,7 +120,15 @@ class TorchEngine:
             "model": asdict(config.model),
             "optim": asdict(config.optim),
             "mesh": asdict(self.mesh),
-            "step": [config.batch, config.seq_len, config.accumulate, config.grad_clip, config.remat, config.compiled],
+            "step": [
+                config.batch,
+                config.seq_len,
+                config.accumulate,
+                config.grad_clip,
+                config.recomputed,
+                config.compiled,
+                config.marked,
+            ],
             "dtype": "fp32" if config.products == "fp32" else "bf16",
             "torch": torch.__version__,
             "backend": self._accelerator.backend,
@@ -124,6 +144,10 @@ class TorchEngine:
     def numbers(self) -> Numbers:
         with self._translated():
             return self._newest.read()
+
+    def evaluate(self, rows: TokenArray) -> float:
+        with self._translated():
+            return float(self._build.evaluate(self._accelerator.to_device(rows)))
 
     def written(self) -> Sequence[TensorRegion]:
         return self._build.state.written()

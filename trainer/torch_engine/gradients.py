@@ -5,6 +5,9 @@ pass still runs. The layout of the buffers is fixed by the order of the paramete
 first step, as in torch's DistributedDataParallel, sums in another order after a resume, and losses then differ in the
 last bit.) The loss and the stop requests are appended to the last buffer, so they need no separate message.
 ShardedGradients are summed by FSDP2; the loss, the stop requests and the squared norm share one small sum.
+
+Where a tensor axis shards the heads, each device has only its heads' part of the gradients of their biases and norms.
+One more sum completes them.
 """
 
 from __future__ import annotations
@@ -70,18 +73,18 @@ def make_gradients(model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: 
     if mesh.devices == 1:
         return LocalGradients(slots)
     if mesh.fsdp > 1:
-        return ShardedGradients(model, slots, mesh)
+        return ShardedGradients(model, slots, mesh, groups.tensor)
     if mesh.data > 1:
-        return BucketedGradients(slots, mesh, groups.data)
-    return LocalGradients(slots, mesh)
+        return BucketedGradients(slots, mesh, groups.data, tensor=groups.tensor)
+    return LocalGradients(slots, mesh, groups.tensor)
 
 
 class LocalGradients:
     """Gradients of one replica whose rows were all computed here; the tensor axis of `mesh` may shard the weights."""
 
-    def __init__(self, slots: Sequence[Slot], mesh: Mesh | None = None) -> None:
+    def __init__(self, slots: Sequence[Slot], mesh: Mesh | None = None, tensor: Any = None) -> None:
         self._slots = slots
-        self._reduction = None if mesh is None else NumbersReduction(slots, mesh)
+        self._reduction = None if mesh is None else Reduction(slots, mesh, tensor)
 
     def begin(self) -> None:
         for slot in self._slots:
@@ -93,7 +96,7 @@ class LocalGradients:
     def finish(self, loss: Tensor, stop: bool) -> SummedGradients:
         gradients = [slot.gradient() for slot in self._slots]
         if self._reduction is not None:
-            return SummedGradients(gradients, self._reduction.reduce_numbers(gradients, loss, stop))
+            return SummedGradients(gradients, self._reduction.reduce(gradients, loss, stop))
         norm = compute_norm(compute_norms(gradients))
         return SummedGradients(gradients, torch.stack((loss.float(), torch.full_like(norm, float(stop)), norm)))
 
@@ -105,10 +108,10 @@ class ShardedGradients:
     weights. Sums over `data` wait for the last micro-batch.
     """
 
-    def __init__(self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh) -> None:
+    def __init__(self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh, tensor: Any) -> None:
         self._model: Any = model  # fully_shard adds methods to the module's class
         self._slots, self._mesh = slots, mesh
-        self._reduction = NumbersReduction(slots, mesh)
+        self._reduction = Reduction(slots, mesh, tensor)
 
     def begin(self) -> None:
         for slot in self._slots:
@@ -121,16 +124,18 @@ class ShardedGradients:
 
     def finish(self, loss: Tensor, stop: bool) -> SummedGradients:
         gradients = [slot.gradient() for slot in self._slots]
-        return SummedGradients(gradients, self._reduction.reduce_numbers(gradients, loss, stop))
+        return SummedGradients(gradients, self._reduction.reduce(gradients, loss, stop))
 
 
 class BucketedGradients:
     """Gradients of replicas, each with its own rows."""
 
-    def __init__(self, slots: Sequence[Slot], mesh: Mesh, group: Any, bucket_bytes: int = BUCKET_BYTES) -> None:
+    def __init__(
+        self, slots: Sequence[Slot], mesh: Mesh, group: Any, bucket_bytes: int = BUCKET_BYTES, *, tensor: Any = None
+    ) -> None:
         self._group = group
         # Each tensor device sums the same loss over its replicas; stop requests are counted over all of them.
-        self._reduction = NumbersReduction(slots, mesh) if mesh.tensor > 1 else None
+        self._reduction = Reduction(slots, mesh, tensor) if mesh.tensor > 1 else None
         # The backward pass reaches the last layers first, so their buffer is sent first.
         self._buckets = _fill(slots[::-1], bucket_bytes)
         self._sent = 0
@@ -162,7 +167,7 @@ class BucketedGradients:
         self._pending.clear()
         views = [view for bucket in self._buckets for view in bucket.views][::-1]
         if self._reduction is not None:
-            return SummedGradients(views, self._reduction.reduce_numbers(views, loss, stop))
+            return SummedGradients(views, self._reduction.reduce(views, loss, stop))
         norm = compute_norm(torch.stack([compute_norm(bucket.grads) for bucket in self._buckets]))
         return SummedGradients(views, torch.cat((extras, norm[None])))
 
@@ -181,25 +186,35 @@ class BucketedGradients:
         self._sent += 1
 
 
-class NumbersReduction:
-    """Sums loss, stop requests and norm over all processes in one message.
+class Reduction:
+    """Completes the gradients over the tensor axis, and sums loss, stop requests and norm over all processes.
 
     Each copy of a region contributes an equal share of its squared norm.
     """
 
-    def __init__(self, slots: Sequence[Slot], mesh: Mesh) -> None:
+    def __init__(self, slots: Sequence[Slot], mesh: Mesh, tensor: Any) -> None:
         copies = [mesh.data * (mesh.tensor if get_layout(slot.parameter).tensor is None else 1) for slot in slots]
         # Created once: converting a list to a GPU tensor makes the CPU wait for all queued work.
         self._copies = torch.tensor(copies, dtype=torch.float32, device=slots[0].weight.device)
-        self._tensor = mesh.tensor
+        self._tensor, self._group = mesh.tensor, tensor
+        self._partial = [at for at, slot in enumerate(slots) if slot.parameter.role == "head_vector"]
 
     @torch.no_grad()
-    def reduce_numbers(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:
+    def reduce(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:
+        """Return the numbers of SummedGradients, and complete the gradients in place."""
+        if self._tensor > 1 and self._partial:
+            self._complete([gradients[at] for at in self._partial])
         shared = (compute_norms(gradients).square_() / self._copies).sum()
         numbers = torch.stack((loss.float() / self._tensor, torch.full_like(shared, float(stop)), shared))
         dist.all_reduce(numbers)
         numbers[NORM].sqrt_()
         return numbers
+
+    def _complete(self, parts: Sequence[Tensor]) -> None:
+        flat = torch.cat([part.flatten() for part in parts])
+        dist.all_reduce(flat, group=self._group)
+        for part, summed in zip(parts, split_flat(flat, [part.numel() for part in parts]), strict=True):
+            part.copy_(summed.view_as(part))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from torch import Tensor
 from trainer.torch_engine.slots import get_local_tensor
 from trainer.torch_engine.untyped import dist
 
+_IGNORED = -100  # any negative number
+
 Group: TypeAlias = Any  # torch.distributed.ProcessGroup, which exists only in builds with distributed
 Slicer: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 """`slicer(logits, answers, share)` returns the loss of each token, shape (tokens,), and the gradient of the sum times
@@ -46,6 +48,15 @@ def compute_mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
+def compute_marked_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Compute the same loss where negative targets, which are not trained on, add 0 to the mean over all targets."""
+    logits = F.linear(hidden, weight)
+    counted = targets.flatten()
+    counted = counted.masked_fill(counted < 0, _IGNORED)
+    total = F.cross_entropy(logits.float().flatten(0, 1), counted, ignore_index=_IGNORED, reduction="sum")
+    return total / counted.numel()
+
+
 def compute_sliced_loss(
     hidden: Tensor,
     weight: Tensor,
@@ -54,6 +65,7 @@ def compute_sliced_loss(
     rows: int,
     share: VocabularyShare | None = None,
     slicer: Slicer | None = None,
+    marked: bool = False,
 ) -> Tensor:
     """Compute the same loss from at most `rows` tokens at a time.
 
@@ -65,11 +77,14 @@ def compute_sliced_loss(
         share: The rows of the vocabulary that `weight` holds; every process of the group gets the same loss, and the
             whole gradient of `hidden`.
         slicer: A compiled `compute_slice_loss`.
+        marked: Negative targets, which are not trained on, add 0 to the mean over all targets.
     """
+    chosen = slicer or partial(_slice, share)
+    chosen = _skip_unmarked(chosen) if marked else chosen
     weight = get_local_tensor(weight)
     dtype = torch.get_autocast_dtype(hidden.device.type) if torch.is_autocast_enabled(hidden.device.type) else None
     function: Any = _SlicedLoss  # torch leaves `apply` untyped
-    result: Tensor = function.apply(hidden, weight, targets, rows, slicer or partial(_slice, share), share, dtype)
+    result: Tensor = function.apply(hidden, weight, targets, rows, chosen, share, dtype)
     return result
 
 
@@ -121,6 +136,15 @@ def compute_slice_loss(logits: Tensor, answers: Tensor, share: float) -> tuple[T
     chosen = torch.where(hit, wide, 0.0).sum(dim=-1)
     slope = torch.where(hit, powers / sums - 1.0, powers / sums) * share
     return sums.squeeze(1).log() - chosen, slope.to(logits.dtype)
+
+
+def _skip_unmarked(slicer: Slicer) -> Slicer:
+    def slice_marked(logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        counted = answers >= 0
+        losses, slope = slicer(logits, answers.clamp(min=0), share)
+        return losses * counted, slope * counted[:, None]
+
+    return slice_marked
 
 
 def _slice(vocabulary: VocabularyShare | None, logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ import torch.nn.functional as F  # noqa: N812  # the usual name
 from torch import Tensor, nn
 
 from trainer.config import ModelConfig
-from trainer.torch_engine.rotary import apply_rotary, make_rotary_table
+from trainer.shape.rotary import make_rotary_table
+from trainer.torch_engine.untyped import from_numpy
 
 Recompute: TypeAlias = Callable[..., Tensor]
 """`rerun(function, *arguments)` calls the function, keeps no activations, and calls it again in the backward pass."""
@@ -32,16 +33,17 @@ class Transformer(nn.Module):
             rerun: How a block is recomputed in the backward pass; None keeps its activations.
         """
         super().__init__()
-        self._table = (seq_len, config.head_dim, config.rope_theta)
+        self._config, self._seq_len = config, seq_len
         self.embedding = Embedding(config.tokens, config.dim)
         self.blocks = nn.ModuleList(Block(config, rerun) for _ in range(config.layers))
         self.norm = Norm(config.dim, eps=config.norm_eps)
         self.head = None if config.tied else Linear(config.dim, config.tokens, bias=False)
-        cosine, sine = make_rotary_table(*self._table)
         self.cosine: Tensor
         self.sine: Tensor
-        self.register_buffer("cosine", cosine, persistent=False)
-        self.register_buffer("sine", sine, persistent=False)
+        for name in ("cosine", "sine"):
+            self.register_buffer(name, torch.empty(seq_len, config.head_dim // 2), persistent=False)
+        if not self.cosine.is_meta:
+            self.fill_tables()
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the hidden state.
@@ -65,9 +67,9 @@ class Transformer(nn.Module):
         return self.embedding.weight if self.head is None else self.head.weight
 
     def fill_tables(self) -> None:
-        """Write the position tables again, after the model was moved off the meta device."""
-        for buffer, table in zip((self.cosine, self.sine), make_rotary_table(*self._table), strict=True):
-            buffer.copy_(table)
+        """Write the position tables, for a model that was moved off the meta device."""
+        for buffer, table in zip((self.cosine, self.sine), make_rotary_table(self._config, self._seq_len), strict=True):
+            buffer.copy_(from_numpy(table))
 
 
 class Block(nn.Module):
@@ -114,10 +116,27 @@ class Norm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Tensor = self.weight
-        result = F.rms_norm(x, self.normalized_shape, weight.float(), self.eps)
+        result = F.rms_norm(x.float(), self.normalized_shape, weight.float(), self.eps)
         # Once here, not in each product: each would keep a copy for its backward pass.
         kind = x.device.type
         return result.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else result
+
+
+class Bias(nn.Module):
+    """A bias of the results of a layer whose outputs a tensor axis may shard; it is whole on each device.
+
+    Attributes:
+        part: Index of this device's part.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.part = 0
+        self.weight = nn.Parameter(torch.empty(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.part * x.shape[-1]
+        return x + self.weight[first : first + x.shape[-1]].to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -125,37 +144,74 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.head_dim = config.head_dim
+        self.head_dim, self.window = config.head_dim, config.window
         wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
         self.grouped = config.kv_heads != config.heads
         self.query = Linear(config.dim, wide, bias=False)
         self.key = Linear(config.dim, narrow, bias=False)
         self.value = Linear(config.dim, narrow, bias=False)
         self.out = Linear(wide, config.dim, bias=False)
+        biases = (Bias(size) if config.qkv_bias else nn.Identity() for size in (wide, narrow, narrow))
+        self.query_bias, self.key_bias, self.value_bias = biases
+        norms = (Norm(self.head_dim, eps=config.norm_eps) if config.qk_norm else nn.Identity() for _ in range(2))
+        self.query_norm, self.key_norm = norms
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         batch, length, _ = x.shape
         query, key, value = (
-            layer(x).view(batch, length, -1, self.head_dim) for layer in (self.query, self.key, self.value)
+            bias(layer(x)).view(batch, length, -1, self.head_dim)
+            for layer, bias in (
+                (self.query, self.query_bias),
+                (self.key, self.key_bias),
+                (self.value, self.value_bias),
+            )
         )
-        query, key = apply_rotary(query, cosine, sine), apply_rotary(key, cosine, sine)
+        query = apply_rotary(self.query_norm(query), cosine, sine)
+        key = apply_rotary(self.key_norm(key), cosine, sine)
+        mask = make_window_mask(length, self.window, x.device) if 0 < self.window < length else None
         grouped = self.grouped
-        if grouped and not supports_grouped_heads(query.device.type, query.dtype):
+        if grouped and not supports_grouped_heads(query.device.type, query.dtype, masked=mask is not None):
             key, value = (repeat_heads(part, query.shape[2] // part.shape[2]) for part in (key, value))
             grouped = False
         mixed = F.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True, enable_gqa=grouped
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            attn_mask=mask,
+            is_causal=mask is None,
+            enable_gqa=grouped,
         )
         result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
         return result
 
 
-def supports_grouped_heads(device: str, dtype: torch.dtype) -> bool:
+def make_window_mask(length: int, window: int, device: torch.device) -> Tensor:
+    """Return which key (column) each query (row) attends to: itself, and the `window` - 1 before it."""
+    position = torch.arange(length, device=device)
+    distance = position[:, None] - position
+    return (distance >= 0) & (distance < window)
+
+
+def apply_rotary(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotate each pair (x_i, x_{i + half}) of a head in float32, and return x's type.
+
+    Args:
+        x: Shape (batch, length, heads, head_dim).
+        cosine: Shape (length, head_dim / 2).
+        sine: Shape (length, head_dim / 2).
+    """
+    cosine, sine = cosine[:, None], sine[:, None]
+    first, second = x.float().chunk(2, dim=-1)
+    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+    return turned.to(x.dtype)
+
+
+def supports_grouped_heads(device: str, dtype: torch.dtype, *, masked: bool = False) -> bool:
     """Return whether torch's fused attention accepts fewer key heads than query heads.
 
-    In torch 2.13 all kernels do, except CUDA's only kernel for float32.
+    In torch 2.13 all kernels do, except CUDA's only kernel for float32, which is also its only one for a mask.
     """
-    return device != "cuda" or dtype != torch.float32
+    return device != "cuda" or (dtype != torch.float32 and not masked)
 
 
 def repeat_heads(heads: Tensor, times: int) -> Tensor:

@@ -17,7 +17,7 @@ from trainer.shape.architecture import list_parameters
 from trainer.shape.layout import get_layout
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.loss import VocabularyShare
-from trainer.torch_engine.model import Transformer
+from trainer.torch_engine.model import Bias, Transformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,9 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
         for name in ("attention.out", "ffn.down"):
             plan[f"blocks.{layer}.{name}"] = RowwiseParallel()
     parallelize_module(model, mesh, plan)
+    for module in model.modules():
+        if isinstance(module, Bias):
+            module.part = mesh.get_local_rank()
     model.embedding.register_forward_hook(_wait_for_sum)
 
 

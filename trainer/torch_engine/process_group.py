@@ -18,6 +18,7 @@ from trainer.config import DistConfig
 from trainer.environment import World, split_address
 from trainer.errors import DeviceError, PeerError, TrainerError
 from trainer.team import Team
+from trainer.torch_engine.flight_recorder import enable_flight_recorder
 from trainer.torch_engine.untyped import dist
 
 # Error texts of the collectives of gloo, NCCL and torch when another process is lost or late.
@@ -47,6 +48,8 @@ def join_process_group(device: torch.device, backend: str, team: Team, config: D
     world = team.world
     place = team.rendezvous_address()
     _choose_interface(place)
+    if backend == "nccl":
+        enable_flight_recorder(os.environ)
     # gloo beside NCCL would only add its own address lookup, which fails where a host's name resolves to itself.
     kinds = backend if device.type in ("cpu", "cuda") else f"cpu:gloo,{device.type}:{backend}"
     host, port = split_address("the engine's meeting place", place)
@@ -98,7 +101,7 @@ def _translation(error: RuntimeError, world: World, limit: float) -> TrainerErro
     if isinstance(error, torch.OutOfMemoryError) or _FULL.search(text):
         return DeviceError(
             f"rank {world.rank}: the device is out of memory: {extract_cause(error)}; "
-            "use remat=true, a larger accumulate, or more devices in mesh.fsdp"
+            "use remat=full, a larger accumulate, or more devices in mesh.fsdp"
         )
     if _UNREPEATABLE in text:
         return DeviceError(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed
-import torch.utils.checkpoint
 from torch import Tensor
 
 from trainer.engine import FloatArray
@@ -47,16 +46,6 @@ def run_backward(loss: Tensor) -> None:
     """Run the backward pass of a scalar."""
     unchecked: Any = loss
     unchecked.backward()
-
-
-def recompute(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """Call the function without keeping activations, and call it again in the backward pass.
-
-    It must not draw random numbers: generator states are not kept.
-    """
-    unchecked: Any = torch.utils.checkpoint
-    result: Tensor = unchecked.checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
-    return result
 
 
 def is_fake_mode_active() -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,15 @@ import torch
 from torch import Tensor
 
 from trainer.accelerators.peaks import find_peak_flops
+from trainer.accelerators.usable_memory import find_usable_share
+from trainer.agreement import agree_on_memory
 from trainer.config import Config, EngineName
 from trainer.engine import FloatArray, Numbers, TokenArray
 from trainer.environment import World
-from trainer.errors import DeviceError
+from trainer.errors import ConfigError, DeviceError
 from trainer.shape.architecture import list_parameters
 from trainer.shape.box import Box, TensorRegion
+from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, assign_rows, check_batch
 from trainer.team import Team
 from trainer.torch_engine.adafactor import Adafactor
@@ -49,10 +52,16 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
         ConfigError: The mesh or the batch does not fit the devices.
         PeerError: Another rank is lost.
     """
+    if config.marked:
+        raise ConfigError(
+            "device=xla trains on all tokens, but the data marks some (chat): use data.loss=all, or another --backend"
+        )
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
     check_batch(config, mesh)
+    usable = agree_on_memory(team, find_usable_share(runtime.describe())) if config.remat == "auto" else None
+    config = resolve_remat(replace(config, device="xla"), mesh, "torch", usable)
     with translate_errors():
         return XlaEngine(config, runtime, mesh)
 
@@ -106,7 +115,7 @@ class XlaEngine:
             "model": asdict(config.model),
             "optim": asdict(config.optim),
             "mesh": asdict(self.mesh),
-            "step": [config.batch, config.seq_len, config.accumulate, config.grad_clip, config.remat],
+            "step": [config.batch, config.seq_len, config.accumulate, config.grad_clip, config.recomputed],
             "dtype": "fp32" if config.products == "fp32" else "bf16",
             "versions": [torch.__version__, self._runtime.xla.__version__],
             "plugin": self._runtime.plugin,
@@ -137,6 +146,12 @@ class XlaEngine:
         with translate_errors():
             loss, norm, stops = (float(number) for number in numbers.cpu())
         return Numbers(loss=loss, grad_norm=norm, stops=round(stops) if own is None else own)
+
+    def evaluate(self, rows: TokenArray) -> float:
+        with translate_errors(), torch.no_grad():
+            total = sum((loss for loss in self._losses(rows)), torch.zeros((), device=self._runtime.device))
+            self._marks.run_trace()
+            return float(total.cpu())
 
     def written(self) -> Sequence[TensorRegion]:
         return self._state.written()
@@ -194,17 +209,22 @@ class XlaEngine:
         """Compute the gradients, and return the mean loss."""
         for slot in self._slots:
             slot.handle.grad = None
-        count = self._config.accumulate
         total = torch.zeros((), device=self._runtime.device)
+        for loss in self._losses(rows):
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            total = total + loss.detach()
+        return total
+
+    def _losses(self, rows: TokenArray) -> Iterator[Tensor]:
+        """Yield each micro-batch's part of the mean loss."""
+        count = self._config.accumulate
         each = len(rows) // count
         for index in range(count):
             micro = self._marks.send_rows(rows[index * each : (index + 1) * each], self.share).long()
             with self._autocast():
                 hidden = self._model(micro[:, :-1])
                 loss = compute_mean_loss(hidden, self._model.head_weight(), micro[:, 1:]) / count
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            total = total + loss.detach()
-        return total
+            yield loss
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self._config.products == "fp32":
@@ -221,7 +241,7 @@ def translate_errors() -> Generator[None]:
         text = str(error).strip() or type(error).__name__
         if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
             raise DeviceError(
-                f"the devices are out of memory: {text.splitlines()[0]}; use remat=true, a larger accumulate, or "
+                f"the devices are out of memory: {text.splitlines()[0]}; use remat=full, a larger accumulate, or "
                 "more devices in mesh.fsdp"
             ) from error
         raise
@@ -230,7 +250,7 @@ def translate_errors() -> Generator[None]:
 def _model(config: Config, device: torch.device, marks: ShardingMarker) -> Transformer:
     """Build the model on the device, without initial values."""
     with torch.device("meta"):
-        model = Transformer(config.model, config.seq_len, _rerun() if config.remat else None)
+        model = Transformer(config.model, config.seq_len, _rerun() if config.recomputed == "full" else None)
     model.to_empty(device=device)
     with torch.no_grad():
         model.fill_tables()

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from trainer.checkpoint import llama, reader
+from trainer.checkpoint import families, reader
 from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, encode_values
 from trainer.checkpoint.layout import split_uri
 from trainer.checkpoint.manifest import StepFolder
@@ -112,7 +112,7 @@ def find_checkpoint(place: str, report: Callable[[str], None]) -> Checkpoint:
 def _write_weights(folder: Path, contents: Contents, kind: str, model: ModelConfig, request: ExportRequest) -> int:
     """Write the weights; return the bytes of all values."""
     dtype = SAFETENSORS[request.dtype]
-    shards = list(_shards(llama.map_parameter_names(model), WIDTH[dtype], request.shard_bytes))
+    shards = list(_shards(families.map_parameter_names(model), WIDTH[dtype], request.shard_bytes))
     weight_map: dict[str, str] = {}
     total = 0
     for number, shard in enumerate(shards, 1):
@@ -159,7 +159,7 @@ def _write_settings(
     folder: Path, config: Mapping[str, Any], model: ModelConfig, request: ExportRequest, vocabulary: TokenizerFile
 ) -> None:
     seq_len = int(config.get("seq_len", 2048))
-    _write_json(folder / "config.json", llama.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
+    _write_json(folder / "config.json", families.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
     ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
     _write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
     if vocabulary.text:

@@ -1,0 +1,85 @@
+"""Run transformers' own models in a process apart: `python hugging_face.py make|load FOLDER`.
+
+make: for each case, write FOLDER/CASE/hf as transformers saves it, and expected.npz with the logits, loss and gradients
+of FOLDER/rows.npy. load: write again.npz with the logits of FOLDER/CASE/again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+import transformers
+from torch import Tensor
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "vocab_size": 64,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+WINDOW = {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama-3.1": ("llama", {"rope_parameters": LLAMA3}),
+    "llama-3.2": ("llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "head_dim": 16}),
+    "mistral": ("mistral", {"sliding_window": 5, "head_dim": 16, "rms_norm_eps": 1e-5}),
+    "mistral-0.3": ("mistral", {"sliding_window": None}),
+    "qwen2.5": ("qwen2", {"tie_word_embeddings": True}),
+    "qwen2-window": ("qwen2", {**WINDOW, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
+    "qwen3": ("qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+    "qwen3-window": ("qwen3", {"head_dim": 8, **WINDOW, "rope_parameters": LLAMA3}),
+}
+
+
+def main(command: str, folder: Path) -> None:
+    torch.set_num_threads(1)
+    rows = torch.from_numpy(np.load(folder / "rows.npy").astype(np.int64))
+    for name, (family, changes) in CASES.items():
+        if command == "make":
+            np.savez(folder / name / "expected.npz", **_make(folder / name / "hf", family, changes, rows))
+        else:
+            loaded = transformers.AutoModelForCausalLM.from_pretrained(
+                folder / name / "again", dtype=torch.float32, attn_implementation="eager"
+            )
+            with torch.no_grad():
+                np.savez(folder / name / "again.npz", logits=loaded(rows[:, :-1]).logits.numpy())
+
+
+def _make(folder: Path, family: str, changes: dict[str, Any], rows: Tensor) -> dict[str, np.ndarray]:
+    config = transformers.AutoConfig.for_model(family, **{**SMALL, **changes})
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    draw = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            weight.copy_(torch.randn(weight.shape, generator=draw) * 0.2 + ("norm" in key))
+    model.save_pretrained(folder)
+    logits = model(rows[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+    loss.backward()
+    gradients = {key: weight.grad.numpy() for key, weight in model.named_parameters() if weight.grad is not None}
+    return {"logits": logits.detach().numpy(), "loss": loss.detach().numpy(), **gradients}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,144 @@
+"""The folder to which a program's checkpoint is restored: its files, and a record of what a restore wrote there.
+
+The record, a lock and the files that are being written have names that no checkpoint may use (see RESERVED).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint.manifest import RESERVED, Manifest, Part, check_file_path
+from ..checkpoint.store import Store
+from ..errors import ConfigError, StorageError
+
+_CONCURRENT = 4  # files that are read at the same time
+_CHUNK = 32 << 20
+_RECORD = f"{RESERVED}.json"
+_LOCK = f"{RESERVED}.lock"
+_PARTS = f"{RESERVED}.parts"  # a folder: names of files may be as long as the disk allows
+_SEVERAL = "several"  # in place of a checkpoint
+
+
+def download_files(store: Store, manifest: Manifest, folder: Path, chosen: Callable[[str], bool]) -> str:
+    """Write the files of a checkpoint to a folder, in place of those of an earlier restore.
+
+    A file that is there with the right checksum is not read again. Processes that share the folder take turns, and
+    files that another one has restored from the same checkpoint stay.
+
+    Returns:
+        What is wrong with the checkpoint, or "".
+
+    Raises:
+        StorageError: The bucket fails, or the disk does.
+        ConfigError: The folder holds files that no restore wrote.
+    """
+    parts = [part for part in manifest.parts if chosen(part.file)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_own(folder)
+        with _locked(folder), ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="orch-run-part") as pool:
+            _remove_earlier(folder, _identify_checkpoint(store, manifest), {part.file for part in parts})
+            temporary = folder / _PARTS
+            shutil.rmtree(temporary, ignore_errors=True)  # of a restore that was killed
+            temporary.mkdir()
+            begun = [
+                pool.submit(_download, store, manifest.folder, folder, temporary / str(index), part)
+                for index, part in enumerate(parts)
+            ]
+            refusals = [future.result() for future in begun]
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise StorageError(f"{folder}: the checkpoint cannot be written there: {error}") from error
+    return next((refusal for refusal in refusals if refusal), "")
+
+
+def _identify_checkpoint(store: Store, manifest: Manifest) -> str:
+    """Return a text for a checkpoint; it is another one once a damaged step has been written again."""
+    files = json.dumps([(part.file, part.sha256) for part in manifest.parts])
+    return f"{store.uri}/{manifest.folder} {hashlib.sha256(files.encode()).hexdigest()[:16]}"
+
+
+def _download(store: Store, folder: str, target: Path, temporary: Path, part: Part) -> str:
+    place = target / part.file
+    if place.is_file() and place.stat().st_size == part.size and _digest(place) == part.sha256:
+        return ""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with temporary.open("wb") as file:
+        for at in range(0, part.size, _CHUNK):
+            chunk = memoryview(bytearray(min(_CHUNK, part.size - at)))
+            store.read_into(f"{folder}/{part.name}", at, chunk)
+            digest.update(chunk)
+            file.write(chunk)
+    if digest.hexdigest() != part.sha256:
+        temporary.unlink()
+        return f"{part.file} does not have its checksum"
+    temporary.replace(place)
+    return ""
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _check_own(folder: Path) -> None:
+    """Refuse a folder with files of others. Another process may be restoring to it: its record precedes its files."""
+    others = [path for path in folder.iterdir() if not path.name.startswith(RESERVED)]
+    if others and not (folder / _RECORD).is_file():
+        raise ConfigError(f"restore({str(folder)!r}): the folder holds files: name a new or empty one")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Generator[None, None, None]:
+    with (folder / _LOCK).open("ab") as held:
+        fcntl.flock(held.fileno(), fcntl.LOCK_EX)
+        yield
+
+
+def _remove_earlier(folder: Path, checkpoint: str, expected: set[str]) -> None:
+    """Remove what restores of other checkpoints wrote and this one does not."""
+    source, earlier = _read_record(folder)
+    kept = earlier | expected if source == checkpoint else expected
+    if earlier - kept:
+        _write_record(folder, _SEVERAL, earlier | expected)  # also when this is killed
+    for name in sorted(earlier - kept, reverse=True):  # files before the folders that hold them
+        place = folder / name
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not place.is_dir() or place.is_symlink():
+                place.unlink()
+        for parent in [place, *place.parents][: len(Path(name).parts)]:
+            with contextlib.suppress(OSError):  # it holds other files, or is none
+                parent.rmdir()
+    _write_record(folder, checkpoint, kept)
+
+
+def _read_record(folder: Path) -> tuple[str, set[str]]:
+    """Return the checkpoint and the files of an earlier restore; none where the record is damaged or absent.
+
+    What it names is removed, so each name is checked as those of a manifest are. A power failure may damage it.
+    """
+    try:
+        content: Any = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        return str(content["checkpoint"]), {check_file_path(name) for name in content["files"]}
+    except FileNotFoundError:
+        return "", set()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # CorruptCheckpoint is a ValueError
+        return "", set()
+
+
+def _write_record(folder: Path, checkpoint: str, files: set[str]) -> None:
+    temporary = folder / f"{_RECORD}.tmp"
+    temporary.write_text(json.dumps({"checkpoint": checkpoint, "files": sorted(files)}), encoding="utf-8")
+    temporary.replace(folder / _RECORD)
