@@ -1,9 +1,10 @@
 """The rules of the audit: how events name rows, which columns are left out and why, and the chain of hashes.
 
 Every event names the row that it changed by a subject: "cluster UID", "intent UID/GENERATION", "job UID/ID",
-"attempt UID/JOB/ATTEMPT", "pipeline UID", "host_pin NAME", "slice_owner TOKEN",
-"order UID", "token DIGEST". Each event's hash covers its content
-and the hash of the event before, so that a row that was changed, removed or moved later is found (replay.verify_chain).
+"attempt UID/JOB/ATTEMPT", "pipeline UID", "host_pin NAME", "slice_owner TOKEN", "order UID", "token DIGEST",
+"budget PROJECT/MEMBER", "session DIGEST", "invitation DIGEST", "sign_in IDENTITY", "trust_rule UID",
+"project_setting PROJECT/KEY", "bill LINE", "block ID", "prediction RUN". Each event's hash covers its content and the
+hash of the event before, so that a row that was changed, removed or moved later is found (replay.verify_chain).
 Pure: no database library.
 """
 
@@ -28,6 +29,15 @@ KEYS: dict[str, tuple[str, ...]] = {
     "slice_owners": ("token",),
     "orders": ("uid",),
     "tokens": ("digest",),
+    "budgets": ("project", "member"),
+    "sessions": ("digest",),
+    "invitations": ("digest",),
+    "sign_ins": ("identity",),
+    "trust_rules": ("uid",),
+    "project_settings": ("project", "key"),
+    "bills": ("line",),
+    "blocks": ("block_id",),
+    "predictions": ("run_id",),
 }
 _NUMBERS = frozenset({"generation", "id", "job_id", "attempt"})
 
@@ -39,14 +49,22 @@ NOT_AUDITED: dict[str, dict[str, str]] = {
         "last_state": "state as the provider last reported; read again at every observation",
         "last_seen": "when that was",
     },
+    "sessions": {"used": "when it was last used, every ten minutes; its begin and end are events"},
     "intents": {"touched": "when a request was last sent; `since` is the time of the state"},
+    "budgets": {"revision": "rises with each slice that is planned, whose intent is audited"},
 }
 # Columns that came after an orch that may still write: what its events do not name has this value.
-DEFAULTS: dict[str, dict[str, str]] = {"clusters": {"project": ""}}
+DEFAULTS: dict[str, dict[str, str]] = {
+    "clusters": {"project": ""},
+    "tokens": {"project": "", "parent": ""},
+    "invitations": {"project": ""},
+}
 # Whole tables without events.
 TABLES_NOT_AUDITED: dict[str, str] = {
     "admissions": "renewed every day, and ends by itself; who joins or leaves the team is audited in computers",
     "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",
+    "entry_codes": "digests of what works once; the session or token that one opens has its event",
+    "device_grants": "computers that wait, for minutes; everyone may add one; the token that one gets has its event",
     "run_keys": "secrets: an event would show them to everyone who may read events",
     "blobs": "contents by their digests; the events of jobs have the digests",
     "notification_channels": "how far messages about the events were delivered; one that fails is tried again",

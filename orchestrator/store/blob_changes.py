@@ -12,6 +12,9 @@ from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import blobs
 
+_DROPPING = -1.0
+_KEPT = blobs.c.used >= 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
@@ -24,6 +27,8 @@ class Blob:
         content: The archive, or None when it is in a bucket.
         bucket: The URI of that bucket, "" when the store has the content.
         path: Of the object in it.
+        project: As whose members the bucket is reached: "" for the servers themselves; None where older versions of
+            orch did not record it.
     """
 
     digest: str
@@ -32,6 +37,7 @@ class Blob:
     content: bytes | None = field(default=None, repr=False)
     bucket: str = ""
     path: str = ""
+    project: str | None = None
 
 
 class BlobChanges(Ledger):
@@ -51,12 +57,18 @@ class BlobChanges(Ledger):
             content=content,
             bucket=row["bucket"],
             path=row["path"],
+            project=row["project"],
         )
 
     def use_blob(self, digest: str) -> bool:
         """Record that a blob is used now, so that it is not dropped; return whether there is one."""
-        statement = update(blobs).where(blobs.c.digest == digest).values(used=self._now())
+        statement = update(blobs).where(blobs.c.digest == digest, _KEPT).values(used=self._now())
         return self._database.write(statement) > 0
+
+    def list_kept(self, digests: Collection[str]) -> frozenset[str]:
+        """Return those of the digests of which there is a blob. Unlike `use_blob` it keeps none from being dropped."""
+        query = select(blobs.c.digest).where(blobs.c.digest.in_(digests), _KEPT)
+        return frozenset(self._read_all(query, lambda row: str(row["digest"])))
 
     def keep_blob(self, blob: Blob) -> None:
         """Keep a blob, unless it is kept already. Its object in a bucket must exist."""
@@ -67,20 +79,34 @@ class BlobChanges(Ledger):
             "content": None if blob.content is None else base64.b64encode(blob.content).decode("ascii"),
             "bucket": blob.bucket,
             "path": blob.path,
+            "project": blob.project,
             "used": self._now(),
         }
         with self._database.writing() as tx:
+            tx.execute(delete(blobs).where(blobs.c.digest == blob.digest, ~_KEPT))  # its object exists again
             tx.execute(insert_or_nothing(tx, blobs, values))
             tx.commit()
 
     def unused_blobs(self, used: Collection[str], older: float) -> tuple[Blob, ...]:
         """Return the blobs, without content, that are not in `used` and that no launch has named since `older` s."""
-        query = select(blobs.c.digest, blobs.c.size, blobs.c.unpacked, blobs.c.bucket, blobs.c.path)
+        query = select(*(column for column in blobs.c if column.name not in ("content", "used")))
         with self._database.reading() as tx:
             rows = tx.execute(query.where(blobs.c.used <= self._now() - older)).mappings().all()
         return tuple(Blob(**row) for row in rows if row["digest"] not in used)
 
-    def drop_blob(self, digest: str, older: float) -> bool:
-        """Delete a blob unless it was used meanwhile; return whether it was deleted."""
+    def begin_dropping(self, digest: str, older: float) -> bool:
+        """Mark a blob as being deleted unless it was used meanwhile; return whether it was marked.
+
+        A launch that needs it then keeps it as one that is missing. The mark of a process that was killed stays, and
+        the blob is unused.
+        """
         old = blobs.c.used <= self._now() - older
-        return self._database.write(delete(blobs).where(blobs.c.digest == digest, old)) > 0
+        return self._database.write(update(blobs).where(blobs.c.digest == digest, old).values(used=_DROPPING)) > 0
+
+    def end_dropping(self, digest: str, *, older: float | None = None) -> None:
+        """Delete a marked blob, whose object is deleted; or, with `older`, leave it as one unused since `older` s."""
+        marked = (blobs.c.digest == digest, ~_KEPT)
+        if older is None:
+            self._database.write(delete(blobs).where(*marked))
+        else:
+            self._database.write(update(blobs).where(*marked).values(used=self._now() - older))

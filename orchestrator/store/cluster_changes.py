@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 
 from orchestrator.computer import identify_place
 from orchestrator.errors import ConflictError
@@ -17,9 +17,10 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.project import qualify_name, to_column
 from orchestrator.slices import Candidate
+from orchestrator.store.audited import format_subject
+from orchestrator.store.budget_changes import BudgetChanges, BudgetRevisions
 from orchestrator.store.change import EventDetails, Guard, complete_row, insert_row, update_row
 from orchestrator.store.leases import Lease
-from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import (
     ClusterRecord,
     Row,
@@ -28,11 +29,11 @@ from orchestrator.store.records import (
     intent_from_row,
     make_portable,
 )
-from orchestrator.store.schema import clusters, intents
+from orchestrator.store.schema import clusters, events, intents
 from orchestrator.store.uids import derive_uid_end, make_uid
 
 
-class ClusterChanges(Ledger):
+class ClusterChanges(BudgetChanges):
     """The changes of clusters and intents."""
 
     def cluster(self, name: str) -> ClusterRecord | None:
@@ -98,6 +99,19 @@ class ClusterChanges(Ledger):
     def note_state(self, cluster: ClusterRecord, state: str) -> None:
         self._note(None, cluster, {"last_state": state, "last_seen": self._now()})
 
+    def record_observed_stop(self, cluster: ClusterRecord, *, stopped: bool) -> None:
+        """Record once that the provider reports the machines as stopped, or no longer: what ends and begins their cost.
+
+        A request to stop them is no such record, since it may fail (`Reader.stopped_times`).
+        """
+        subject = format_subject("clusters", {"uid": cluster.uid})
+        seen = and_(events.c.kind == "observed", events.c.cause == subject)
+        started = and_(events.c.kind == "wanted", events.c.subject == subject, events.c.what == "up")
+        mine = (events.c.cluster == cluster.qualified_name) & or_(seen, started)
+        last = self._read_first(select(events.c.what).where(mine).order_by(events.c.seq.desc()), dict)
+        if stopped != (last is not None and last["what"] == "stopped"):
+            self.event(cluster.qualified_name, "observed", "stopped" if stopped else "running", cause=subject)
+
     def close_cluster(self, lease: Lease, cluster: ClusterRecord) -> None:
         """Close the record. The last step of a teardown, after the provider has reported every machine absent."""
         why = EventDetails(
@@ -132,14 +146,14 @@ class ClusterChanges(Ledger):
 
     def write_intent(
         self, lease: Lease, cluster: ClusterRecord, generation: int, name: str, candidate: Candidate, token: str,
-        request: str, account: str = "",
+        request: str, account: str = "", run_id: str | None = None,
     ) -> None:  # fmt: skip
         """Commit an intent before its create request. Written again for the same generation, it changes nothing.
 
         Raises:
             ConflictError: the cluster's record is closed, so the machines would never be ended.
+            BudgetError: a budget does not allow the slice for the run `run_id`; it counts in them from now on.
         """
-        at = self._now()
         values: dict[str, Any] = {
             "cluster_uid": cluster.uid,
             "generation": generation,
@@ -149,15 +163,42 @@ class ClusterChanges(Ledger):
             "request": hashlib.sha256(request.encode()).hexdigest(),
             "account": account,
             "state": IntentState.PLANNED.value,
-            "since": at,
-            "touched": at,
         }
         what = f"{name}: planned, {candidate.where} {candidate.market}"
-        planned = insert_row(intents, values, EventDetails(cluster=cluster.qualified_name, kind="intent", what=what))
-        if self.change(planned, at=at, lease=lease, guards=(_is_open(cluster),)) is None:
+        details = EventDetails(cluster=cluster.qualified_name, kind="intent", what=what)
+
+        def plan_slice(revisions: BudgetRevisions) -> bool:
+            at = self._now()
+            planned = insert_row(intents, {**values, "since": at, "touched": at}, details)
+            guards = (_is_open(cluster), *revisions.guards)
+            if self.change(planned, *revisions.moves, at=at, lease=lease, guards=guards) is not None:
+                return True
             mine = (intents.c.cluster_uid == cluster.uid) & (intents.c.generation == generation)
-            if self._read_first(select(intents).where(mine), intent_from_row) is None:
+            if self._read_first(select(intents).where(mine), intent_from_row) is not None:
+                return True
+            if self._read_first(select(clusters.c.gone).where(_is_closed(cluster)), dict) is not None:
                 raise ConflictError(f"the record of '{cluster.name}' was closed meanwhile", next_step="orch status")
+            return False
+
+        self._do_under_budgets(cluster, candidate, run_id, plan_slice)
+
+    def record_start(self, lease: Lease, cluster: ClusterRecord, name: str, run_id: str | None = None) -> None:
+        """Record, before its request, that the machines of a stopped slice are to be started.
+
+        Raises:
+            BudgetError: a budget does not allow it, for the run `run_id`.
+        """
+        intent = self._read_intent(cluster, name)
+        key = {"cluster_uid": cluster.uid, "generation": intent.generation}
+        details = EventDetails(cluster=cluster.qualified_name, kind="wanted", what="up")
+
+        def start_slice(revisions: BudgetRevisions) -> bool:
+            at = self._now()
+            up = update_row(clusters, {"uid": cluster.uid}, {"wanted": "up"}, details)
+            touched = update_row(intents, key, {"touched": at}, details)
+            return self.change(up, touched, *revisions.moves, at=at, lease=lease, guards=revisions.guards) is not None
+
+        self._do_under_budgets(cluster, intent.candidate, run_id, start_slice, starts=name)
 
     def update_intent(
         self, lease: Lease, cluster: ClusterRecord, name: str, state: IntentState, cause: EndCause | None = None,
@@ -230,6 +271,10 @@ class ClusterChanges(Ledger):
 
 def _is_open(cluster: ClusterRecord) -> Guard:
     return Guard(table=clusters, key={"uid": cluster.uid}, values={"gone": None})
+
+
+def _is_closed(cluster: ClusterRecord) -> ColumnElement[bool]:
+    return and_(clusters.c.uid == cluster.uid, clusters.c.gone.is_not(None))
 
 
 def _with_token(row: Row) -> tuple[str, Intent]:

@@ -6,6 +6,7 @@ Every error of the driver is translated into a StoreError that names the next st
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import sqlite3
 from collections.abc import Generator
@@ -28,6 +29,7 @@ from orchestrator.store.failures import (
     translate_server_error,
 )
 from orchestrator.store.location import Location
+from orchestrator.store.password_file import connect_with_passwords
 from orchestrator.store.transport import connect_options
 
 BUSY_SECONDS = 20.0  # the longest time that one transaction waits for another
@@ -173,6 +175,11 @@ def _server_engine(location: str) -> Engine:
         raise UserError(
             "a store on PostgreSQL needs the driver psycopg", str(error), install_command("server")
         ) from error
+
+    def connect(dialect: Any, _record: Any, words: Any, options: dict[str, Any]) -> Any:
+        return connect_with_passwords(location, os.environ, lambda more: dialect.connect(*words, **(options | more)))
+
+    event.listen(engine, "do_connect", connect)
     event.listen(engine, "connect", _server_settings)
     event.listen(engine, "checkout", _refuse_closed)
     return engine

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, select, update
 
-from orchestrator.computer import read_member
-from orchestrator.errors import ConflictError
+from orchestrator.computer import find_computer, read_member
+from orchestrator.errors import ConflictError, UserError
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.store.apply_change import CHAIN, LockedChain, insert_or_nothing
 from orchestrator.store.audited import KEYS, Head, format_subject
 from orchestrator.store.change import EventDetails, insert_row
 from orchestrator.store.connection import Database
 from orchestrator.store.ledger import Ledger
-from orchestrator.store.location import describe_location
+from orchestrator.store.location import Location, describe_location
 from orchestrator.store.meta_rows import IMPORTED, INSTALLATION, SEALED, read_meta, write_meta
 from orchestrator.store.migrations import open_tables, read_rows, read_usable_rows
 from orchestrator.store.ownership import refuse_other_login_at
@@ -29,6 +29,7 @@ from orchestrator.store.provider_records import StoredRecords
 from orchestrator.store.schema import (
     admissions,
     blobs,
+    budgets,
     clusters,
     intents,
     metadata,
@@ -39,7 +40,8 @@ from orchestrator.store.schema import (
 from orchestrator.store.sealing import refuse_holders, refuse_other_target
 from orchestrator.store.version import SCHEMA_VERSION, parse_versions
 
-_AUDITED = tuple(KEYS)  # clusters come first
+_STAY = ("budgets", "project_settings")  # a person's own limits and identities are not those of a team
+_AUDITED = tuple(name for name in KEYS if name not in _STAY)  # clusters come first
 _NOT_AUDITED = (provider_records, run_keys, blobs, admissions)  # leases and events stay with the sealed file
 
 
@@ -95,22 +97,28 @@ def open_source(file: Path, at: float) -> Database:
     return database
 
 
-def refuse_import(file: Path, target: str, *, wait: bool) -> None:
+def refuse_import(file: Path, target: Location, state: Path, *, wait: bool) -> None:
     """Raise what prevents the import of a file before it is sealed. Changes nothing.
 
     Args:
         file: of the state folder.
-        target: the address of the store into which it goes.
+        target: the store into which it goes.
+        state: the state folder of this command.
         wait: the command waits until no orch works with the file any more.
 
     Raises:
         AccessError: the tables of the target belong to another login.
-        ConflictError: an orch works with the file, or both have a record of the same slice.
+        UserError: it is the target itself.
+        ConflictError: an orch works with the file, hosts are processes of its folder, or both have a record of the same
+            slice.
         StoreError: one of the two cannot be used, or the file was imported into another store.
     """
+    if isinstance(target, Path) and target.exists() and target.samefile(file):
+        step = "export ORCH_STORE=postgresql://USER@HOST:PORT/DATABASE   or ORCH_HOME=FOLDER, of the team's store"
+        raise UserError("a folder is not imported into itself", f"{file} is the store of this command", step)
     refuse_other_login_at(target)
-    with closing(Database(file)) as source, closing(Database(target)) as place:
-        rows, tables = read_rows(source) or {}, read_usable_rows(place)
+    with closing(Database(file)) as source:
+        rows = read_rows(source) or {}
         if SEALED in rows:
             refuse_other_target(source, rows, describe_location(target))
             return
@@ -118,8 +126,28 @@ def refuse_import(file: Path, target: str, *, wait: bool) -> None:
         if rows and not wait:
             with source.reading() as tx:
                 refuse_holders(tx, source, "imported")
-        if tables is not None and parse_versions(rows).tables == SCHEMA_VERSION:
-            refuse_same_slices(place, read_source(source))
+        if rows and file.parent.resolve() != state.resolve():
+            _refuse_own_processes(source, file.parent)
+        if isinstance(target, Path) and not target.exists():
+            return  # opening it would make it
+        with closing(Database(target)) as place:
+            if read_usable_rows(place) is not None and parse_versions(rows).tables == SCHEMA_VERSION:
+                refuse_same_slices(place, read_source(source))
+
+
+def _refuse_own_processes(source: Database, folder: Path) -> None:
+    """Raise ConflictError where hosts are processes of the state folder: no other one could ever end them."""
+    query = select(intents.c.account, clusters.c.name).join(clusters, clusters.c.uid == intents.c.cluster_uid)
+    with source.reading() as tx:
+        rows = tx.execute(query.where(intents.c.state.not_in(list(FINAL_STATES)))).all()
+    own = find_computer(folder)
+    for row in rows:
+        if own and f":{own}:" in row.account:
+            raise ConflictError(
+                f"the hosts of '{row.name}' are processes of the folder {folder}",
+                "a store of another folder can neither reach nor end them",
+                f"end them first: ORCH_HOME={folder.parent} orch down {row.name}",
+            )
 
 
 def refuse_same_slices(target: Database, source: Source) -> None:
@@ -167,6 +195,7 @@ class ImportChanges(Ledger):
                     for row in source.tables[table.name]:
                         chain.tx.execute(insert_or_nothing(chain.tx, table, row))
                 write_meta(chain.tx, IMPORTED, " ".join([*known, source.installation]))
+            chain.tx.execute(update(budgets).values(revision=budgets.c.revision + 1))  # the slices count in them now
         return Imported(names={row["name"]: names[row["uid"]] for row in source.tables["clusters"]}, rows=added)
 
     def _own(self, row: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import Table, func, or_, select
 
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
@@ -119,11 +119,23 @@ class JobChanges(Ledger):
         found = self._read_all(query.order_by(jobs.c.created, jobs.c.id), job_from_row)
         return tuple((open_records[job.cluster_uid], job) for job in found if job.cluster_uid in open_records)
 
+    def unfinished_jobs(self) -> frozenset[tuple[str, int]]:
+        """Return the cluster's uid and the number of each job that has not ended, whoever drives it."""
+        found = self._read_all(select(jobs).where(jobs.c.state != "ended"), job_from_row)
+        return frozenset((job.cluster_uid, job.id) for job in found)
+
     def launch_requests(self) -> tuple[str, ...]:
         """Return the launch requests of all unfinished jobs of open clusters, whoever drives them."""
         open_uids = select(clusters.c.uid).where(clusters.c.gone.is_(None))
         query = select(jobs.c.wish).where(jobs.c.state != "ended", jobs.c.wish != "", jobs.c.cluster_uid.in_(open_uids))
         return self._read_all(query, lambda row: str(row["wish"]))
+
+    def tasks_that_name(self, word: str, since: float) -> tuple[str, ...]:
+        """Return the tasks with a word in their JSON, of all jobs of open clusters and of those made after `since`."""
+        open_uids = select(clusters.c.uid).where(clusters.c.gone.is_(None))
+        kept = or_(jobs.c.cluster_uid.in_(open_uids), jobs.c.created >= since)
+        query = select(jobs.c.task).where(jobs.c.task.contains(word, autoescape=True), kept)
+        return self._read_all(query, lambda row: str(row["task"]))
 
     def find_run(self, run_id: str) -> tuple[str, JobRecord] | None:
         """Return the newest job of a run with its cluster's name, of open and closed clusters; None without one."""

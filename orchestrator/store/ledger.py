@@ -212,6 +212,11 @@ class Ledger:
             yield self._now()
         raise ConflictError(f"{what} changes too often", f"{_TRIES} tries failed", "orch status")
 
+    def _guard_all(self) -> Guard:
+        """Return what is true until the next event: for a change made from rows read after this, of any number."""
+        head = self._read_one(select(meta.c.value).where(meta.c.key == CHAIN), lambda row: str(row["value"]))
+        return Guard(table=meta, key={"key": CHAIN}, values={"value": head})
+
     def _write(self, lease: Lease | None, statement: Update) -> None:
         """Write what is not audited, under the lease if there is one: one statement, in one round trip."""
         if lease is None:

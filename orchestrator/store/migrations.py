@@ -22,6 +22,7 @@ from orchestrator.store.audited import Head, format_subject, hash_event, select_
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
 from orchestrator.store.file_copy import copy_committed_state
+from orchestrator.store.grants import grant_member, list_members
 from orchestrator.store.incarnation import read_tie, refuse_other_state
 from orchestrator.store.location import describe_location
 from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
@@ -153,6 +154,8 @@ def create_or_migrate(database: Database, at: float) -> None:
                 STEPS[number](tx, at)
         if tx.dialect.name == "postgresql":
             install_functions(tx)
+            for login in list_members(tx):  # what they may do with the tables that were added
+                grant_member(tx, login)
         _write_versions(tx)
         _tie(tx, database)
         tx.commit()
@@ -351,10 +354,107 @@ def _migrate_to_6(tx: Connection, _at: float) -> None:
         tx.execute(text(statement))
 
 
+_BUDGETS = (
+    "CREATE TABLE budgets (project VARCHAR NOT NULL, member VARCHAR NOT NULL, dollars_per_month FLOAT, "
+    "dollars_per_run FLOAT, dollars_per_hour FLOAT, largest_slice INTEGER, markets VARCHAR NOT NULL DEFAULT '', "
+    "unknown_prices VARCHAR NOT NULL DEFAULT 'refuse', at_limit VARCHAR NOT NULL DEFAULT 'refuse', removed FLOAT, "
+    "revision INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (project, member))"
+)
+_SESSIONS = (
+    "CREATE TABLE sessions (digest VARCHAR NOT NULL PRIMARY KEY, member VARCHAR NOT NULL, role VARCHAR NOT NULL "
+    "DEFAULT '', token VARCHAR NOT NULL DEFAULT '', identity VARCHAR NOT NULL DEFAULT '', begun FLOAT NOT NULL, "
+    "used FLOAT NOT NULL, ended FLOAT)"
+)
+_INVITATIONS = (
+    "CREATE TABLE invitations (digest VARCHAR NOT NULL PRIMARY KEY, name VARCHAR NOT NULL, member VARCHAR NOT NULL, "
+    "role VARCHAR NOT NULL, token_days INTEGER NOT NULL, created FLOAT NOT NULL, expires FLOAT NOT NULL, "
+    "state VARCHAR NOT NULL DEFAULT 'open', ended FLOAT)"
+)
+_SIGN_INS = (
+    "CREATE TABLE sign_ins (identity VARCHAR NOT NULL PRIMARY KEY, issuer TEXT NOT NULL, subject TEXT NOT NULL, "
+    "member VARCHAR NOT NULL, created FLOAT NOT NULL, revoked FLOAT)"
+)
+_ENTRY_CODES = (
+    "CREATE TABLE entry_codes (digest VARCHAR NOT NULL PRIMARY KEY, kind VARCHAR NOT NULL, details TEXT NOT NULL, "
+    "until FLOAT NOT NULL)"
+)
+_DEVICE_GRANTS = (
+    "CREATE TABLE device_grants (digest VARCHAR NOT NULL PRIMARY KEY, user_code VARCHAR NOT NULL, "
+    "computer VARCHAR NOT NULL, created FLOAT NOT NULL, until FLOAT NOT NULL, state VARCHAR NOT NULL DEFAULT 'open', "
+    "polled FLOAT NOT NULL DEFAULT 0, member VARCHAR NOT NULL DEFAULT '', role VARCHAR NOT NULL DEFAULT '', "
+    "token_until FLOAT NOT NULL DEFAULT 0, session VARCHAR NOT NULL DEFAULT '')"
+)
+_STATEMENTS_TO_7: tuple[str, ...] = (
+    _BUDGETS,
+    _SESSIONS,
+    _INVITATIONS,
+    _SIGN_INS,
+    "CREATE UNIQUE INDEX one_sign_in_of_a_member ON sign_ins (member)",
+    _ENTRY_CODES,
+    _DEVICE_GRANTS,
+    "CREATE UNIQUE INDEX one_grant_of_a_user_code ON device_grants (user_code)",
+    "CREATE INDEX jobs_by_run ON jobs (run_id)",
+    "CREATE INDEX jobs_by_time ON jobs (created, run_id, kind)",
+)
+
+
+def _migrate_to_7(tx: Connection, _at: float) -> None:
+    """Add budgets, and how people enter the service: sessions, invitations, sign-ins, secrets that work once."""
+    for statement in _STATEMENTS_TO_7:
+        tx.execute(text(statement))
+
+
+_TRUST_RULES = (
+    "CREATE TABLE trust_rules (uid VARCHAR NOT NULL PRIMARY KEY, name VARCHAR NOT NULL, issuer TEXT NOT NULL, "
+    "claims TEXT NOT NULL, member VARCHAR NOT NULL, role VARCHAR NOT NULL, project VARCHAR NOT NULL, "
+    "seconds INTEGER NOT NULL, created FLOAT NOT NULL, expires FLOAT, revoked FLOAT)"
+)
+_PROJECT_SETTINGS = (
+    "CREATE TABLE project_settings (project VARCHAR NOT NULL, key VARCHAR NOT NULL, value TEXT NOT NULL, "
+    "PRIMARY KEY (project, key))"
+)
+_BILLS = (
+    "CREATE TABLE bills (line VARCHAR NOT NULL PRIMARY KEY, source VARCHAR NOT NULL, account VARCHAR NOT NULL, "
+    "month VARCHAR NOT NULL, token VARCHAR NOT NULL, part VARCHAR NOT NULL, "
+    "begin FLOAT NOT NULL, until FLOAT NOT NULL, microdollars BIGINT NOT NULL, imported FLOAT NOT NULL)"
+)
+_BLOCKS = (
+    "CREATE TABLE blocks (block_id VARCHAR NOT NULL PRIMARY KEY, provider VARCHAR NOT NULL, region VARCHAR NOT NULL, "
+    "machine VARCHAR NOT NULL, count INTEGER NOT NULL, begin FLOAT NOT NULL, until FLOAT NOT NULL, "
+    "microdollars BIGINT NOT NULL, project VARCHAR NOT NULL, member VARCHAR NOT NULL, bought FLOAT NOT NULL)"
+)
+_PREDICTIONS = (
+    "CREATE TABLE predictions (run_id VARCHAR NOT NULL PRIMARY KEY, at FLOAT NOT NULL, estimate TEXT NOT NULL)"
+)
+_STATEMENTS_TO_8: tuple[str, ...] = (
+    "ALTER TABLE tokens ADD COLUMN project VARCHAR NOT NULL DEFAULT ''",
+    "ALTER TABLE tokens ADD COLUMN parent VARCHAR NOT NULL DEFAULT ''",
+    "ALTER TABLE invitations ADD COLUMN project VARCHAR NOT NULL DEFAULT ''",
+    _TRUST_RULES,
+    _PROJECT_SETTINGS,
+    "ALTER TABLE device_grants ADD COLUMN address VARCHAR NOT NULL DEFAULT ''",
+    _BILLS,
+    "CREATE INDEX bills_by_token ON bills (token)",
+    _BLOCKS,
+    _PREDICTIONS,
+    "CREATE INDEX events_by_kind ON events (kind, seq)",
+    "CREATE INDEX orders_by_verb ON orders (verb, created)",
+    "ALTER TABLE blobs ADD COLUMN project VARCHAR",
+)
+
+
+def _migrate_to_8(tx: Connection, _at: float) -> None:
+    """Add rules for tokens of other issuers, settings of projects, bills, blocks, and what was estimated for runs."""
+    for statement in _STATEMENTS_TO_8:
+        tx.execute(text(statement))
+
+
 STEPS: dict[int, Callable[[Connection, float], None]] = {
     2: _migrate_to_2,
     3: _migrate_to_3,
     4: _migrate_to_4,
     5: _migrate_to_5,
     6: _migrate_to_6,
+    7: _migrate_to_7,
+    8: _migrate_to_8,
 }

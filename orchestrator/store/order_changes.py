@@ -9,6 +9,7 @@ from sqlalchemy import select
 from orchestrator.errors import NotFoundError
 from orchestrator.plan.observed import Outcome
 from orchestrator.project import qualify_name
+from orchestrator.store.access_records import ACCESS, KEPT_SECONDS, AccessGrant, access_from_order
 from orchestrator.store.change import EventDetails, Guard, insert_row, update_row
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.order_records import OrderRecord, order_from_row
@@ -40,6 +41,12 @@ class OrderChanges(Ledger):
         """Return the orders that no engine has carried out yet, oldest first."""
         query = select(orders).where(orders.c.state == "open").order_by(orders.c.created, orders.c.uid)
         return self._read_all(query, order_from_row)
+
+    def access_grants(self) -> tuple[AccessGrant, ...]:
+        """Return what members asked for to log in to hosts, oldest first, also what no longer counts."""
+        recent = (orders.c.verb == ACCESS) & (orders.c.created > self._now() - KEPT_SECONDS)
+        query = select(orders).where(recent).order_by(orders.c.created, orders.c.uid)
+        return self._read_all(query, lambda row: access_from_order(order_from_row(row)))
 
     def end_order(self, order: OrderRecord, outcome: Outcome) -> None:
         """Record how an order ended, once."""

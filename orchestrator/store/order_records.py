@@ -18,7 +18,7 @@ class OrderRecord:
         uid: Follows from the member and the key of the request, so a repeated request is the same order.
         project: The project of the cluster.
         cluster: The name of the cluster.
-        verb: One of ORDER_VERBS.
+        verb: One of ORDER_VERBS, or `access`: see access_records.py.
         arguments: JSON: what the command gets beside the cluster.
         plan: The digest of the plan that the member saw.
         fingerprint: The digest of the whole request.

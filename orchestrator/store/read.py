@@ -5,6 +5,7 @@ It never writes and never creates the file. A file of an older version is read a
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,8 +19,10 @@ from orchestrator.errors import NotFoundError
 from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.project import DEFAULT_PROJECT, to_column
 from orchestrator.store.audited import Head
-from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
+from orchestrator.store.failures import ServedStoreError, StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
+from orchestrator.store.project_limit import limit_query
+from orchestrator.store.read_replicated import ReplicatedReads
 from orchestrator.store.read_team import TeamReads
 from orchestrator.store.records import (
     ClusterRecord,
@@ -37,24 +40,38 @@ from orchestrator.store.version import SCHEMA_VERSION, newer_store_error, parse_
 
 if TYPE_CHECKING:
     from orchestrator.store.backup_note import BackupNote
+    from orchestrator.store.bill_records import BillRecord
     from orchestrator.store.other_state import Tie
+    from orchestrator.store.served_store import ServedStore
 
 
-def open_reader_at(location: Location, project: str = DEFAULT_PROJECT) -> Reader:
-    """Return a reader of the SQLite file or the PostgreSQL database at `location`, for a command in this project."""
+def open_reader_at(location: Location, project: str = DEFAULT_PROJECT, only_project: str = "") -> Reader:
+    """Return a reader of the SQLite file or the PostgreSQL database at `location`, for a command in this project.
+
+    Args:
+        location: The store.
+        project: In which clusters are found by their names.
+        only_project: The only one whose records are seen; "" for every project.
+    """
     if isinstance(location, Path):
-        return Reader(location, project)
-    from orchestrator.store.read_server import ServerReader
+        reader = Reader(location, project)
+    else:
+        from orchestrator.store.read_server import ServerReader
 
-    return ServerReader(location, project)
+        reader = ServerReader(location, project)
+    reader.only_project = only_project
+    return reader
 
 
-class Reader(TeamReads):
+class Reader(TeamReads, ReplicatedReads):
     """A read-only view of the store, used as a context manager. An absent store reads as an empty one.
 
     Attributes:
         project: in which clusters are found by their names.
+        only_project: the only one whose records are seen; "" for every project.
     """
+
+    only_project = ""
 
     def __init__(self, database: Path, project: str = DEFAULT_PROJECT) -> None:
         self.project = project
@@ -127,11 +144,34 @@ class Reader(TeamReads):
             found[uid] = (*found.get(uid, ()), intent_from_row(row))
         return found
 
-    def jobs_of_runs(self, run_ids: Collection[str] | None = None) -> tuple[JobRecord, ...]:
-        """Return the launches and resumes of these runs, or of all, oldest first."""
+    def intents_billed_since(self, since: float, uids: Collection[str]) -> dict[str, tuple[Intent, ...]]:
+        """Return intents by the cluster's uid: those that are open or were billed since, and all of these clusters.
+
+        Args:
+            since: Epoch seconds.
+            uids: Of the clusters.
+        """
+        only, values = _where_in("cluster_uid", uids)
+        billed = "born IS NOT NULL AND (gone IS NULL OR gone >= ?)"
+        query = f"SELECT * FROM intents WHERE state NOT IN ('gone', 'refused') OR {billed} OR {only}"  # noqa: S608  # constant parts
+        found: dict[str, list[Intent]] = {}
+        for row in self._rows(query, since, *values):
+            found.setdefault(str(row["cluster_uid"]), []).append(intent_from_row(row))
+        return {uid: tuple(own) for uid, own in found.items()}
+
+    def bills_since(self, since: float, uids: Collection[str]) -> tuple[BillRecord, ...]:
+        """Return what bills say of the time since, in epoch seconds, and all that they say of these clusters."""
+        from orchestrator.store.bill_records import bill_from_row
+
+        only, values = _where_in("cluster_uid", uids)
+        query = f"SELECT * FROM bills WHERE until >= ? OR token IN (SELECT token FROM intents WHERE {only})"  # noqa: S608  # constant parts
+        return tuple(map(bill_from_row, self._rows(query, since, *values)))
+
+    def clusters_of_runs(self, run_ids: Collection[str]) -> frozenset[str]:
+        """Return the uids of the clusters that have jobs of these runs."""
         only, values = _where_in("run_id", run_ids)
-        query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY created"  # noqa: S608  # constant parts
-        return tuple(job_from_row(row) for row in self._rows(query, *values))
+        query = f"SELECT DISTINCT cluster_uid FROM jobs WHERE kind != 'exec' AND {only}"  # noqa: S608  # constant parts
+        return frozenset(str(row["cluster_uid"]) for row in self._rows(query, *values))
 
     def jobs_by_uid(self, uids: Collection[str] | None = None) -> dict[str, tuple[JobRecord, ...]]:
         """Return the launches and resumes of these clusters, or of all, by the cluster's uid and then by number."""
@@ -184,13 +224,29 @@ class Reader(TeamReads):
         conditions = [("clusters.project", to_column(project), project), ("clusters.owner", owner, owner)]
         only = "".join(f" AND {column} = ?" for column, _, given in conditions if given)
         values: list[object] = [value for _, value, given in conditions if given]
-        having = "" if before is None else " HAVING max(jobs.created) < ?"
+        source = "jobs JOIN clusters ON clusters.uid = jobs.cluster_uid" if only else "jobs"
+        older = "" if before is None else " AND jobs.created < ?"
+        values += [] if before is None else [before]
+        # Sorting jobs costs a fraction of grouping them. The first job of a run is its newest; the others are skipped.
         query = (
-            "SELECT run_id FROM jobs JOIN clusters ON clusters.uid = jobs.cluster_uid "  # noqa: S608  # constant parts
-            f"WHERE kind != 'exec'{only} GROUP BY run_id{having} ORDER BY max(jobs.created) DESC LIMIT ?"
+            f"SELECT run_id FROM {source} WHERE kind != 'exec'{only}{older} "  # noqa: S608  # constant parts
+            "ORDER BY jobs.created DESC LIMIT ?"
         )
-        values += [*([] if before is None else [before]), limit]
-        return [str(row["run_id"]) for row in self._rows(query, *values)]
+        rows = limit
+        while True:
+            rows *= 2
+            jobs = [str(row["run_id"]) for row in self._rows(query, *values, rows)]
+            found = list(dict.fromkeys(jobs))
+            newer = self._runs_opened_since(before, found) if before is not None else frozenset[str]()
+            found = [run_id for run_id in found if run_id not in newer]
+            if len(found) >= limit or len(jobs) < rows:
+                return found[:limit]
+
+    def _runs_opened_since(self, at: float, run_ids: Collection[str]) -> frozenset[str]:
+        """Return those of some runs that have a job which was opened then or later."""
+        only, values = _where_in("run_id", run_ids)
+        query = f"SELECT run_id FROM jobs WHERE kind != 'exec' AND created >= ? AND {only}"  # noqa: S608  # constant parts
+        return frozenset(str(row["run_id"]) for row in self._rows(query, at, *values))
 
     def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
         """Return the intents of a cluster by generation."""
@@ -268,6 +324,12 @@ class Reader(TeamReads):
         query = f"SELECT * FROM events WHERE seq > ? AND {only} ORDER BY seq LIMIT ?"  # noqa: S608  # constant parts
         return tuple(map(event_from_row, self._rows(query, seq, *values, limit)))
 
+    def events_of_kinds(self, kinds: Collection[str], since: float) -> tuple[EventRecord, ...]:
+        """Return the events of some kinds since a moment, in epoch seconds, oldest first."""
+        only, values = _where_in("kind", kinds)
+        query = f"SELECT * FROM events WHERE {only} AND at >= ? ORDER BY seq"  # noqa: S608  # constant parts
+        return tuple(map(event_from_row, self._rows(query, *values, since)))
+
     def hold_snapshot(self) -> None:
         """Read one state of the store from here on, whatever others write meanwhile."""
         if self._connection is not None:
@@ -288,8 +350,12 @@ class Reader(TeamReads):
         return self._file
 
     def find_hash(self, seq: int) -> str:
-        """Return the hash of an event, "" for none."""
-        return next((str(row["hash"]) for row in self._rows("SELECT hash FROM events WHERE seq = ?", seq)), "")
+        """Return the hash of an event, of whichever project; "" for none."""
+        only, self.only_project = self.only_project, ""
+        try:
+            return next((str(row["hash"]) for row in self._rows("SELECT hash FROM events WHERE seq = ?", seq)), "")
+        finally:
+            self.only_project = only
 
     def read_tie(self) -> Tie:
         """Return the place in which the store lies now."""
@@ -331,6 +397,18 @@ class Reader(TeamReads):
 
         return BackupNote.parse(self._meta("backup") or "")
 
+    def served(self) -> ServedStore | None:
+        """Return which service is the only client of the store, None where its members use it directly."""
+        from orchestrator.store.served_store import ServedStore
+
+        value = self._meta("served")
+        return ServedStore.parse(value) if value else None
+
+    def imported_into(self) -> str | None:
+        """Return the place of the store into which the records of this one were imported, or are being; else None."""
+        sealed = json.loads(self._meta("sealed") or "{}")
+        return None if sealed.get("replaced") else sealed.get("to")
+
     def imported_installations(self) -> tuple[str, ...]:
         """Return the installations whose state folders were imported."""
         return tuple((self._meta("imported") or "").split())
@@ -352,6 +430,8 @@ class Reader(TeamReads):
     def _refuse_newer(self, place: str) -> None:
         try:
             versions = parse_versions(self._versions())
+        except ServedStoreError:
+            raise  # a later read of another table would not know the address of the service
         except StoreError:
             return  # the first real read reports it
         if versions.reader > SCHEMA_VERSION:
@@ -361,6 +441,8 @@ class Reader(TeamReads):
         """Return all rows by column name, read completely, so that a slow user of the rows does not hold the file."""
         if self._connection is None:
             return []
+        if self.only_project:
+            query = limit_query(query, self.only_project, "main.")
         try:
             return [dict(row) for row in self._connection.execute(query, values)]
         except sqlite3.DatabaseError as error:

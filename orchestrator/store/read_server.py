@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,8 @@ from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.failures import refused_login_error, translate_server_error
 from orchestrator.store.location import describe_location
 from orchestrator.store.other_state import Tie
+from orchestrator.store.password_file import connect_with_passwords
+from orchestrator.store.project_limit import limit_query
 from orchestrator.store.read import Reader
 from orchestrator.store.transport import connect_options
 
@@ -26,7 +29,6 @@ class ServerReader(Reader):
         self.project = project
         try:
             import psycopg
-            from psycopg.rows import dict_row
         except ModuleNotFoundError as error:
             raise UserError(
                 "a store on PostgreSQL needs the driver psycopg", str(error), install_command("server")
@@ -34,22 +36,30 @@ class ServerReader(Reader):
         self._location = location
         self._failures = psycopg.Error
         self._absent = psycopg.errors.UndefinedTable
-        address = "postgresql://" + location.partition("://")[2]
+        self._in_snapshot = False
+        self._server = self._connect()
+        self._refuse_newer(describe_location(location))
+
+    def _connect(self) -> Any:
+        import psycopg
+        from psycopg.rows import dict_row
+
+        address = "postgresql://" + self._location.partition("://")[2]
         if "connect_timeout" not in address:
             address += ("&" if "?" in address else "?") + f"connect_timeout={CONNECT_SECONDS}"
-        options: dict[str, Any] = {**connect_options(location)}
-        try:
-            self._server = psycopg.Connection[dict[str, Any]].connect(
-                address,
-                autocommit=True,
-                row_factory=dict_row,
-                prepare_threshold=None,
-                **options,
+        options: dict[str, Any] = {**connect_options(self._location)}
+
+        def connect(more: dict[str, Any]) -> Any:
+            return psycopg.Connection[dict[str, Any]].connect(
+                address, autocommit=True, row_factory=dict_row, prepare_threshold=None, **options, **more
             )
+
+        try:
+            server = connect_with_passwords(self._location, os.environ, connect)
         except psycopg.Error as error:
-            raise translate_server_error(error, location, lost=True) from error
-        self._server.read_only = True
-        self._refuse_newer(describe_location(location))
+            raise translate_server_error(error, self._location, lost=True) from error
+        server.read_only = True
+        return server
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
@@ -80,6 +90,7 @@ class ServerReader(Reader):
         return next((str(row["value"]) for row in self._rows(query)), "")
 
     def hold_snapshot(self) -> None:
+        self._in_snapshot = True
         self._server.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def find_page_fault(self) -> str:
@@ -87,8 +98,10 @@ class ServerReader(Reader):
         return ""
 
     def _rows(self, query: str, *values: object) -> Iterable[Mapping[str, Any]]:
+        if self.only_project:
+            query = limit_query(query, self.only_project, "")
         try:
-            return self._server.execute(query.replace("?", "%s").encode(), values).fetchall()
+            return self._fetch(query, values)
         except self._absent as error:
             for row in self._rows("SELECT current_schema() AS place"):
                 if row["place"] is None:  # the tables may exist in a schema that this login may not use
@@ -96,3 +109,14 @@ class ServerReader(Reader):
             return []
         except self._failures as error:
             raise translate_server_error(error, self._location, lost=self._server.broken) from error
+
+    def _fetch(self, query: str, values: tuple[object, ...]) -> list[Mapping[str, Any]]:
+        """Send a query; once more on another connection where the server has ended this one, since it only reads."""
+        text = query.replace("?", "%s").encode()
+        try:
+            return list(self._server.execute(text, values).fetchall())
+        except self._failures:
+            if not self._server.broken or self._in_snapshot:
+                raise
+        self._server = self._connect()
+        return list(self._server.execute(text, values).fetchall())

@@ -214,12 +214,12 @@ def candidate_to_json(candidate: Candidate) -> str:
     return json.dumps(data, sort_keys=True)
 
 
-def candidate_from_json(text: str, row: str = "a candidate") -> Candidate:
+def candidate_from_json(text: str, row: Row | None = None) -> Candidate:
     """Return the candidate that `candidate_to_json` wrote.
 
     Args:
         text: the JSON text.
-        row: the row that holds it, for the error.
+        row: the row of `intents` that holds it, for the error.
 
     Raises:
         StoreError: a field or the market is unknown to this orch.
@@ -228,12 +228,16 @@ def candidate_from_json(text: str, row: str = "a candidate") -> Candidate:
         data: dict[str, Any] = dict(json.loads(text))
         market = _market_from_json(data["market"])
         if market is None:
-            raise unknown_value_error(row, "candidate.market", data["market"])
+            raise unknown_value_error(_name_holder(row), "candidate.market", data["market"])
         details = tuple((str(key), str(value)) for key, value in data["details"])
         data |= {"market": market, "details": details}
         return Candidate(**data)
     except (ValueError, TypeError, KeyError) as error:
-        raise unknown_value_error(row, "candidate", text) from error
+        raise unknown_value_error(_name_holder(row), "candidate", text) from error
+
+
+def _name_holder(row: Row | None) -> str:
+    return "a candidate" if row is None else format_subject("intents", row)
 
 
 def _market_to_json(market: Market) -> list[str]:
@@ -280,25 +284,28 @@ def _flex_start(hours: str) -> FlexStart | None:
 
 def make_portable(host: HostAddress) -> HostAddress:
     """Return the address as the store keeps it: another computer has its own keys in its own state folder."""
-    return _with_paths(host, to_portable)
+    return _with_paths(host, to_portable, load_paths().state)
 
 
-def _with_paths(host: HostAddress, change: Callable[[str, Path], str]) -> HostAddress:
-    state = load_paths().state
+def _with_paths(host: HostAddress, change: Callable[[str, Path], str], state: Path) -> HostAddress:
     return replace(
         host,
         identity_file=Path(change(str(host.identity_file), state)),
         known_hosts=Path(change(str(host.known_hosts), state)),
-        jump=_with_paths(host.jump, change) if host.jump is not None else None,
+        jump=_with_paths(host.jump, change, state) if host.jump is not None else None,
     )
 
 
-def _read_hosts(text: str, row: str) -> tuple[HostAddress, ...]:
-    """Return the addresses in a column; StoreError for a field that is unknown to this orch."""
+def _read_hosts(row: Row) -> tuple[HostAddress, ...]:
+    """Return the addresses of a row of `clusters`; StoreError for a field that is unknown to this orch."""
+    if row["hosts"] in ("", "[]"):
+        return ()
     try:
-        return tuple(_with_paths(host, from_portable) for host in hosts_from_json(text or "[]"))
+        hosts = hosts_from_json(row["hosts"])
+        state = load_paths().state
+        return tuple(_with_paths(host, from_portable, state) for host in hosts)
     except (ValueError, TypeError, KeyError) as error:
-        raise unknown_value_error(row, "hosts", text) from error
+        raise unknown_value_error(format_subject("clusters", row), "hosts", row["hosts"]) from error
 
 
 def _read_enum(kind: type[_Enum], table: str, row: Row, column: str) -> _Enum:
@@ -356,7 +363,7 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         name=row["name"],
         created=row["created"],
         desired_state=_read_known(DESIRED_STATES, "clusters", row, "wanted"),
-        hosts=_read_hosts(row["hosts"], format_subject("clusters", row)),
+        hosts=_read_hosts(row),
         host_contents=_read_map("clusters", row, "held"),
         summary=row["summary"],
         last_state=_read_enum(SliceState, "clusters", row, "last_state") if row["last_state"] else "",
@@ -374,7 +381,7 @@ def intent_from_row(row: Row) -> Intent:
         generation=row["generation"],
         name=row["name"],
         token=row["token"],
-        candidate=candidate_from_json(row["candidate"], format_subject("intents", row)),
+        candidate=candidate_from_json(row["candidate"], row),
         state=_read_enum(IntentState, "intents", row, "state"),
         since=row["since"],
         cause=_read_enum(EndCause, "intents", row, "cause") if row["cause"] else None,

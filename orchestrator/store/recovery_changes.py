@@ -11,16 +11,16 @@ from sqlalchemy import select
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState, Outcome
 from orchestrator.project import qualify_name, to_column
+from orchestrator.store.budget_changes import BudgetChanges
 from orchestrator.store.change import EventDetails, RowChange, complete_row, insert_row, update_row
 from orchestrator.store.job_changes import guard_unchanged_job, make_job_end
 from orchestrator.store.leases import Lease
-from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import ClusterRecord, candidate_to_json, cluster_from_row, job_from_row
 from orchestrator.store.schema import clusters, intents, jobs, slice_owners
 from orchestrator.store.team_records import NewSliceRecord, SliceOwner, slice_owner_from_row
 
 
-class RecoveryChanges(Ledger):
+class RecoveryChanges(BudgetChanges):
     """The changes of owners of slices. A slice without a row here is ours, with epoch 1."""
 
     def slice_owner(self, token: str) -> SliceOwner | None:
@@ -46,8 +46,12 @@ class RecoveryChanges(Ledger):
         opened = insert_row(clusters, values, EventDetails(cluster=self._qualified(new), kind="cluster", what=what))
         owner = SliceOwner(token=new.token, epoch=new.epoch, holder="")
         changes = (opened, self._intent_row(uid, at, new), *self._owner_rows(self._qualified(new), owner))
-        self.change(*changes, at=at, lease=lease)
-        return cluster_from_row(complete_row(clusters, values))
+        record = cluster_from_row(complete_row(clusters, values))
+        for _ in self._tries(f"the budget of '{new.cluster}'"):  # the machines exist: they count, and are not refused
+            counted = self.read_budget_revisions(record)
+            if self.change(*changes, *counted.moves, at=at, lease=lease, guards=counted.guards) is not None:
+                return record
+        raise AssertionError  # _tries has raised
 
     def raise_epoch(self, lease: Lease, cluster: ClusterRecord, token: str, epoch: int) -> None:
         """Record a higher epoch of a slice that is ours."""

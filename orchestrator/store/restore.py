@@ -14,7 +14,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.private_files import make_private_folder
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.backup import HEAD, find_backup_folder, read_backup_head
-from orchestrator.store.backup_file import copy_rows, remove_run_keys, verify_backup
+from orchestrator.store.backup_file import copy_rows, remove_run_keys, remove_served, verify_backup
 from orchestrator.store.backup_note import BackupHead
 from orchestrator.store.connection import Database
 from orchestrator.store.grants import grant_member, list_members
@@ -24,6 +24,7 @@ from orchestrator.store.migrations import create_or_migrate, lock_tables
 from orchestrator.store.other_state import Tie, read_witnesses
 from orchestrator.store.replacement import drop_or_move_tables, refuse_present, refuse_replacement, replace_file
 from orchestrator.store.schema import metadata
+from orchestrator.store.serve_only import keep_serving, read_served
 from orchestrator.store.server_functions import install_functions
 from orchestrator.store.state_changes import HeldWork, StateChanges
 
@@ -88,6 +89,7 @@ def restore_store(
         copy.write_bytes(source.read_bytes())
         found = verify_backup(copy, head)
         remove_run_keys(copy)
+        remove_served(copy)
         work = _Work(copy, found, location, now, replace_present)
         return work.into_file(location) if isinstance(location, Path) else work.into_server(location)
 
@@ -119,7 +121,7 @@ class _Work:
             with upgraded.reading() as rows, target.writing() as tx:
                 lock_tables(tx)
                 refuse_present(tx, target, replace_present=self.replace_present)
-                members = list_members(tx)
+                members, served = list_members(tx), read_served(tx)
                 kept = drop_or_move_tables(tx, location, self.now())
                 metadata.create_all(tx, checkfirst=False)
                 install_functions(tx)
@@ -127,6 +129,7 @@ class _Work:
                 write_meta(tx, TIE, _UNFINISHED.to_json())
                 for login in members:
                     grant_member(tx, login)
+                keep_serving(tx, served)
                 tx.commit()
         finally:
             upgraded.close()

@@ -92,6 +92,8 @@ jobs = Table(
     Column("pipeline", Text, nullable=False, server_default=""),  # uid of the pipeline it is a stage of
     Column("stage", Integer, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("cluster_uid", "id"),
+    Index("jobs_by_run", "run_id"),
+    Index("jobs_by_time", "created", "run_id", "kind"),
 )
 
 attempts = Table(
@@ -146,6 +148,73 @@ orders = Table(
     Column("what", Text, nullable=False, server_default=""),
     Column("why", Text, nullable=False, server_default=""),
     Column("next_step", Text, nullable=False, server_default=""),
+    Index("orders_by_verb", "verb", "created"),
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("project", String, nullable=False),  # "" for all; the default project is "default" here
+    Column("member", String, nullable=False),  # the owner of the clusters; "" for all
+    Column("dollars_per_month", Float),
+    Column("dollars_per_run", Float),
+    Column("dollars_per_hour", Float),
+    Column("largest_slice", Integer),  # chips
+    Column("markets", String, nullable=False, server_default=""),  # with spaces between them; "" for all
+    Column("unknown_prices", String, nullable=False, server_default="refuse"),  # refuse, allow
+    Column("at_limit", String, nullable=False, server_default="refuse"),  # refuse, stop
+    Column("removed", Float),  # the row stays: its revision must never decrease
+    Column("revision", Integer, nullable=False, server_default=text("0")),  # rises with each slice that is planned
+    PrimaryKeyConstraint("project", "member"),
+)
+
+project_settings = Table(
+    "project_settings",
+    metadata,
+    Column("project", String, nullable=False),  # the default project is "default" here
+    Column("key", String, nullable=False),  # of the configuration, such as aws.role_arn
+    Column("value", Text, nullable=False),  # "" for one that was removed
+    PrimaryKeyConstraint("project", "key"),
+)
+
+bills = Table(
+    "bills",
+    metadata,
+    Column("line", String, primary_key=True),  # what the other columns up to `begin` say; see bill_records.py
+    Column("source", String, nullable=False),  # the driver of the cloud that sent the bill
+    Column("account", String, nullable=False),  # who pays it
+    Column("month", String, nullable=False),  # of the bill, such as 2026-11
+    Column("token", String, nullable=False),  # of the slice
+    Column("part", String, nullable=False),  # one of plan/charges.BILLED_PARTS
+    Column("begin", Float, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("microdollars", BigInteger, nullable=False),
+    Column("imported", Float, nullable=False),
+    Index("bills_by_token", "token"),
+)
+
+blocks = Table(  # capacity that was bought beforehand
+    "blocks",
+    metadata,
+    Column("block_id", String, primary_key=True),
+    Column("provider", String, nullable=False),
+    Column("region", String, nullable=False),
+    Column("machine", String, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("begin", Float, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("microdollars", BigInteger, nullable=False),
+    Column("project", String, nullable=False),
+    Column("member", String, nullable=False),
+    Column("bought", Float, nullable=False),
+)
+
+predictions = Table(  # what was estimated for a run when it was launched
+    "predictions",
+    metadata,
+    Column("run_id", String, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("estimate", Text, nullable=False),  # JSON
 )
 
 tokens = Table(
@@ -158,6 +227,91 @@ tokens = Table(
     Column("created", Float, nullable=False),
     Column("expires", Float, nullable=False),
     Column("revoked", Float),
+    Column("project", String, nullable=False, server_default=""),  # "" for every project
+    Column("parent", String, nullable=False, server_default=""),  # subject of the row with which it ends
+)
+
+trust_rules = Table(
+    "trust_rules",
+    metadata,
+    Column("uid", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("issuer", Text, nullable=False),
+    Column("claims", Text, nullable=False),  # JSON: the values that a token has to have
+    Column("member", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("project", String, nullable=False),  # "" for every project
+    Column("seconds", Integer, nullable=False),  # how long a token counts that it gives
+    Column("created", Float, nullable=False),
+    Column("expires", Float),
+    Column("revoked", Float),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", String, primary_key=True),  # of the cookie
+    Column("member", String, nullable=False),
+    Column("role", String, nullable=False, server_default=""),
+    Column("token", String, nullable=False, server_default=""),  # digest of the token that opened it
+    Column("identity", String, nullable=False, server_default=""),  # the sign-in that opened it
+    Column("begun", Float, nullable=False),
+    Column("used", Float, nullable=False),
+    Column("ended", Float),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("member", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("token_days", Integer, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("state", String, nullable=False, server_default="open"),  # open, used, revoked
+    Column("ended", Float),
+    Column("project", String, nullable=False, server_default=""),  # of the token that it becomes
+)
+
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    Column("identity", String, primary_key=True),  # digest of issuer and subject
+    Column("issuer", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("member", String, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("revoked", Float),
+    Index("one_sign_in_of_a_member", "member", unique=True),
+)
+
+entry_codes = Table(
+    "entry_codes",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("kind", String, nullable=False),  # link, identity, spent
+    Column("details", Text, nullable=False),  # JSON
+    Column("until", Float, nullable=False),
+)
+
+device_grants = Table(
+    "device_grants",
+    metadata,
+    Column("digest", String, primary_key=True),  # of the device code
+    Column("user_code", String, nullable=False),  # digest of the code that a person reads
+    Column("computer", String, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("state", String, nullable=False, server_default="open"),  # open, approved, denied, used
+    Column("polled", Float, nullable=False, server_default=text("0")),
+    Column("member", String, nullable=False, server_default=""),
+    Column("role", String, nullable=False, server_default=""),
+    Column("token_until", Float, nullable=False, server_default=text("0")),
+    Column("session", String, nullable=False, server_default=""),  # of who let it in
+    Column("address", String, nullable=False, server_default=""),  # from which it asks; "" where a proxy hides it
+    Index("one_grant_of_a_user_code", "user_code", unique=True),
 )
 
 host_pins = Table(
@@ -230,7 +384,8 @@ blobs = Table(
     Column("content", Text),  # base64; NULL when it is in a bucket
     Column("bucket", Text, nullable=False, server_default=""),
     Column("path", Text, nullable=False, server_default=""),
-    Column("used", Float, nullable=False),  # when a launch last named it
+    Column("used", Float, nullable=False),  # when a launch last named it; negative while it is being deleted
+    Column("project", String),  # as whose members the bucket is reached: see blob_changes.Blob
 )
 
 notification_channels = Table(
@@ -272,5 +427,6 @@ events = Table(
     Column("hash", String, nullable=False, server_default=""),
     Column("request", String, nullable=False, server_default=""),  # random id of the call that wrote it; not hashed
     Index("events_by_cluster", "cluster", "seq"),
+    Index("events_by_kind", "kind", "seq"),
     Index("events_by_request", "request"),
 )

@@ -49,8 +49,13 @@ def seal(database: Database, target: str) -> None:
 def refuse_other_target(database: Database, rows: dict[str, str], target: str) -> None:
     """Raise StoreError for a file that is sealed for another target, by its rows of meta."""
     sealed = json.loads(rows[SEALED])
-    if sealed.get("replaced") or describe_location(sealed["to"], login="") != describe_location(target, login=""):
+    if sealed.get("replaced") or _without_login(sealed["to"]) != _without_login(target):
         refuse_sealed(describe_location(database.location), rows)
+
+
+def _without_login(place: str) -> str:
+    """Return a place as `describe_location` writes it: a path, or an address of which the login does not matter."""
+    return describe_location(place, login="") if "://" in place else place
 
 
 def mark_moved(database: Database) -> None:

@@ -5,17 +5,21 @@ Changes of a cluster's machines take a Lease and are refused when it is no longe
 
 from __future__ import annotations
 
+from orchestrator.store.bill_changes import BillChanges
 from orchestrator.store.blob_changes import BlobChanges
 from orchestrator.store.channel_changes import ChannelChanges
 from orchestrator.store.cluster_changes import ClusterChanges
+from orchestrator.store.device_grants import DeviceGrants
 from orchestrator.store.host_pin_changes import HostPinChanges
 from orchestrator.store.job_changes import JobChanges
 from orchestrator.store.order_changes import OrderChanges
 from orchestrator.store.pipeline_changes import PipelineChanges
 from orchestrator.store.recovery_changes import RecoveryChanges
 from orchestrator.store.run_keys import RunKeys
+from orchestrator.store.session_changes import SessionChanges
+from orchestrator.store.setting_changes import SettingChanges
+from orchestrator.store.sign_in_changes import SignInChanges
 from orchestrator.store.team_changes import TeamChanges
-from orchestrator.store.token_changes import TokenChanges
 
 
 class Store(
@@ -25,11 +29,15 @@ class Store(
     OrderChanges,
     HostPinChanges,
     TeamChanges,
-    TokenChanges,
+    SessionChanges,
+    SignInChanges,
+    DeviceGrants,
     RunKeys,
     BlobChanges,
     ChannelChanges,
+    BillChanges,
     RecoveryChanges,
+    SettingChanges,
 ):
     """All changes of all tables, used as a context manager. The arguments are those of Ledger."""
 

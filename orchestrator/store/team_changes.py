@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, and_, delete, select, text, update
@@ -16,6 +16,7 @@ from orchestrator.store.grants import execute_all, list_grants, list_revokes
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.ownership import refuse_other_login
 from orchestrator.store.schema import admissions, computers
+from orchestrator.store.serve_only import refuse_grant
 from orchestrator.store.server_functions import install_functions
 from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, admission_from_row, computer_from_row
 
@@ -65,6 +66,7 @@ class TeamChanges(Ledger):
         Raises:
             UserError: the store is a file, or there is no such login.
             AccessError: the tables, or their schema, belong to another login than this one.
+            ConflictError: the service is the only client of the store.
         """
         if self.is_file:
             raise UserError(
@@ -73,6 +75,8 @@ class TeamChanges(Ledger):
                 "set ORCH_STORE=postgresql://USER@HOST:PORT/DATABASE   (docs/team.md)",
             )
         refuse_other_login(self._database)  # PostgreSQL would only warn that it granted nothing
+        if not revoke:
+            refuse_grant(self._database, login)
         with self._database.reading() as tx:
             found = tx.execute(_MEMBER, {"login": login}).one()
         if not found.there:
@@ -125,15 +129,15 @@ class TeamChanges(Ledger):
         return self._read_all(query.order_by(admissions.c.computer, admissions.c.address), admission_from_row)
 
     def note_admitted_keys(
-        self, cluster_uid: str, generation: int, uids: Iterable[str], until: float, *, alone: bool
+        self, cluster_uid: str, generation: int, untils: Mapping[str, float], *, alone: bool
     ) -> None:
-        """Record that these computers have their keys on the hosts until a time; alone: only these and the maker."""
-        given, at = tuple(map(clean_text, uids)), self._now()
+        """Record until when computers have their keys on the hosts, by uid; alone: only these and the maker."""
+        given, at = {clean_text(uid): until for uid, until in untils.items()}, self._now()
         with self._database.writing() as tx:
             keys = _of_slice(cluster_uid, generation) & (admissions.c.address == "") & (admissions.c.until > 0)
-            ours = keys if alone else keys & admissions.c.computer.in_(given)
+            ours = keys if alone else keys & admissions.c.computer.in_(tuple(given))
             tx.execute(delete(admissions).where(ours))
-            for uid in given:
+            for uid, until in given.items():
                 _admit(tx, at, cluster_uid, generation, uid, "", until, confirmed=at if alone else 0.0)
             tx.commit()
 

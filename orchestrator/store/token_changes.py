@@ -1,13 +1,14 @@
-"""Changes of API tokens: made, and taken back."""
+"""Changes of API tokens: made here, taken back in sign_in_changes.py."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Collection
+from dataclasses import asdict, replace
 
 from sqlalchemy import select
 
-from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.store.change import EventDetails, insert_row, update_row
+from orchestrator.errors import ConflictError
+from orchestrator.store.change import EventDetails, insert_row
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import tokens
 from orchestrator.store.token_records import TokenRecord, token_from_row
@@ -16,33 +17,49 @@ from orchestrator.store.token_records import TokenRecord, token_from_row
 class TokenChanges(Ledger):
     """The changes of tokens."""
 
-    def add_token(self, token: TokenRecord) -> None:
-        """Record a token.
+    def add_token(self, token: TokenRecord) -> TokenRecord:
+        """Record a token, and return it; of the same one again what is on record.
 
         Raises:
-            ConflictError: One of this name counts already.
+            ConflictError: One of this name counts already, or the token was another one's.
         """
-        if any(one.name == token.name and one.counts_at(self._now()) for one in self.tokens()):
-            raise ConflictError(
-                f"there is a token called '{token.name}'", "a name is of one token", f"orch token revoke {token.name}"
-            )
-        what = f"token '{token.name}' for {token.member}, {token.role}"
-        self.change(insert_row(tokens, asdict(token), _details(what)), at=token.created)
+        for _ in self._tries(f"the name '{token.name}'"):
+            guard = self._guard_all()
+            before = next((one for one in self.tokens() if one.digest == token.digest), None)
+            if before is not None:
+                if replace(before, created=token.created, expires=token.expires) == token:
+                    return before
+                raise ConflictError(
+                    "this token was made before", "as another one, or it was taken back", "make another"
+                )
+            if any(one.name == token.name for one in self.counting_tokens()):
+                raise ConflictError(
+                    f"there is a token called '{token.name}'",
+                    "a name is of one token",
+                    f"orch token revoke {token.name}",
+                )
+            what = f"token '{token.name}' for {token.member}, {token.role}"
+            if (
+                self.change(insert_row(tokens, asdict(token), _details(what)), at=token.created, guards=(guard,))
+                is not None
+            ):
+                return token
+        raise AssertionError  # _tries ends with an error
 
     def tokens(self) -> tuple[TokenRecord, ...]:
         """Return all tokens, oldest first."""
         return self._read_all(select(tokens).order_by(tokens.c.created, tokens.c.digest), token_from_row)
 
-    def revoke_token(self, name: str) -> TokenRecord:
-        """Take a token back. Raises NotFoundError when none of this name counts."""
-        at = self._now()
-        found = [one for one in self.tokens() if one.name == name and one.counts_at(at)]
-        if not found:
-            raise NotFoundError(f"no token called '{name}' counts", "", "orch token")
-        self.change(
-            update_row(tokens, {"digest": found[0].digest}, {"revoked": at}, _details(f"token '{name}' revoked")), at=at
-        )
-        return found[0]
+    def counting_tokens(self) -> tuple[TokenRecord, ...]:
+        """Return the tokens that neither have expired nor were taken back, oldest first."""
+        counts = tokens.c.revoked.is_(None) & (tokens.c.expires > self._now())
+        return self._read_all(select(tokens).where(counts).order_by(tokens.c.created, tokens.c.digest), token_from_row)
+
+    def choose_token_name(self, name: str, taken: Collection[str] = ()) -> str:
+        """Return a name for a token: this one, or with a number where a token that counts has it, or `taken`."""
+        used = {one.name for one in self.counting_tokens()}.union(taken)
+        names = (name, *(f"{name}-{number}" for number in range(2, len(used) + 3)))
+        return next(one for one in names if one not in used)
 
 
 def _details(what: str) -> EventDetails:

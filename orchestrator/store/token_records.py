@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from dataclasses import dataclass
 
+from orchestrator.errors import UserError
+from orchestrator.project import check_project
 from orchestrator.store.records import Row
 
+_NAME = re.compile(r"[\w.@+][\w.@+-]{0,59}")  # of any script
 TOKEN_ROLES = ("viewer", "member", "owner")
 _PREFIX = "orch_"  # how tokens begin, so that scanners of secrets find them
 
@@ -23,6 +27,8 @@ class TokenRecord:
         role: One of TOKEN_ROLES.
         expires: In epoch seconds.
         revoked: When it was taken back; None for a token that counts until it expires.
+        project: Whose records it sees and changes; "" for every project.
+        parent: The subject of the row with which it ends, such as `token DIGEST`; "" for none.
     """
 
     digest: str
@@ -32,6 +38,8 @@ class TokenRecord:
     created: float
     expires: float
     revoked: float | None = None
+    project: str = ""
+    parent: str = ""
 
     def counts_at(self, now: float) -> bool:
         """Whether the token opens anything at this time."""
@@ -50,4 +58,15 @@ def digest_token(token: str) -> str:
 
 def token_from_row(row: Row) -> TokenRecord:
     """Return a row of `tokens`, whose columns are named as the fields."""
-    return TokenRecord(**{name: row[name] for name in TokenRecord.__dataclass_fields__})
+    names = TokenRecord.__dataclass_fields__
+    return TokenRecord(**{name: row[name] for name in names if name in row})  # a file of an older version has fewer
+
+
+def check_entry_names(name: str, member: str, project: str = "", example: str = "--project NAME") -> None:
+    """Refuse names that cannot be written in other commands, or look like others. Raises UserError."""
+    for word, text in (("name", name), ("member", member)):
+        if _NAME.fullmatch(text) is None:
+            why = "it has 1 to 60 letters, digits and . _ @ + -, without blanks, and does not begin with a dash"
+            raise UserError(f"`{text[:60]}` cannot be a {word}", why, f"{word}: ada-laptop")
+    if project:
+        check_project(project, example)

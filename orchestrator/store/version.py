@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from orchestrator.distribution import install_command
 from orchestrator.store.failures import StoreError
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 8
 OLDEST_READER = 4  # the oldest orch that can read the tables of SCHEMA_VERSION
-OLDEST_WRITER = 4  # the oldest that can change them: all that versions 5 and 6 have are additions
+OLDEST_WRITER = 4  # the oldest that can change them: all that later versions have are additions
 # Keys of the table meta.
 SCHEMA = "schema"  # what orchs up to version 4 compare with their version: above it they refuse the store
 VERSION = "version"
@@ -65,10 +65,12 @@ def refuse_sealed(place: str, rows: Mapping[str, str]) -> None:
         step = "orch store restore URI --replace   completes it"
         raise StoreError(f"the store {place} is not changed any more", why, step)
     unfinished = "" if sealed["moved"] else "; that is not complete: orch store import"
+    is_file = "://" not in sealed["to"]
+    step = "use the orch of that store, or its service: export ORCH_SERVER=..." if is_file else ""
     raise StoreError(
         f"the store {place} is not changed any more",
         f"its records were imported into {sealed['to']}{unfinished}",
-        f"export ORCH_STORE={sealed['to']}",
+        step or f"export ORCH_STORE={sealed['to']}   or, where it has a service: export ORCH_SERVER=...",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,18 @@ from orchestrator.errors import AccessError, ConflictError
 from orchestrator.hosts import HostPin, PinReason
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Outcome
+from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.slices import Candidate, OnDemand
+from orchestrator.store.bill_records import BillRecord, BlockRecord
 from orchestrator.store.leases import Lease
 from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord, NewJob
+from orchestrator.store.session_records import InvitationRecord, SessionRecord, SignInRecord
+from orchestrator.store.setting_records import ProjectSetting
 from orchestrator.store.store import Store
 from orchestrator.store.team_records import NewSliceRecord
 from orchestrator.store.token_records import TokenRecord
+from orchestrator.store.trust_records import TrustRule
 
 LOCAL = Candidate(
     provider="local", accelerator="cpu", hosts=4, chips_per_host=0, market=OnDemand(), details=(("shape", "4"),)
@@ -32,16 +38,28 @@ READS = frozenset(
         "find_run", "last_run_of", "deleted_cluster", "refuse_removed_computer",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
-        "all_intents", "tokens", "order", "find_order", "open_orders", "slice_owner", "slice_owners",
-        "find_blob", "unused_blobs", "channel",
+        "all_intents", "tokens", "counting_tokens", "trust_rules", "order", "find_order", "open_orders",
+        "access_grants", "slice_owner", "slice_owners",
+        "find_blob", "unused_blobs", "list_kept", "unfinished_jobs",
+        "channel", "budgets", "find_spent_budget", "find_spent_before", "read_budget_revisions",
+        "bills", "choose_token_name", "choose_computer_name", "project_settings",
+        "find_session", "invitations", "sign_ins", "member_names", "tasks_that_name",
     }
 )  # fmt: skip
 # leases, the change itself, the rights of logins, and what is not audited (see audited.TABLES_NOT_AUDITED)
 NOT_A_ROW = frozenset(
     {
         "acquire", "renew", "release", "change", "changing_whole", "close", "list_member_statements", "change_member",
-        "run_key", "keep_blob", "use_blob", "drop_blob", "open_channel", "note_delivery", "note_delivery_problem",
+        "run_key", "keep_blob", "use_blob", "begin_dropping", "end_dropping",
+        "open_channel", "note_delivery", "note_delivery_problem",
+        "note_session_use", "keep_entry_code", "take_entry_code", "open_grant", "note_poll", "decide_grant",
+        "use_grant", "spend_token",
     }
+)  # fmt: skip
+
+OWNERS = (  # what a member's login may not do
+    "set_budget", "change_budget_limits", "remove_budget", "set_project_setting", "remove_project_setting",
+    "import_bills",
 )  # fmt: skip
 
 _nasty = st.text(alphabet=st.characters(exclude_categories=()), max_size=12)  # NUL and half characters included
@@ -83,9 +101,12 @@ def play(store: Store, step: Step) -> None:
     try:
         _DO[step.method](store, step, store.open_cluster(step.cluster, step.text), lease)
     except ConflictError as error:
-        assert step.method in ("take_from_queue", "start_attempt"), error
+        assert step.method in ("take_from_queue", "start_attempt", "bind_sign_in"), error
     except AccessError as error:
-        assert (step.method, "was removed from the team" in error.what) == ("register_computer", True), error
+        expected = {"register_computer": "was removed from the team"} | dict.fromkeys(
+            OWNERS, "only the login that owns"
+        )
+        assert expected.get(step.method, "") in error.what and step.method in expected, error
     finally:
         store.release(lease)
 
@@ -176,10 +197,60 @@ def _outcome(step: Step) -> Outcome:
     return Outcome(status=step.number, code=step.text, what=step.text, why=step.text, next_step=step.text)
 
 
+def _session(step: Step) -> SessionRecord:
+    return SessionRecord(digest=f"s{step.number}", member=step.text, token=step.text, begun=1e9, used=1e9)
+
+
+def _trust_rule(step: Step, store: Store) -> TrustRule:
+    return TrustRule(
+        uid=f"rule{len(store.trust_rules())}", name=f"{step.text}{len(store.trust_rules())}",
+        issuer="https://ci.example.org", claims={"sub": step.text}, member=step.text, role="viewer",
+        project=step.text, seconds=3600, created=1e9, expires=2e9 if step.flag else None,
+    )  # fmt: skip
+
+
+def _given_token(step: Step, store: Store, rule: TrustRule) -> TokenRecord:
+    return TokenRecord(
+        digest=f"given{len(store.tokens())}", name=f"{step.text}{len(store.tokens())}", member=rule.member,
+        role=rule.role, created=1e9, expires=2e9, project=rule.project, parent=rule.subject,
+    )  # fmt: skip
+
+
+def _invitation(step: Step, store: Store) -> InvitationRecord:
+    number = len(store.invitations())
+    return InvitationRecord(
+        digest=f"i{number}",
+        name=f"{step.text}{number}",
+        member=step.text,
+        role="member",
+        token_days=90,
+        created=1e9,
+        expires=3e9,
+    )
+
+
+def _sign_in(step: Step) -> SignInRecord:
+    return SignInRecord(identity=f"p{step.number}", issuer=step.text, subject="s", member=step.text, created=1e9)
+
+
 def _order(step: Step) -> OrderRecord:
     return OrderRecord(
         uid=f"o{step.number}", project="default", cluster=step.cluster, verb="down", arguments=step.text,
         plan=step.text, fingerprint=step.text, member=step.text, state="open", created=1e9,
+    )  # fmt: skip
+
+
+def _bill(step: Step) -> BillRecord:
+    return BillRecord(
+        source="aws", account="1", month="2026-11", token=f"t{step.number}", part="disks", begin=1e9,
+        until=1e9 + len(step.text), microdollars=step.number - 2,
+    )  # fmt: skip
+
+
+def _block(step: Step) -> BlockRecord:
+    return BlockRecord(
+        block_id=f"cr-{step.number}", provider="aws", region=step.text, machine="p5.48xlarge", count=step.number,
+        begin=1e9, until=2e9, microdollars=7_552 * 10**6 * step.number, project="default", member=step.text,
     )  # fmt: skip
 
 
@@ -199,6 +270,7 @@ _DO: dict[str, Callable[..., Any]] = {
         None, cluster, {"0": {"setup": step.text}}
     ),
     "note_state": lambda store, step, cluster, lease: store.note_state(cluster, "ready"),
+    "record_observed_stop": lambda store, step, cluster, lease: store.record_observed_stop(cluster, stopped=step.flag),
     "close_cluster": lambda store, step, cluster, lease: store.close_cluster(lease, cluster),
     "write_intent": lambda store, step, cluster, lease: store.write_intent(
         lease, cluster, step.number, f"{step.cluster}-{step.number}", LOCAL, step.text, "request"
@@ -218,7 +290,7 @@ _DO: dict[str, Callable[..., Any]] = {
     "remove_computer": lambda store, step, cluster, lease: _of_team(step, store, store.remove_computer),
     "add_computer": lambda store, step, cluster, lease: _of_team(step, store, store.add_computer),
     "note_admitted_keys": lambda store, step, cluster, lease: store.note_admitted_keys(
-        cluster.uid, step.number, (step.text, "b"), 2e9, alone=step.flag
+        cluster.uid, step.number, {step.text: 2e9, "b": 2e9}, alone=step.flag
     ),
     "note_admission": lambda store, step, cluster, lease: store.note_admission(
         cluster.uid, step.number, "b", step.text, 2e9, confirmed=step.flag
@@ -281,8 +353,54 @@ _DO: dict[str, Callable[..., Any]] = {
             expires=3e9,
         )
     ),
-    "revoke_token": lambda store, step, cluster, lease: [
-        store.revoke_token(one.name) for one in store.tokens()[:1] if one.revoked is None
+    "set_project_setting": lambda store, step, cluster, lease: store.set_project_setting(
+        ProjectSetting(
+            project="default" if step.flag else f"p{step.number}", key="aws.role_arn", value=f"role-{step.text}"
+        )
+    ),
+    "remove_project_setting": lambda store, step, cluster, lease: [
+        store.remove_project_setting(one.project, one.key) for one in store.project_settings()[: step.number]
+    ],
+    "set_budget": lambda store, step, cluster, lease: store.set_budget(
+        SpendingBudget(
+            project="default" if step.flag else "",
+            member=f"m{step.number}",
+            dollars_per_month=1.5 * step.number,
+            at_limit="stop" if step.flag else "refuse",
+        )
+    ),
+    "change_budget_limits": lambda store, step, cluster, lease: store.change_budget_limits(
+        f"project{step.number % 2}", "", {"dollars_per_month": 1.0 + step.number}
+    ),
+    "remove_budget": lambda store, step, cluster, lease: [
+        store.remove_budget(one.project, one.member) for one in store.budgets()[: step.number]
+    ],
+    "import_bills": lambda store, step, cluster, lease: store.import_bills(
+        [_bill(step)], [] if step.flag else [("aws", "1", "2026-11")]
+    ),
+    "record_block": lambda store, step, cluster, lease: store.record_block(_block(step)),
+    "record_prediction": lambda store, step, cluster, lease: store.record_prediction(
+        f"run-{step.number}", json.dumps({"speed": step.text})
+    ),
+    "record_start": _intent(lambda store, step, cluster, lease, name: store.record_start(lease, cluster, name)),
+    "begin_session": lambda store, step, cluster, lease: store.begin_session(_session(step)),
+    "end_session": lambda store, step, cluster, lease: store.end_session(_session(step).digest),
+    "add_trust_rule": lambda store, step, cluster, lease: store.add_trust_rule(_trust_rule(step, store)),
+    "give_token": lambda store, step, cluster, lease: [
+        store.give_token(rule, _given_token(step, store, rule), step.text) for rule in store.trust_rules()[-1:]
+    ],
+    "add_invitation": lambda store, step, cluster, lease: store.add_invitation(_invitation(step, store)),
+    "accept_invitation": lambda store, step, cluster, lease: [
+        store.accept_invitation(one.digest, f"of {one.digest}")
+        for one in store.invitations()[:1]
+        if one.state == "open"
+    ],
+    "bind_sign_in": lambda store, step, cluster, lease: store.bind_sign_in(_sign_in(step), proven=step.flag),
+    "revoke_entry": lambda store, step, cluster, lease: [
+        store.revoke_entry(one.name) for one in store.tokens()[:1] if one.revoked is None
+    ],
+    "revoke_member": lambda store, step, cluster, lease: [
+        store.revoke_member(one.member) for one in store.sign_ins()[:1] if one.revoked is None
     ],
     "keep_host_pin": lambda store, step, cluster, lease: store.keep_host_pin(
         _pin(step),

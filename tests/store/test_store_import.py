@@ -14,7 +14,8 @@ from store_history import LOCAL
 from support.postgres import PostgresServer
 from test_store_copied import fill
 
-from orchestrator.errors import ConflictError, OrchError
+from orchestrator.computer import read_computer
+from orchestrator.errors import ConflictError, OrchError, UserError
 from orchestrator.plan.observed import IntentState
 from orchestrator.store.blob_changes import Blob
 from orchestrator.store.failures import StoreError
@@ -179,9 +180,28 @@ def test_another_login_completes_an_import_that_was_killed(postgres: PostgresSer
     address = postgres.new_store()
     with closing(open_source(folder, 1e9)) as source:
         seal(source, describe_location(address, login="ann"))
-    refuse_import(folder, address, wait=False)
+    refuse_import(folder, address, folder.parent, wait=False)
     bring(folder, address)
     with Store(address) as store:
         assert [cluster.name for cluster in store.clusters()] == ["c", "going"]
     with closing(open_source(folder, 1e9)) as source, pytest.raises(StoreError, match="were imported into"):
         seal(source, describe_location(address).replace("/postgres", "/another"))
+
+
+def test_hosts_that_are_processes_of_the_folder_stay_with_it(postgres: PostgresServer, folder: Path) -> None:
+    address = postgres.new_store()
+    with Store(folder) as store:
+        cluster = store.cluster("c")
+        assert cluster is not None
+        store.note_account(cluster, "c-1", f"local:{read_computer(folder.parent).id}:here")
+    refuse_import(folder, address, folder.parent, wait=False)
+    with pytest.raises(ConflictError, match="are processes of the folder") as caught:
+        refuse_import(folder, address, folder.parent.parent / "another", wait=False)
+    assert f"ORCH_HOME={folder.parent.parent} orch down c" in caught.value.next_step
+    with Store(folder) as store:
+        store.open_cluster("still", "it is not sealed")
+
+
+def test_a_folder_is_not_imported_into_itself(folder: Path) -> None:
+    with pytest.raises(UserError, match="into itself"):
+        refuse_import(folder, folder.parent / ".." / folder.parent.name / folder.name, folder.parent, wait=False)

@@ -47,6 +47,15 @@ def test_pages_have_every_run_once_the_newest_job_first(location: Location) -> N
         assert store.newest_runs(limit=9, project="default") == expected
 
 
+def test_a_run_that_was_resumed_often_hides_no_other(location: Location) -> None:
+    open_runs(location, 3)
+    with Store(location) as store:
+        for _ in range(9):
+            open_job(store, "c0", "run-0", "resume")
+    with open_reader_at(location) as store:
+        assert store.newest_runs(limit=3) == read_pages(store, 1) == ["run-0", "run-2", "run-1"]
+
+
 def test_chosen_runs_are_summarized_as_among_all(location: Location) -> None:
     open_runs(location, 4)
     with open_reader_at(location) as store:

@@ -63,6 +63,41 @@ BEGIN
 END
 $$
 ---
+-- Refuse a change that a budget forbids to who sends it: of the budget itself by another login than the tables' owner
+-- (or one that inherits its rights), of bills and of a project's settings likewise, and a slice that was not compared with the budgets that cover its cluster, such as
+-- that of an older orch. Which slices a budget allows is computed by the client (budget_changes.py).
+CREATE OR REPLACE FUNCTION orch_refuse_budget_change(change json, guards json) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  scope record;
+BEGIN
+  IF change ->> 'table' = 'budgets' AND NOT pg_has_role(session_user, current_user, 'USAGE') AND (
+    change ->> 'verb' <> 'update'
+    OR EXISTS (SELECT FROM json_object_keys(change -> 'values') AS name WHERE name <> 'revision')
+  ) THEN
+    RAISE 'only the login that owns the tables changes budgets' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  IF change ->> 'table' = 'project_settings' AND NOT pg_has_role(session_user, current_user, 'USAGE') THEN
+    RAISE 'only the login that owns the tables changes the settings of projects' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  IF change ->> 'table' = 'bills' AND NOT pg_has_role(session_user, current_user, 'USAGE') THEN
+    RAISE 'only the login that owns the tables imports bills' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  IF change ->> 'table' = 'intents' AND change ->> 'verb' = 'insert' THEN
+    FOR scope IN SELECT b.project, b.member FROM budgets AS b, clusters AS c
+      WHERE c.uid = change -> 'values' ->> 'cluster_uid' AND b.removed IS NULL
+        AND b.project IN ('', COALESCE(NULLIF(c.project, ''), 'default')) AND b.member IN ('', c.owner)
+    LOOP
+      IF NOT EXISTS (
+        SELECT FROM json_array_elements(guards) AS guard WHERE guard ->> 'table' = 'budgets'
+          AND guard -> 'key' ->> 'project' = scope.project AND guard -> 'key' ->> 'member' = scope.member
+      ) THEN
+        RAISE 'a budget covers this cluster, and this orch is older than budgets: upgrade it';
+      END IF;
+    END LOOP;
+  END IF;
+END
+$$
+---
 -- Do all changes of a request (change.ChangeRequest), or none: {"failed": N} names the guard that does not hold.
 -- The answer is short, so that the server never waits for a client to read it while the head is locked.
 -- A request that arrives again, because its answer was lost, is not done again.
@@ -118,6 +153,7 @@ BEGIN
       IF orch_keys() -> table_name IS NULL THEN
         RAISE 'table % is not audited', table_name;
       END IF;
+      PERFORM orch_refuse_budget_change(change, request -> 'guards');
       SELECT string_agg(format('%I', name), ', ') INTO columns FROM json_object_keys(change -> 'values') AS name;
       IF change ->> 'verb' = 'insert' THEN
         EXECUTE format(
@@ -196,7 +232,7 @@ BEGIN
   FOREACH name IN ARRAY ARRAY[
     'orch_event_hash(text, integer, double precision, text, text, text, text, text, text, text, text)',
     'orch_event_columns(text, json, text[])', 'orch_lock_row(text, json, json)', 'orch_change(json)',
-    'orch_note_backup(text)'
+    'orch_refuse_budget_change(json, json)', 'orch_note_backup(text)'
   ] LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, %I, pg_temp', name, current_schema());
     EXECUTE format('ALTER FUNCTION %s SET extra_float_digits = 1', name);

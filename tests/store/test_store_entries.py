@@ -1,0 +1,233 @@
+"""What lets people in: each secret works once, however many come at the same time, and ends when it is taken back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from orchestrator.errors import AccessError, ConflictError, NotFoundError, OrchError
+from orchestrator.store import device_grants, schema
+from orchestrator.store.device_grants import MOST_OF_ADDRESS
+from orchestrator.store.location import Location
+from orchestrator.store.read import open_reader_at
+from orchestrator.store.session_records import (
+    DeviceGrant,
+    EntryCode,
+    InvitationRecord,
+    SessionRecord,
+    SignInRecord,
+    digest_identity,
+)
+from orchestrator.store.store import Store
+from orchestrator.store.token_records import TokenRecord
+
+NOW = time.time()
+INVITATION = InvitationRecord(
+    digest="i", name="laptop", member="ada", role="member", token_days=90, created=NOW, expires=NOW + 1000
+)
+GRANT = DeviceGrant(digest="d", user_code="u", computer="laptop", created=NOW, until=NOW + 1000)
+THREADS = 20
+
+
+def sign_in(subject: str, member: str) -> SignInRecord:
+    issuer = "https://login.example.org"
+    identity = digest_identity(issuer, subject)
+    return SignInRecord(identity=identity, issuer=issuer, subject=subject, member=member, created=NOW)
+
+
+def race(location: Location, act: Callable[[Store, int], Any]) -> list[Any]:
+    """Return what each of 20 threads got, each with its store; an error as its class."""
+
+    def one(number: int) -> Any:
+        with Store(location, lambda: NOW) as store:
+            try:
+                return act(store, number)
+            except OrchError as error:
+                return type(error)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(one, range(THREADS)))
+
+
+def test_a_secret_that_many_record_together_is_that_of_one(location: Location) -> None:
+    def make_token(store: Store, number: int) -> TokenRecord:
+        name, member = f"n{number}", f"m{number}"
+        return store.add_token(
+            TokenRecord(digest="t", name=name, member=member, role="member", created=NOW, expires=NOW + 1000)
+        )
+
+    def invite(store: Store, number: int) -> InvitationRecord:
+        return store.add_invitation(replace(INVITATION, name=f"n{number}", member=f"m{number}"))
+
+    tokens, invitations = (race(location, act) for act in (make_token, invite))
+    with Store(location, lambda: NOW) as store:
+        assert [one for one in tokens if one is not ConflictError] == list(store.tokens())
+        assert [one for one in invitations if one is not ConflictError] == list(store.invitations())
+
+
+def test_a_name_that_many_tokens_ask_for_together_is_of_one(location: Location) -> None:
+    Store(location, lambda: NOW).close()
+
+    def add(store: Store, number: int) -> str:
+        one = TokenRecord(
+            digest=f"t{number}", name="same", member="ada", role="member", created=NOW, expires=NOW + 1000
+        )
+        return store.add_token(one).name
+
+    found = race(location, add)
+    assert (found.count("same"), found.count(ConflictError)) == (1, THREADS - 1)
+
+
+def test_an_invitation_that_many_open_together_makes_one_token(location: Location) -> None:
+    with Store(location, lambda: NOW) as store:
+        store.add_invitation(INVITATION)
+    found = race(location, lambda store, number: store.accept_invitation("i", f"t{number}").digest)
+    (made,) = [one for one in found if isinstance(one, str)]
+    assert found.count(AccessError) == THREADS - 1
+    with open_reader_at(location) as reader:
+        assert [one.digest for one in reader.tokens()] == [made]
+        assert [one.state for one in reader.invitations()] == ["used"]
+
+
+@pytest.mark.parametrize("kind", ["code", "grant"])
+def test_a_code_that_many_use_together_works_once(location: Location, kind: str) -> None:
+    with Store(location, lambda: NOW) as store:
+        store.keep_entry_code(EntryCode(digest="c", kind="link", details="{}", until=NOW + 1000))
+        store.open_grant(GRANT)
+        assert store.decide_grant(GRANT, {"state": "approved", "member": "ada"})
+        assert not store.decide_grant(GRANT, {"state": "denied"}), "decided before"
+    if kind == "code":
+        found = race(location, lambda store, _: store.take_entry_code("c", "link") is not None)
+    else:
+        found = race(location, lambda store, _: store.use_grant(GRANT))
+    assert sorted(found) == [False] * (THREADS - 1) + [True]
+
+
+def test_a_name_that_many_choose_together_is_of_one(location: Location) -> None:
+    Store(location, lambda: NOW).close()
+    found = race(location, lambda store, number: store.bind_sign_in(sign_in(f"s{number}", "bob"), proven=False))
+    assert (found.count(None), found.count(ConflictError)) == (1, THREADS - 1)
+    one = race(location, lambda store, number: store.bind_sign_in(sign_in("same", f"carl{number}"), proven=False))
+    assert (one.count(None), one.count(ConflictError)) == (1, THREADS - 1)
+
+
+def test_an_invitation_that_was_revoked_or_is_too_old_opens_nothing(location: Location) -> None:
+    with Store(location, lambda: NOW) as store:
+        store.add_invitation(INVITATION)
+        with pytest.raises(ConflictError):
+            store.add_invitation(replace(INVITATION, digest="other"))
+        assert "invitation 'laptop' of ada" in store.revoke_entry("laptop")
+        store.add_invitation(replace(INVITATION, digest="old", expires=NOW - 1))
+        for digest in ("i", "old", "none"):
+            with pytest.raises(AccessError):
+                store.accept_invitation(digest, "t")
+        assert store.tokens() == ()
+        with pytest.raises(NotFoundError):
+            store.revoke_entry("laptop")
+
+
+def test_the_name_of_a_member_is_not_chosen_by_another_person(location: Location) -> None:
+    with Store(location, lambda: NOW) as store:
+        token = TokenRecord(digest="t", name="t", member="ada", role="viewer", created=NOW, expires=NOW + 1)
+        store.add_token(token)
+        store.add_invitation(replace(INVITATION, member="invited"))
+        store.open_cluster("c", "")
+        store.bind_sign_in(sign_in("carl", "carl"), proven=False)
+        for name in ("ada", "invited", "carl", store.member):
+            with pytest.raises(ConflictError, match="is taken"):
+                store.bind_sign_in(sign_in("mallory", name), proven=False)
+        store.bind_sign_in(sign_in("her", "ada"), proven=True)  # a session of ada proves it
+        with pytest.raises(ConflictError):
+            store.bind_sign_in(sign_in("mallory", "ada"), proven=True)  # while her sign-in counts
+        with pytest.raises(ConflictError):
+            store.bind_sign_in(sign_in("her", "other"), proven=False)  # one person, one name
+
+
+def test_a_revoked_person_returns_only_by_an_invitation(location: Location) -> None:
+    with Store(location, lambda: NOW) as store:
+        store.bind_sign_in(sign_in("ada", "ada"), proven=False)
+        assert store.revoke_entry("ada@login.example.org") == "the sign-in of ada"
+        for name in ("ada", "eva"):
+            with pytest.raises(ConflictError):
+                store.bind_sign_in(sign_in("ada", name), proven=False)
+        store.bind_sign_in(sign_in("ada", "ada"), proven=True)
+        store.revoke_entry("ada@login.example.org")
+        store.bind_sign_in(sign_in("new", "ada"), proven=True)  # such as after a change of the provider
+        counting = [one.subject for one in store.sign_ins() if one.revoked is None]
+        assert counting == ["new"]
+
+
+def test_everything_of_a_member_is_taken_back_together(location: Location) -> None:
+    with Store(location, lambda: NOW) as store:
+        store.add_token(TokenRecord(digest="t", name="t", member="ada", role="viewer", created=NOW, expires=NOW + 99))
+        store.add_token(TokenRecord(digest="o", name="o", member="bob", role="viewer", created=NOW, expires=NOW + 99))
+        store.add_invitation(INVITATION)
+        store.bind_sign_in(sign_in("ada", "ada"), proven=True)
+        assert store.revoke_member("ada") == 3
+        with pytest.raises(NotFoundError):
+            store.revoke_member("ada")
+        assert [one.name for one in store.tokens() if one.counts_at(NOW)] == ["o"]
+
+
+def test_computers_that_wait_are_few_and_forgotten_in_their_time(location: Location) -> None:
+    with Store(location, lambda: NOW) as store:
+        store.open_grant(replace(GRANT, digest="let in", user_code="x", address="10.0.0.1", created=NOW - 2))
+        assert store.decide_grant(replace(GRANT, digest="let in"), {"state": "approved"})
+        store.open_grant(replace(GRANT, digest="other", user_code="y", address="10.0.0.2", created=NOW - 1))
+        for number in range(MOST_OF_ADDRESS + 5):
+            one = replace(GRANT, digest=f"d{number}", user_code=f"u{number}", until=NOW + 1, address="10.0.0.1")
+            store.open_grant(replace(one, created=NOW + number))
+        assert _count_grants(store) == MOST_OF_ADDRESS + 1, "who asks often loses the own codes, and no one is refused"
+        store.open_grant(GRANT)
+    with open_reader_at(location) as reader:
+        assert reader.find_grant(digest="d0") is None and reader.find_grant(digest="other") is not None
+        assert reader.find_grant(digest="let in") is not None
+        assert reader.find_grant(digest=f"d{MOST_OF_ADDRESS + 4}") is not None
+    with Store(location, lambda: NOW + 2) as store:
+        store.open_grant(GRANT)
+    with open_reader_at(location) as reader:
+        assert reader.find_grant(digest=f"d{MOST_OF_ADDRESS + 4}") is None
+        assert reader.find_grant(user_code="u") == reader.find_grant(digest="d") == GRANT
+
+
+def test_a_flood_of_computers_lets_the_oldest_go(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_grants, "MOST_GRANTS", 5)
+    with Store(location, lambda: NOW) as store:
+        for number in range(8):
+            store.open_grant(replace(GRANT, digest=f"d{number}", user_code=f"u{number}", created=NOW + number))
+        assert _count_grants(store) == 5
+    with open_reader_at(location) as reader:
+        assert [reader.find_grant(digest=f"d{number}") is not None for number in (2, 3, 7)] == [False, True, True]
+
+
+def _count_grants(store: Store) -> int:
+    with store._database.reading() as tx:
+        return int(tx.execute(select(func.count()).select_from(schema.device_grants)).scalar_one())
+
+
+def test_a_session_is_read_as_it_was_written(location: Location) -> None:
+    session = SessionRecord(digest="s", member="ada", role="owner", identity="p", begun=NOW, used=NOW)
+    with Store(location, lambda: NOW + 700) as store:
+        store.begin_session(session)
+        store.note_session_use("s")
+        store.end_session("s")
+        store.end_session("s")
+    with open_reader_at(location) as reader:
+        assert reader.find_session("s") == replace(session, used=NOW + 700, ended=NOW + 700)
+        assert [one.kind for one in reader.events_after(0, 10)] == ["session", "session"]
+
+
+def test_the_name_of_a_computer_is_that_of_no_token_and_no_open_invitation(location: Location) -> None:
+    token = TokenRecord(digest="t", name="laptop", member="ann", role="member", created=NOW, expires=NOW + 1000)
+    with Store(location, lambda: NOW) as store:
+        store.add_token(token)
+        store.add_invitation(replace(INVITATION, name="laptop-2"))
+        assert store.choose_computer_name("laptop") == "laptop-3"
+        store.add_invitation(replace(INVITATION, digest="other"))
+        assert store.accept_invitation("other", "t2").name == "laptop-3", "laptop-2 is the name of an open invitation"
