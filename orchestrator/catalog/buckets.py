@@ -13,6 +13,13 @@ from enum import StrEnum
 
 from orchestrator.catalog.tables import read_rows
 
+# Cloud Storage documentation, "Bucket locations", and AWS, "Regions" (2026): us-west4, NAM4; us-west-2, us-gov-west-1.
+_LOCATION = re.compile(
+    r"(?:us|northamerica|southamerica|europe|asia|australia|me|africa)-[a-z]+\d{1,2}"
+    r"|(?:us|ca|mx|sa|eu|ap|me|il|af|cn)-(?:[a-z]+-)?[a-z]+-\d"
+    r"|(?:nam|eur|asia)\d|us|eu|asia"
+)
+
 
 class Reach(StrEnum):
     """How a host reaches the data of a bucket, and so whether reading is charged."""
@@ -35,7 +42,7 @@ class BucketPlace:
     regions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if _in_s3(self):
+        if is_in_s3(self):
             return self.location
         return "+".join(self.regions).upper() if self.regions else self.location.upper()
 
@@ -52,6 +59,11 @@ class TransferPrice:
     as_of: str
 
 
+def is_location(name: str) -> bool:
+    """Return whether a lower-case word has the form of a bucket's location: a region, a pair or a continent."""
+    return _LOCATION.fullmatch(name) is not None
+
+
 def classify_access(place: BucketPlace, region: str) -> Reach:
     """Return how a host in `region` reaches the data."""
     name = place.location.upper()
@@ -66,7 +78,7 @@ def classify_access(place: BucketPlace, region: str) -> Reach:
 
 def transfer_price(place: BucketPlace, region: str) -> TransferPrice | None:
     """Return what reading one GiB into `region` costs where it is charged; None when not known."""
-    if _in_s3(place):
+    if is_in_s3(place):
         return _s3_price(place.location, region)
     from_, to = _continent_of(place), _continent(region)
     for row in read_rows("buckets", "transfer"):
@@ -75,7 +87,39 @@ def transfer_price(place: BucketPlace, region: str) -> TransferPrice | None:
     return None
 
 
-def _in_s3(place: BucketPlace) -> bool:
+@dataclass(frozen=True, slots=True)
+class StoragePrice:
+    """What a bucket in one region costs beside its reads, in US dollars.
+
+    Attributes:
+        per_gib_month: Of what is stored.
+        per_write: Of a request that writes an object, or a part of one.
+        as_of: ISO date of the price.
+    """
+
+    per_gib_month: float
+    per_write: float
+    as_of: str
+
+
+def storage_price(region: str) -> StoragePrice | None:
+    """Return what a bucket in a region costs; None when not known."""
+    for row in read_rows("buckets", "storage"):
+        if region in row.texts("regions"):
+            return StoragePrice(row.number("usd_per_gib_month"), row.number("usd_per_write"), row.text("as_of"))
+    return None
+
+
+def internet_price(scheme: str, place: BucketPlace | None) -> TransferPrice | None:
+    """Return what one GiB costs that leaves a bucket for a computer outside of its cloud; None when not known."""
+    location = place.location if place is not None else ""
+    for row in read_rows("buckets", "internet"):
+        if row.text("scheme") == scheme and location.startswith(row.texts("from")):
+            return TransferPrice(row.number("usd"), row.text("as_of"))
+    return None
+
+
+def is_in_s3(place: BucketPlace) -> bool:
     """Return whether the bucket is in S3: Amazon's regions end in -NUMBER, Google's do not."""
     return re.search(r"-\d+$", place.location) is not None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import cast
@@ -10,7 +9,7 @@ from typing import cast
 from orchestrator.catalog.chips import NO_CHIP, load_chips, split_count
 from orchestrator.catalog.choosing import rank_by_price
 from orchestrator.catalog.machines import ComputeType, Machine
-from orchestrator.catalog.prices import Price, describe_price, list_price_market
+from orchestrator.catalog.prices import Price, describe_price, list_refreshed_regions, list_region_markets
 from orchestrator.catalog.tables import Row, read_rows
 from orchestrator.slices import Market
 
@@ -56,21 +55,28 @@ def find_price(machine: Machine, market: str, region: str) -> Price | None:
             continue
         parts = ((machine.vcpus, "usd_vcpu"), (machine.ram_gib, "usd_gib"), (machine.chips, "usd_gpu"))
         dollars = round(sum(amount * row.number(key) for amount, key in parts), 6)
-        note = f"{describe_price(market)}, {region or regions[0]}"
-        return Price(low=dollars, high=dollars, note=note, as_of=row.text("as_of"))
+        where = region or regions[0]
+        note = f"{describe_price(market)}, {where}"
+        return Price(
+            low=dollars, high=dollars, note=note, as_of=row.text("as_of"), source=row.text("source"), region=where
+        )
     return None
 
 
 def priced_regions(machine: ComputeType, market: Market) -> frozenset[str]:
     """Return the regions with a known price; for a contract market those of on demand."""
-    rows = _list_prices(machine.name, list_price_market(market) or "on-demand")
-    return frozenset(region for row in rows for region in row.texts("regions"))
+    return list_refreshed_regions(machine, market) | {
+        region
+        for word in list_region_markets(market)
+        for row in _list_prices(machine.name, word)
+        for region in row.texts("regions")
+    }
 
 
-def _list_prices(name: str, market: str) -> Iterator[Row]:
-    for row in read_rows("compute_prices", "price"):
-        if name.startswith(row.text("prefix")) and row.text("market") == market:
-            yield row
+@cache
+def _list_prices(name: str, market: str) -> tuple[Row, ...]:
+    rows = read_rows("compute_prices", "price")
+    return tuple(row for row in rows if name.startswith(row.text("prefix")) and row.text("market") == market)
 
 
 def _read_type(row: Row) -> ComputeType:

@@ -11,7 +11,7 @@ from orchestrator.catalog import chips
 from orchestrator.catalog.chips import NO_CHIP, split_count
 from orchestrator.catalog.choosing import NotRentedError, rank_by_price
 from orchestrator.catalog.machines import Ec2Instance, Machine
-from orchestrator.catalog.prices import Price, describe_price, list_price_market
+from orchestrator.catalog.prices import Price, describe_price, list_refreshed_regions, list_region_markets
 from orchestrator.catalog.tables import Row, read_rows
 from orchestrator.errors import UserError
 from orchestrator.slices import Market
@@ -151,7 +151,7 @@ def list_common_names() -> tuple[str, ...]:
 
 def find_price(machine: Machine, market: str, region: str) -> Price | None:
     """Return the price of a type in a market, by the words of the table; None when it is not known."""
-    for row in _list_prices(machine.name, market):
+    for row in list_price_rows(machine.name, market):
         if region and region not in row.texts("regions"):
             continue
         where = region or " or ".join(row.texts("regions"))
@@ -160,18 +160,29 @@ def find_price(machine: Machine, market: str, region: str) -> Price | None:
             high=row.number("usd_high"),
             note=f"{describe_price(market)}, {where}",
             as_of=row.text("as_of"),
+            source=row.text("source"),
+            region=region,
         )
     return None
 
 
 def priced_regions(instance: Ec2Instance, market: Market) -> frozenset[str]:
     """Return the regions with a known price; for a contract market those of on demand."""
-    rows = _list_prices(instance.name, list_price_market(market) or "on-demand")
-    return frozenset(region for row in rows for region in row.texts("regions"))
+    return list_refreshed_regions(instance, market) | {
+        region
+        for word in list_region_markets(market)
+        for row in list_price_rows(instance.name, word)
+        for region in row.texts("regions")
+    }
 
 
-def _list_prices(name: str, market: str) -> Iterator[Row]:
-    """Yield the prices of a type in a market, with the keys `regions`, `usd` and `usd_high`; us-east-1 first."""
+@cache
+def list_price_rows(name: str, market: str) -> tuple[Row, ...]:
+    """Return the prices of a type in a market, with the keys `regions`, `usd` and `usd_high`; us-east-1 first."""
+    return tuple(_read_prices(name, market))
+
+
+def _read_prices(name: str, market: str) -> Iterator[Row]:
     for row in read_rows("ec2_prices", "price"):
         if row.text("market") != market:
             continue

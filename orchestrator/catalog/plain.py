@@ -23,12 +23,14 @@ class PlainType(Machine):
         usd: List price on demand, an hour; 0 where it is not known.
         usd_spot: The same for spot.
         as_of: When the row was read.
+        source: Where.
     """
 
     places: tuple[str, ...]
     usd: float
     usd_spot: float
     as_of: str
+    source: str
 
 
 class PlainTable:
@@ -68,11 +70,11 @@ class PlainTable:
 
     def find_price(self, machine: Machine, market: str, region: str) -> Price | None:
         """Return the list price of a type; None where it is not known."""
-        if not isinstance(machine, PlainType):
+        if not isinstance(machine, PlainType) or market not in ("on-demand", "spot"):
             return None
         usd = machine.usd_spot if market == "spot" else machine.usd
         note = ", ".join(part for part in (describe_price(market), region) if part)
-        return Price(low=usd, high=usd, note=note, as_of=machine.as_of) if usd else None
+        return Price(low=usd, high=usd, note=note, as_of=machine.as_of, source=machine.source) if usd else None
 
     def list_common_names(self) -> tuple[str, ...]:
         """Return the names of all types."""
@@ -107,4 +109,5 @@ class PlainTable:
             usd=row.number("usd"),
             usd_spot=row.number("usd_spot"),
             as_of=row.text("as_of"),
+            source=row.text("source"),
         )

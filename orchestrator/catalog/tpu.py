@@ -6,6 +6,7 @@ hosts = chips / chips per host, where a slice of several hosts has 4 chips in ea
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -241,13 +242,7 @@ def load_wrong_runtimes() -> dict[str, str]:
 
 def find_price(machine: Machine, market: str, region: str) -> Price | None:
     """Return the price of a slice in a market, by the words of the table; None when it is not known."""
-    kinds = ("any", "single" if machine.hosts == 1 else "pod")
-    fitting = [
-        row
-        for row in read_rows("tpu_prices", "price")
-        if row.text("generation") == machine.chip and row.text("market") == market and row.text("slices") in kinds
-    ]
-    chosen = _in_region(fitting, region)
+    chosen = _in_region(_list_prices(machine.chip, market, "single" if machine.hosts == 1 else "pod"), region)
     if not chosen:
         return None
     dollars = [row.number("usd") * machine.chips for row in chosen]
@@ -257,10 +252,23 @@ def find_price(machine: Machine, market: str, region: str) -> Price | None:
         high=max(dollars),
         note=f"{describe_price(market)}, {where}",
         as_of=max(row.text("as_of") for row in chosen),
+        source="; ".join(sorted({row.text("source") for row in chosen})),
+        region=region,
     )
 
 
-def _in_region(fitting: list[Row], region: str) -> list[Row]:
+@cache
+def _list_prices(generation: str, market: str, slices: str) -> tuple[Row, ...]:
+    return tuple(
+        row
+        for row in read_rows("tpu_prices", "price")
+        if row.text("generation") == generation
+        and row.text("market") == market
+        and row.text("slices") in ("any", slices)
+    )
+
+
+def _in_region(fitting: Sequence[Row], region: str) -> list[Row]:
     """Return the region's own row, else the one for all of the US; without a region all US rows."""
     general = [row for row in fitting if row.text("region") == "us"]
     if not region:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from orchestrator.catalog.buckets import BucketPlace, Reach, classify_access, transfer_price
+from orchestrator.catalog.buckets import BucketPlace, Reach, classify_access, internet_price, transfer_price
 from orchestrator.catalog.tables import read_rows
 
 REACHES = [
@@ -74,12 +74,21 @@ def test_a_price_is_known_or_it_is_none(location: str, region: str, usd: float |
     assert (price.usd_per_gib if price else None) == usd
 
 
+@pytest.mark.parametrize(
+    ("scheme", "location", "usd"),
+    [("gs", "EU", 0.12), ("gs", None, 0.12), ("s3", "us-west-2", 0.09), ("s3", "sa-east-1", None), ("s3", None, None)],
+)
+def test_what_leaves_a_cloud_has_a_price_or_none(scheme: str, location: str | None, usd: float | None) -> None:
+    price = internet_price(scheme, BucketPlace(location) if location else None)
+    assert (price.usd_per_gib if price else None) == usd
+
+
 def test_a_region_of_amazon_is_written_as_amazon_does() -> None:
     assert [str(BucketPlace(name)) for name in ("us-east-1", "us-east1")] == ["us-east-1", "US-EAST1"]
 
 
 def test_every_row_has_a_source_and_a_date() -> None:
-    for table in ("location", "transfer", "s3_transfer", "continent"):
+    for table in ("location", "transfer", "s3_transfer", "continent", "internet"):
         for row in read_rows("buckets", table):
             assert row.text("source"), row
             assert re.fullmatch(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", row.text("as_of")), row

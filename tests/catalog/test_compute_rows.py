@@ -24,7 +24,7 @@ PRICES: dict[tuple[str, Market], float] = {
     ("g2-standard-24", OnDemand()): 0.88075 + 2 * 0.560040239,
     ("a2-highgpu-1g", OnDemand()): 3.673385,
     ("a2-highgpu-8g", OnDemand()): 29.38708,
-    ("a2-highgpu-1g", Spot()): 0.36975 + 1.5399,
+    ("a2-highgpu-1g", Spot()): 1.92768,  # recorded from the API on 2026-08-02
     ("a2-megagpu-16g", OnDemand()): 8.79698 + 46.94253,
     ("a2-ultragpu-1g", OnDemand()): 5.06879789,
     ("a2-ultragpu-8g", OnDemand()): 40.550383123,

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.catalog import tables
 from orchestrator.catalog.accelerators import resolve
+from orchestrator.catalog.ec2 import list_price_rows
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import OrchError
 from orchestrator.slices import OnDemand
@@ -21,8 +22,10 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder of a copy of the data files, which is read instead of ours."""
     monkeypatch.setattr(tables, "DATA", shutil.copytree(tables.DATA, tmp_path / "data"))
     tables.read_rows.cache_clear()
+    list_price_rows.cache_clear()
     yield tmp_path / "data"
     tables.read_rows.cache_clear()
+    list_price_rows.cache_clear()
 
 
 @pytest.mark.parametrize(
