@@ -41,6 +41,7 @@ class Services:
         follows_logs: Whether a thread beside the loop follows logs. With simulated time only the loop advances time.
         access: How the services of the clouds are reached, read once.
         report_hosts: Receives each observation of a cluster's hosts, with the cluster's uid; it returns immediately.
+        wants_chips: Whether someone looks at the chips of a cluster, given its uid; it returns immediately.
         reopen_providers: Makes `provider` read the credentials of this computer again, after a login.
     """
 
@@ -50,6 +51,7 @@ class Services:
     follows_logs: bool = True
     access: CloudAccess = field(default_factory=lambda: read_cloud_access(os.environ))
     report_hosts: Callable[[str, tuple[HostView, ...]], None] = lambda _cluster, _hosts: None
+    wants_chips: Callable[[str], bool] = lambda _cluster: False
     reopen_providers: Callable[[], None] = lambda: None
 
 

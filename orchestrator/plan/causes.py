@@ -17,6 +17,7 @@ class EndCause(StrEnum):
     BROKEN = "broken"  # the slice never became usable; the next candidate is tried
     PROGRAM = "program"  # the user's program failed
     LIMIT = "limit"  # a limit of time or money was reached; counts against nothing
+    GROWN = "grown"  # the run moves to better machines; counts against nothing
     EXPIRED = "expired"  # the provider took the machines back at the announced time; counts against nothing
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
-from orchestrator.plan import decide_adopt, decide_expiry, decide_hosts, decide_job, decide_slice, limits
+from orchestrator.plan import decide_adopt, decide_expiry, decide_growth, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop
@@ -29,6 +29,8 @@ def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
         return GiveUp(code=other.code, status=other.status, what=other.what, why=other.why, next_step=other.next_step)
     match desired:
         case Run():
+            if observed.current is not None:
+                desired = desired.adapt(observed.current.candidate)
             return decide_adopt.keep_adopted_machines(desired, observed, _run(desired, observed, facts))
         case Down():
             return _down(desired, observed, facts)
@@ -63,7 +65,8 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
     ):
         return decide_expiry.handle_expiry(desired, observed, facts, why)
     return (
-        decide_slice.decide_slice_step(desired, observed, facts)
+        decide_growth.decide_growth_step(desired, observed, facts)
+        or decide_slice.decide_slice_step(desired, observed, facts)
         or decide_hosts.decide_hosts_step(desired, observed, facts)
         or decide_job.decide_job_step(desired, observed)
     )
@@ -74,7 +77,8 @@ def _limit(desired: Run, observed: Observed) -> str | None:
     verdict = observed.pending_end
     if verdict is not None and verdict.cause is EndCause.LIMIT:
         return verdict.why
-    return limits.find_reached_limit(desired, observed) or limits.find_timer_end(desired, observed)
+    reached = limits.find_reached_limit(desired, observed) or limits.find_timer_end(desired, observed)
+    return reached or observed.spent_budget or None
 
 
 def _cancelled(desired: Run, observed: Observed) -> Step:
@@ -137,6 +141,8 @@ def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
             return StopJob(job=job.folder(observed.attempt), why=limit, grace=job.limit_grace, ranks=running)
     back = f"orch resume {desired.cluster}   resumes from the newest checkpoint; the limit starts again"
     more = "raise `limits` in the task, then launch again"
+    if observed.spent_budget:
+        back = more = "orch budget   shows what is left; with more money: orch resume or orch launch"
     return Conclude(
         status=Exit.TIMEOUT,
         code=LIMIT_CODE,

@@ -38,7 +38,7 @@ def find_expiry(desired: Run, observed: Observed) -> str | None:
 def handle_expiry(desired: Run, observed: Observed, facts: Facts, why: str) -> Step:
     """Let the program save, then resume with another candidate, or end the run."""
     return (
-        _save(desired, observed, why)
+        save_and_stop(desired, observed, EndCause.EXPIRED, why)
         or _resume_elsewhere(desired, observed, facts, why)
         or _conclude(desired, observed, why)
     )
@@ -52,8 +52,8 @@ def _failed_by_itself(desired: Run, observed: Observed) -> bool:
     return any(host.job is JobPhase.FINISHED and host.exit_code not in restartable for host in hosts)
 
 
-def _save(desired: Run, observed: Observed, why: str) -> Step | None:
-    """Return the next step that stops the program wherever it can be reached; None when nothing is left to stop."""
+def save_and_stop(desired: Run, observed: Observed, cause: EndCause, why: str) -> Step | None:
+    """Return the next step that lets the program save and stop wherever it can be reached; None when none is left."""
     job, intent, trouble = desired.job, observed.current, observed.failure
     if job is None or not observed.started or intent is None or intent.state is not IntentState.ACCEPTED:
         return None
@@ -62,9 +62,7 @@ def _save(desired: Run, observed: Observed, why: str) -> Step | None:
         return wait_for_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     if running and observed.pending_end is None:  # recorded first: an exit 0 after our stop is no success
-        return EndAttempt(
-            attempt=observed.attempt, cause=EndCause.EXPIRED, why=why, step=find_furthest_step(observed.hosts)
-        )
+        return EndAttempt(attempt=observed.attempt, cause=cause, why=why, step=find_furthest_step(observed.hosts))
     if running and (trouble is None or trouble.action != "StopJob"):
         return StopJob(job=job.folder(observed.attempt), why=why, grace=job.limit_grace, ranks=running)
     silent = [host.rank for host in select_hosts(desired, observed) if host.contact is not Contact.OK]

@@ -275,6 +275,9 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wai
             status=trouble.status, code=trouble.code, what=trouble.what, why=trouble.why, next_step=trouble.next_step
         )
     places = recovery.order_candidates(desired, observed)
+    if not places and observed.over_budget:
+        _, over = observed.over_budget[0]
+        return Conclude(status=over.status, code=over.code, what=over.what, why=over.why, next_step=over.next_step)
     if not places:
         return Conclude(
             status=Exit.TIMEOUT,

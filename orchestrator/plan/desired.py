@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from orchestrator.offers.offers import Offer
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate
 from orchestrator.values import Text
@@ -145,6 +146,38 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What differs on some of the candidates. The fields are those of Run.
+
+    Attributes:
+        offer: For which the candidates were chosen; None where orch did not choose them.
+    """
+
+    candidates: tuple[Candidate, ...]
+    setup: SetupSpec | None
+    mounts: tuple[MountSpec, ...]
+    job: JobSpec | None
+    accelerator: str
+    num_slices: int
+    env: tuple[tuple[str, Text], ...]
+    timer: TimerSpec | None
+    offer: Offer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutomaticChoice:
+    """What limits the choice of machines that is made again after a loss.
+
+    Attributes:
+        budget: US dollars for the whole run; None for any.
+        by: A time after the launch, or a date; "" for any.
+    """
+
+    budget: float | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Create the cluster where it does not exist, set it up, and run the program to its end.
 
@@ -159,6 +192,9 @@ class Run:
         member: Its owner, in the form of a label; "" for no label.
         record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
         run_key: The secret by which the bundled trainer knows its own compiled programs in the bucket; None for others.
+        variants: What differs by candidate; () where nothing does. The fields of the run are those of the first.
+        automatic: Where orch chose the candidates, what limits the choice; else None.
+        grow: Whether it moves to better machines while it has some; see growth.py.
     """
 
     cluster: str
@@ -188,6 +224,38 @@ class Run:
     member: str = ""
     record: str = ""
     run_key: Text | None = None
+    variants: tuple[Variant, ...] = ()
+    automatic: AutomaticChoice | None = None
+    grow: bool = False
+
+    @property
+    def possible(self) -> tuple[Candidate, ...]:
+        """The candidates, and those that it may get only after a loss."""
+        later = (one for variant in self.variants for one in variant.candidates)
+        return tuple(dict.fromkeys((*self.candidates, *later)))
+
+    def find_variant(self, candidate: Candidate) -> Variant | None:
+        """Return what differs on a candidate, or on machines like it; None where nothing does."""
+        same = [one for one in self.variants if candidate in one.candidates]
+        like = (candidate.accelerator, candidate.hosts)
+        same += [one for one in self.variants if any((c.accelerator, c.hosts) == like for c in one.candidates)]
+        return same[0] if same else None
+
+    def adapt(self, candidate: Candidate) -> Run:
+        """Return the run as it is on a candidate."""
+        found = self.find_variant(candidate)
+        if found is None:
+            return self
+        return replace(
+            self,
+            setup=found.setup,
+            mounts=found.mounts,
+            job=found.job,
+            accelerator=found.accelerator,
+            num_slices=found.num_slices,
+            env=found.env,
+            timer=found.timer,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,13 @@ def hours_up(observed: Observed) -> float:
 
 
 def dollars_spent(observed: Observed) -> float | None:
-    """Return the cost of all slices of the cluster by list price; None when a price is not known."""
-    total = 0.0
+    """Return the cost of all slices of the cluster, and of the run on other ones, by list price.
+
+    None when a price is not known.
+    """
+    if observed.spent_before is None:
+        return None
+    total = observed.spent_before
     for intent in observed.intents:
         if intent.billed_from is None:
             continue

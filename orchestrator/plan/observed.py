@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import ChipReport, JobPhase
 from orchestrator.plan.causes import EndCause
 from orchestrator.slices import Candidate, SliceState
 from orchestrator.values import Text
@@ -85,6 +85,7 @@ class HostView:
         remedy: What a person can do about that, or about the job's failure, where it is known; or "".
         role: The IAM role without which the host refuses every key, where IAM decides; or "".
         new_keys: Unconfirmed keys that this job met first: of this own machine, and of the jump hosts before it.
+        chips: Its chips, while a page shows them. Nothing is decided by them.
     """
 
     rank: int
@@ -101,6 +102,7 @@ class HostView:
     remedy: str = ""
     role: str = ""
     new_keys: tuple[str, ...] = ()
+    chips: ChipReport | None = None
 
     def has(self, label: str, digest: str) -> bool:
         """Return whether the host holds this version of a tree."""
@@ -203,6 +205,11 @@ class Observed:
             long, and nothing but this record shows whose they are; None otherwise.
         refusal: Why nothing can be said about the slice, nor done with it, before the user acts: credentials of another
             account, a broken SSH configuration.
+        over_budget: Candidates that a budget does not allow, each with the end of a job for which it is the only one.
+        spent_budget: Which budget is spent and ends this run, in words; "" for none.
+        growth: Why the run moves to better machines now, in words; "" where it stays.
+        spent_before: US dollars that this run has cost on other clusters, before its resumes; None where a price is not
+            known.
     """
 
     now: float
@@ -233,6 +240,10 @@ class Observed:
     entered: bool = False
     unwatched_since: float | None = None
     refusal: Outcome | None = None
+    over_budget: tuple[tuple[Candidate, Outcome], ...] = ()
+    spent_budget: str = ""
+    growth: str = ""
+    spent_before: float | None = 0.0
 
     @property
     def pending_end(self) -> EndedAttempt | None:

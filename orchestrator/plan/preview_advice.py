@@ -11,8 +11,8 @@ def advice_lines(advice: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str
     for line in advice[0]["text"] if advice else ():
         label, _, text = str(line).partition(" ")
         yield label, text.strip()
-    for other in advice[1:]:
-        yield "or on", _summarize(other)
+    for other in dict.fromkeys(map(_summarize, advice[1:])):  # places of one machine may read the same
+        yield "or on", other
 
 
 def _summarize(advice: Mapping[str, Any]) -> str:

@@ -82,7 +82,7 @@ def group_by_place(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
 
 def describe_machines(candidate: Candidate) -> str:
     """Describe a candidate: `v5litepod-16: 4 hosts x 4 chips, spot, google/us-west4/us-west4-a`."""
-    chips = f" x {candidate.chips_per_host} chips" if candidate.chips_per_host else ""
+    chips = f" x {count_noun(candidate.chips_per_host, 'chip')}" if candidate.chips_per_host else ""
     hosts = f"{count_hosts(candidate.hosts)}{chips}"
     return to_one_line(f"{candidate.accelerator}: {hosts}, {candidate.market}, {candidate.where}")
 
@@ -136,7 +136,9 @@ def describe_limits(run: Run) -> str:
     if run.limits.hours is not None:
         found.append(f"{run.limits.hours:g} h after the first machine exists")
     if run.limits.dollars is not None:
-        found.append(f"at ${run.limits.dollars:,.2f} by list price")
+        unpriced = any(candidate.price_per_hour is None for candidate in run.candidates)
+        where = " where the price is known" if unpriced else ""
+        found.append(f"at ${run.limits.dollars:,.2f} by list price{where}")
     if not found:
         return ""
     held = "; the hosts enforce this too, without orch" if run.timer is not None else ""

@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
 from orchestrator.errors import OrchError
+from orchestrator.offers.estimates import Estimate
 from orchestrator.plan import preview_format as fmt
 from orchestrator.plan.actions import Action
-from orchestrator.plan.desired import Desired, Run
+from orchestrator.plan.desired import AutomaticChoice, Desired, Run
 from orchestrator.plan.dry_run import Plan
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.ranks import format_ranks
@@ -105,7 +106,39 @@ def _request_json(desired: Desired) -> dict[str, Json]:
     head["limits"] = {"hours": desired.limits.hours, "dollars": desired.limits.dollars}
     head["afterwards"] = desired.teardown.value
     head["idle"] = _idle(desired)
+    if desired.grow:
+        head["grow"] = True
+    if desired.automatic is not None:
+        head["automatic"] = _automatic(desired.automatic, desired)
     return head
+
+
+def _automatic(request: AutomaticChoice, run: Run) -> Json:
+    """Return what limits the choice of machines, and each offer that was chosen."""
+    chosen = set(run.candidates)
+    later = [one for one in run.possible if one not in chosen]
+    return {
+        "budget": request.budget,
+        "by": request.by,
+        "offers": [
+            {
+                "machine": offer.machine.name,
+                "nodes": offer.nodes,
+                "market": _market(offer.market),
+                "seconds": _estimate(offer.seconds),
+                "dollars": _estimate(offer.dollars),
+                "settings": list(offer.settings),
+                "first": any(one in chosen for one in variant.candidates),
+            }
+            for variant in run.variants
+            if (offer := variant.offer) is not None
+        ],
+        "after_loss": [_candidate(one) for one in later],
+    }
+
+
+def _estimate(found: Estimate) -> Json:
+    return {"low": found.low, "typical": found.typical, "high": found.high}
 
 
 def _idle(run: Run) -> Json:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import OrchError
+from orchestrator.formatting import format_duration
 from orchestrator.plan import preview_format as fmt
 from orchestrator.plan.actions import (
     Action,
@@ -91,6 +92,7 @@ class _Page:
         else:
             yield from self._fill("  machines   ", fmt.describe_machines(made))
             yield from self._fill("  price      ", fmt.format_price(made).removeprefix("price "))
+            yield from self._estimate(made)
             if made in desired.candidates:
                 yield from self._fallbacks(desired.candidates[desired.candidates.index(made) + 1 :])
         budgets = desired.budgets
@@ -104,6 +106,16 @@ class _Page:
         for label, text in advice_lines(self.advice):
             yield from self._fill(f"  {label:<10} ", fmt.to_one_line(text))
 
+    def _estimate(self, candidate: Candidate) -> Iterator[str]:
+        """Return time and cost of the run on machines that orch chose."""
+        desired = self.plan.desired
+        variant = desired.find_variant(candidate) if isinstance(desired, Run) else None
+        if variant is not None and variant.offer is not None:
+            seconds, price = variant.offer.seconds, candidate.price_per_hour
+            low, high = format_duration(seconds.low), format_duration(seconds.high)
+            cost = f", ${price * seconds.low / 3600:,.0f} to ${price * seconds.high / 3600:,.0f}" if price else ""
+            yield from self._fill("             ", f"the run takes {low} to {high}{cost}")
+
     def _fallbacks(self, later: Sequence[Candidate]) -> Iterator[str]:
         groups = fmt.group_by_place(later)
         shown = groups if self.verbose or len(groups) <= MOST_FALLBACKS else groups[: MOST_FALLBACKS - 1]
@@ -115,6 +127,7 @@ class _Page:
                 more = f", and {len(places) - len(cut)} more" if len(cut) < len(places) else ""
                 yield from self._fill("             ", f"then in {', '.join(cut)}{more}")
             yield from self._fill("             ", fmt.format_price(group[0]))
+            yield from self._estimate(group[0])
         if rest := [one for group in groups[len(shown) :] for one in group]:
             known = [one.price_per_hour for one in rest if one.price_per_hour is not None]
             most = f", up to ${max(known):,.2f}/h" if known else ""

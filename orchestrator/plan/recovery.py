@@ -12,7 +12,7 @@ from orchestrator.retries import Backoff, chance_of
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Spot
 
 SHORT_ATTEMPT = 600.0  # seconds; a longer attempt did useful work and resets the backoff
-_RESETS = SLICE_LOSSES | {EndCause.EXPIRED}  # after these every candidate is tried again
+_RESETS = SLICE_LOSSES | {EndCause.EXPIRED, EndCause.GROWN}  # after these every candidate is tried again
 JITTER = 0.25  # of a pause, either way, so that many clusters do not retry at the same time
 
 
@@ -111,20 +111,23 @@ def order_candidates(desired: Run, observed: Observed) -> tuple[Candidate, ...]:
     """Return the candidates in the order in which they are tried: the user's, or, after a loss, that of the strategy.
 
     An on-demand fallback for a spot candidate stays behind all others, because it costs more. Machines whose announced
-    time is over are left out.
+    time is over, or that a budget does not allow, are left out.
     """
     past = [intent.candidate for intent in observed.intents if intent.cause is EndCause.EXPIRED]
+    past += [candidate for candidate, _ in observed.over_budget]
     left = tuple(one for one in desired.candidates if not any(is_same_machine(one, over) for over in past))
     lost = [intent for intent in observed.intents if intent.cause in SLICE_LOSSES]
-    if not lost:
+    if not lost or desired.automatic is not None:  # the choice that was made again has its own order
         return left
     taken = lost[-1].candidate
     near = desired.budgets.strategy is Strategy.FAILOVER
     spot = {_place(candidate) for candidate in desired.candidates if isinstance(candidate.market, Spot)}
 
-    def key(candidate: Candidate) -> tuple[bool, int]:
+    def key(candidate: Candidate) -> tuple[bool, int, int]:
         fallback = isinstance(candidate.market, OnDemand) and _place(candidate) in spot
-        return fallback, _distance(taken, candidate, near)
+        variant = desired.find_variant(candidate)  # of several sizes the first one that is there
+        size = desired.variants.index(variant) if variant is not None else 0
+        return fallback, size, _distance(taken, candidate, near)
 
     ranked = sorted(enumerate(left), key=lambda pair: (*key(pair[1]), pair[0]))
     return tuple(candidate for _, candidate in ranked)

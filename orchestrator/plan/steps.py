@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
 from orchestrator.plan.actions import Action
 
@@ -54,6 +55,12 @@ class GiveUp:
     what: str
     why: str = ""
     next_step: str = ""
+
+    def make_error(self) -> OrchError:
+        """Return the error that it describes."""
+        error = OrchError(self.what, self.why, self.next_step)
+        error.code, error.exit_status = self.code, int(self.status)
+        return error
 
 
 Step: TypeAlias = Action | Wait | Done | GiveUp

@@ -58,8 +58,8 @@ class HostOperations(Protocol):
         """The hosts by rank."""
         ...
 
-    def read_job(self, job: str, ranks: Sequence[int] | None = None) -> JobReport:
-        """Return the state of one job on every host."""
+    def read_job(self, job: str, ranks: Sequence[int] | None = None, *, chips: bool = False) -> JobReport:
+        """Return the state of one job on every host; with `chips` also that of its chips, where it is known."""
         ...
 
     def read_marks(self, ranks: Sequence[int] | None = None) -> MarksReport:
@@ -155,10 +155,10 @@ class SshHostOperations:
     def hosts(self) -> tuple[HostAddress, ...]:
         return self._fleet.hosts
 
-    def read_job(self, job: str, ranks: Sequence[int] | None = None) -> JobReport:
+    def read_job(self, job: str, ranks: Sequence[int] | None = None, *, chips: bool = False) -> JobReport:
         from orchestrator.remote.jobs import read_job_status
 
-        report = read_job_status(self._fleet, job, ranks=ranks)
+        report = read_job_status(self._fleet, job, ranks=ranks, chips=chips)
         return JobReport(report.jobs, report.result.failed)
 
     def read_marks(self, ranks: Sequence[int] | None = None) -> MarksReport:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.remote.chips import chip_report_command, parse_chip_report
 from orchestrator.remote.error_lines import split_next_step
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
 from orchestrator.remote.scripts import shell_command, shell_source
@@ -98,18 +99,28 @@ def start_job(
     )
 
 
-def read_job_status(fleet: Fleet, job: str, *, ranks: Sequence[int] | None = None) -> JobStatus:
+def read_job_status(fleet: Fleet, job: str, *, ranks: Sequence[int] | None = None, chips: bool = False) -> JobStatus:
     """Return the state of one job on every host, in one round trip."""
-    return read_job_statuses(fleet, [job], ranks=ranks)[0]
+    return read_job_statuses(fleet, [job], ranks=ranks, chips=chips)[0]
 
 
 def read_job_statuses(
-    fleet: Fleet, jobs: Sequence[str], *, ranks: Sequence[int] | None = None
+    fleet: Fleet, jobs: Sequence[str], *, ranks: Sequence[int] | None = None, chips: bool = False
 ) -> tuple[JobStatus, ...]:
-    """Return the states of several jobs on every host, in one round trip, in the order of `jobs`."""
+    """Return the states of several jobs on every host, in one round trip, in the order of `jobs`.
+
+    Args:
+        fleet: the hosts.
+        jobs: names of the jobs.
+        ranks: the hosts to ask, None for all.
+        chips: whether each state has the newest sample of the host's chips, too; the next one is taken beside it.
+    """
     for job in jobs:
         check_job_name(job)
-    result = fleet.run(shell_command("job-status.sh", *jobs), ranks=ranks, timeout=fleet.deadline)
+    command = shell_command("job-status.sh", *jobs)
+    if chips:
+        command = f"{chip_report_command()}; {command}"
+    result = fleet.run(command, ranks=ranks, timeout=fleet.deadline)
     found: dict[str, list[HostJob]] = {job: [] for job in jobs}
     for host in result.hosts:
         states = dict(parse_job_states(host))
@@ -269,6 +280,7 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
     if not result.outcome.ok:
         return []
     found: list[tuple[str, HostJob]] = []
+    chips = parse_chip_report(result.output)
     for match in _STATUS.finditer(result.output):
         name, phase, code, size, step, age, doing, last = (group.decode("utf-8", "replace") for group in match.groups())
         last_line, remedy = split_next_step("".join(c for c in last if c.isprintable())[:600])
@@ -282,6 +294,7 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
             beat_age=None if age == "-" else int(age) / 1000,
             doing=None if doing == "-" else doing,
             remedy=remedy,
+            chips=chips,
         )
         found.append((name, state))
     return found

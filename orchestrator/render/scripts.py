@@ -71,6 +71,7 @@ class RunInputs:
         clear_holders: end stale processes that hold the accelerator; off for commands beside a running job.
         smoke: the bundled trainer tests devices, data, loop and checkpoint on these hosts before each attempt.
         topology: chips of a TPU slice along each side, "4x4"; "" when unknown.
+        library: the task's own program can import orch_run, which is on the hosts.
     """
 
     backend: Backend
@@ -88,6 +89,7 @@ class RunInputs:
     topology: str = ""
     fixed: tuple[str, ...] = ()
     container: str = ""
+    library: bool = False
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -144,6 +146,7 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         conda_files=inputs.conda.rows if inputs.conda else (),
         scratch=inputs.scratch,
         modules=trainer_modules(inputs.backend, _device(inputs)),
+        library=False,
         beside=(*beside.libraries, *inputs.packages),
         locked_beside=beside.locked,
         words=_words(inputs),
@@ -179,6 +182,7 @@ def render_run(inputs: RunInputs) -> str:
         smoke_words=_smoke_words(inputs) if inputs.smoke else None,
         network_words=_words(inputs) if _measures_network(inputs) else None,
         topology=inputs.topology,
+        library=inputs.library,
     )
 
 
@@ -191,6 +195,7 @@ def _render_program(text: str, inputs: SetupInputs | RunInputs) -> str:
         fixed=inputs.fixed,
         own_venv=False,
         neuron=False,
+        library=isinstance(inputs, RunInputs) and inputs.library,
     )
 
 

@@ -24,6 +24,7 @@ Setting: TypeAlias = "str | int | float | bool | tuple[str, ...]"
 class Source(StrEnum):
     """In order of precedence, the strongest first."""
 
+    PROJECT = "project"
     FLAG = "flag"
     ENVIRONMENT = "environment"
     TASK = "task file"
@@ -62,6 +63,7 @@ class ConfigKey:
         task_path: The field of a task file that it fills in, "" for none.
         built_in: The value that holds when it is set nowhere, if there is one.
         own_variable: Its environment variable, where that is not made from section and name.
+        identity: Whether it says as whom a cloud is called, which a project can set for its members.
     """
 
     section: str
@@ -71,6 +73,7 @@ class ConfigKey:
     task_path: str = ""
     built_in: Setting | None = None
     own_variable: str = ""
+    identity: bool = False
 
     @property
     def full_name(self) -> str:
@@ -118,6 +121,14 @@ class Config:
         if known.built_in is not None:
             layers.append(SourcedValue(Origin(Source.BUILT_IN), known.built_in))
         return tuple(layers)
+
+    def without_clouds(self) -> Config:
+        """Return the same without what it sets for clouds: a service has its own accounts and networks."""
+        layers = [
+            {name: value for name, value in layer.items() if not KEYS_BY_NAME[name].task_path.startswith("config.")}
+            for layer in (self.environment, self.file)
+        ]
+        return Config(self.path, *layers)
 
     def text(self, key: str) -> str:
         """Return a text value, "" when it is not set."""
@@ -293,9 +304,9 @@ def parse_setting(full: str, words: str) -> Setting:
 
 def unknown_key(full: str) -> Problem:
     """Return the mistake of naming a key that there is none of."""
-    section, _, _ = full.partition(".")
-    near = did_you_mean(full, list(KEYS_BY_NAME))
+    section, _, name = full.partition(".")
     names = [key.name for key in KEYS if key.section == section]
+    near = _find_near_key(full, section, name)
     return Problem(
         file=full,
         line=None,
@@ -303,6 +314,15 @@ def unknown_key(full: str) -> Problem:
         why=f"[{section}] has {len(names)} other keys" if names else f"the sections are {', '.join(SECTIONS)}",
         next_step=f"orch config set {near} VALUE" if near else "orch config list shows all keys",
     )
+
+
+def _find_near_key(full: str, section: str, name: str) -> str:
+    """Return the key that is meant, or "". A right section says nothing of the name: aws.region is not aws.role_arn."""
+    if section not in SECTIONS:
+        return did_you_mean(full, list(KEYS_BY_NAME))
+    near = did_you_mean(name, [key.name for key in KEYS if key.section == section])
+    elsewhere = next((key.full_name for key in KEYS if key.name == name), "")
+    return f"{section}.{near}" if near else elsewhere
 
 
 def _lines(text: str) -> dict[str, int]:

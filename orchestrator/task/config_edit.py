@@ -22,6 +22,7 @@ def set_config_value(text: str, path: str, full: str, words: str) -> str:
 
     Raises:
         ConfigError: The key or value is wrong, or the file is not written plainly enough.
+        UserError: As whom a cloud is called cannot be this.
     """
     value = parse_setting(full, words)
     _check_rules(full, value)
@@ -81,13 +82,19 @@ def _toml(value: Setting) -> str:
 
 
 def _check_rules(full: str, value: Setting) -> None:
-    """Raise ConfigError when the field of a task file that this key fills in does not take the value."""
+    """Raise ConfigError or UserError when the field of a task file that this key fills in does not take the value."""
+    from orchestrator.options import decode_options
+    from orchestrator.task.driver_sections import list_driver_options
     from orchestrator.task.parse import find_field_issues
 
     path = KEYS_BY_NAME[full].task_path
     for issue in find_field_issues(path, _plain(value)) if path else ():
         step = issue.next_step.removesuffix(", or remove the key")
         raise ConfigError(full, None, issue.what, issue.why, f"{step}: orch config set {full} VALUE")
+    if KEYS_BY_NAME[full].identity:  # as for a project, whose settings are checked when they are set
+        provider, _, name = full.partition(".")
+        options = list_driver_options()[provider]
+        decode_options(options.kind, options.owner, ((name, str(value)),))
 
 
 def _check(old: str, new: str, path: str, full: str, value: Setting | None) -> None:

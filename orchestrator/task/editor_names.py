@@ -83,7 +83,8 @@ def _describe_settings() -> Json:
 def _describe_setting(setting: TrainerSetting) -> Json:
     about: Json = {"description": setting.doc, **({"default": setting.default} if setting.default else {})}
     if setting.kind == "choice":
-        words: list[Any] = [*setting.choices, *(["auto"] if setting.auto else []), None]
+        flags = [True, False] if "true" in setting.choices else []  # YAML reads true without quotes as one
+        words: list[Any] = [*setting.choices, *(["auto"] if setting.auto else []), *flags, None]
         return {**about, "enum": list(dict.fromkeys(words))}
     limits = {"minimum": setting.least, "maximum": setting.most}
     return {

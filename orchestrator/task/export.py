@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import cast
 
+from orchestrator.options import list_identity_options
 from orchestrator.task.computer_settings import (
     LocalSettings,
     NotifySettings,
@@ -17,6 +18,7 @@ from orchestrator.task.computer_settings import (
     StoreSettings,
     TeamSettings,
 )
+from orchestrator.task.driver_sections import list_driver_options
 from orchestrator.task.editor_names import add_names
 from orchestrator.task.model import TaskSection
 from orchestrator.task.schema import describe, list_choices
@@ -126,6 +128,8 @@ def _config_key(full_name: str, path: str, field: Json) -> Json:
     built_in = field.get("x-unset", field.get("default"))
     choices = list_choices(field)
     first = cast("Mapping[str, object]", field.get("anyOf", [field])[0])
+    drivers = list_driver_options()
+    identity = section in drivers and name in list_identity_options(drivers[section].kind)
     return {
         "section": section,
         "name": name,
@@ -133,6 +137,7 @@ def _config_key(full_name: str, path: str, field: Json) -> Json:
         "meaning": field["description"] + (f": {', '.join(choices)}" if choices else ""),
         "task_path": path,
         "built_in": built_in,
+        **({"identity": True} if identity else {}),
     }
 
 

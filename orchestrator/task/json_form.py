@@ -155,6 +155,10 @@ def _make_resources(task: Task) -> Json:
     shared: Json = {"job_recovery": {"strategy": task.recovery.strategy}}
     if task.autostop is not None:
         shared["autostop"] = task.autostop.model_dump(mode="json")
+    if task.auto is not None:
+        shared["auto"] = _dump(task.auto)
+    if task.grow:
+        shared["grow"] = True
     plain = len(candidates) == 1 and task.order is Order.GIVEN
     return {**shared, **candidates[0]} if plain else {**shared, str(task.order): candidates}
 
@@ -171,5 +175,6 @@ def _make_candidate(choice: Resources) -> Json:
             **{name: _dump(value) if isinstance(value, Section) else value for name, value in plain.items()},
             "image_id": images.get("", images),
             "labels": dict(choice.labels),
+            "settings": dict(choice.settings),
         }
     )

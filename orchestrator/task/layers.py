@@ -22,7 +22,7 @@ class Overrides:
     infra: str | None = field(default=None, metadata=_option("--infra", "resources.infra"))
     accelerators: str | None = field(default=None, metadata=_option("--accelerators", "resources.accelerators"))
     instance_type: str | None = field(default=None, metadata=_option("--instance-type", "resources.instance_type"))
-    num_nodes: int | None = field(default=None, metadata=_option("--num-nodes", "num_nodes"))
+    num_nodes: int | str | None = field(default=None, metadata=_option("--num-nodes", "num_nodes"))
     use_spot: bool | None = field(default=None, metadata=_option("--use-spot", "resources.use_spot"))
     disk_size: int | None = field(default=None, metadata=_option("--disk-size", "resources.disk_size"))
     image_id: str | None = field(default=None, metadata=_option("--image-id", "resources.image_id"))
@@ -42,9 +42,14 @@ class Overrides:
     max_hourly_cost: float | None = field(
         default=None, metadata=_option("--max-hourly-cost", "resources.max_hourly_cost")
     )
+    budget: float | None = field(default=None, metadata=_option("--budget", "resources.auto.budget"))
+    by: str | None = field(default=None, metadata=_option("--by", "resources.auto.by"))
+    only: str | None = field(default=None, metadata=_option("--only", "resources.auto.only"))
+    tokens: str | None = field(default=None, metadata=_option("tokens", "resources.auto.tokens"))
     env: tuple[tuple[str, str | None], ...] = ()
     secrets: tuple[tuple[str, str | None], ...] = field(default=(), repr=False)
     train_args: tuple[tuple[str, str], ...] = ()
+    by_argument: str = ""  # the field that the argument WHERE of `orch train` gave, and no option
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,8 @@ def _chain(
     for option in fields(Overrides):
         value: object = getattr(flags, option.name)
         if option.metadata.get("path") == dotted and value is not None:
-            chain.append(SourcedValue(Origin(Source.FLAG, option.metadata["flag"]), value))
+            flag = str(value) if option.name == flags.by_argument else option.metadata["flag"]
+            chain.append(SourcedValue(Origin(Source.FLAG, flag), value))
     keys = [key for key in KEYS if key.task_path == dotted]
     below = [valued for key in keys for valued in (config.explain(key.full_name) if config else ())]
     chain += [valued for valued in below if valued.origin.source is Source.ENVIRONMENT]

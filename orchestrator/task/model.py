@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from orchestrator.options import Refused
+from orchestrator.task.automatic import Automatic
 from orchestrator.task.driver_sections import list_driver_options, load_settings_section
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.resources import AutoStop, Resources, ResourcesSection, Strategy
@@ -53,6 +54,7 @@ from orchestrator.task.short_forms import (
 from orchestrator.task.stacks import Backend, StackRequest
 from orchestrator.values import Secret
 
+NUM_NODES = "ORCH_NUM_NODES"  # in the environment where candidates have their own number of nodes
 _NO_KUBERNETES = "orch talks to machines over SSH and serves no Kubernetes"
 NO_ESTIMATE = "orch makes no estimate of transfer cost from it"
 _INTERNAL = "internal to SkyPilot"
@@ -72,6 +74,11 @@ VariableName = Annotated[
     ),
 ]
 SettingName = Annotated[str, Field(pattern=r"^(?:[A-Za-z_][A-Za-z0-9_.]*)$", description="a setting such as model.dim")]
+NodeRange = Annotated[
+    str,
+    Field(pattern=r"^[1-9][0-9]{0,3}-[1-9][0-9]{0,3}$"),
+    must_be("a range such as 2-8, from 1 and the smaller first"),
+]
 BucketAddress = Annotated[Text, AfterValidator(check_bucket), must_be("a bucket address: s3://, gs:// or file:///")]
 
 
@@ -186,7 +193,9 @@ class Train(Section):
     backend: Backend = own("auto", "what drives the chips; tpu: TorchTPU, xla: torch_xla")
     args: Annotated[
         tuple[tuple[str, str], ...], Pairs(dict[SettingName, Scalar | dict[str, Scalar]], flatten_settings)
-    ] = own((), "settings of the trainer, `model.dim: 256` or nested")
+    ] = own(
+        (), "settings of the trainer, `model.dim: 256` or nested", "a map of settings of the trainer, such as model: 1b"
+    )
     smoke: Flag = own(False, "test devices, data, loop and checkpoint on the hosts before each attempt")
     allow_misfit: Flag = own(False, "start although the estimate of memory says that it cannot fit")
 
@@ -315,8 +324,8 @@ class TaskSection(TaskFields):
         "_metadata": Refused(_INTERNAL),
     }
 
-    num_nodes: Annotated[int, Field(strict=True, ge=1, le=4096)] | None = skypilot(
-        None, "how many; a TPU slice counts as one, however many hosts it has"
+    num_nodes: Annotated[int, Field(strict=True, ge=1, le=4096)] | NodeRange | None = skypilot(
+        None, "how many; a TPU slice counts as one, however many hosts it has; 2-8 takes what is there, the most first"
     )
     resources: Lazy[ResourcesSection] = skypilot(ResourcesSection.model_construct(), "which machines")
     envs: dict[VariableName, Scalar] = skypilot({}, "environment; null must be given by the shell or --env", repr=False)
@@ -383,6 +392,8 @@ class Task(TaskFields):
         envs: All of them with values.
         secret_names: All of them; `secrets` has the values that were given.
         autostop: None for never.
+        auto: What limits the choice, where orch chose the machines; else None.
+        grow: Whether a run moves to better machines while it has some.
     """
 
     choices: Resolved[tuple[Resources, ...]]
@@ -392,6 +403,8 @@ class Task(TaskFields):
     envs: Resolved[tuple[tuple[str, str], ...]] = ()
     secret_names: Resolved[tuple[str, ...]] = ()
     autostop: Resolved[AutoStop | None] = None
+    auto: Resolved[Automatic | None] = None
+    grow: Resolved[bool] = False
     hosts: Resolved[tuple[UserHost, ...]] = ()
     config: Resolved[ConfigSection] = ConfigSection.model_construct()
     secrets: Resolved[tuple[Secret, ...]] = Field(default=(), repr=False, exclude=True)
@@ -425,9 +438,30 @@ class Task(TaskFields):
         """Whether idle machines are to be stopped and kept, not deleted."""
         return self.autostop is not None and not self.autostop.down and self.limits.idle_minutes is None
 
+    @property
+    def differs_by_choice(self) -> bool:
+        """Whether its candidates have their own number of nodes or settings."""
+        return any(choice.num_nodes is not None or choice.settings for choice in self.choices)
+
+    def split(self) -> tuple["Task", ...]:
+        """Return the task for each group of candidates on which it is the same; itself where that is all of them."""
+        if not self.differs_by_choice:
+            return (self,)
+        return tuple(self._on(choice) for choice in self.choices)
+
+    def _on(self, choice: Resources) -> "Task":
+        train = self.train
+        if train is not None and choice.settings:
+            train = train.model_copy(update={"args": tuple((dict(train.args) | dict(choice.settings)).items())})
+        plain = choice.model_copy(update={"num_nodes": None, "settings": ()})
+        nodes = choice.num_nodes or self.num_nodes
+        envs = self.envs if choice.num_nodes is None else (*self.envs, (NUM_NODES, str(nodes)))
+        return self.model_copy(update={"choices": (plain,), "num_nodes": nodes, "train": train, "envs": envs})
+
     def count_hosts(self, choice: Resources) -> int:
         """Return the hosts to log in to: nodes times hosts per slice, or the user's own machines."""
-        return len(self.hosts) if self.hosts else self.num_nodes * choice.machine.hosts
+        nodes = choice.num_nodes or self.num_nodes
+        return len(self.hosts) if self.hosts else nodes * choice.machine.hosts
 
     def to_json(self) -> str:
         """Return the task as a task file in JSON, secrets by name only."""

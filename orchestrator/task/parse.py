@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.task import rules
+from orchestrator.task.automatic import ChooseMachines
 from orchestrator.task.config import KEYS, Config, Origin, Source, SourcedValue
 from orchestrator.task.driver_rules import list_rules
 from orchestrator.task.driver_sections import build_options, list_driver_options, load_settings_section
@@ -87,9 +88,15 @@ class TaskFile:
 
 
 def load_task_file(
-    path: str, *, env: Mapping[str, str], flags: Overrides | None = None, config: Config | None = None
+    path: str,
+    *,
+    env: Mapping[str, str],
+    flags: Overrides | None = None,
+    config: Config | None = None,
+    secrets_elsewhere: bool = False,
+    choose_machines: ChooseMachines | None = None,
 ) -> TaskFile:
-    """Read and parse the file at `path`.
+    """Read and parse the file at `path`; the arguments are those of `parse_task`.
 
     Raises:
         NotFoundError: There is no such file.
@@ -97,7 +104,16 @@ def load_task_file(
         TaskError: It is wrong.
     """
     text = read_task_text(path)
-    return parse_task(text, file=path, env=env, flags=flags, config=config, find_source_problem=find_source_problem)
+    return parse_task(
+        text,
+        file=path,
+        env=env,
+        flags=flags,
+        config=config,
+        find_source_problem=find_source_problem,
+        secrets_elsewhere=secrets_elsewhere,
+        choose_machines=choose_machines,
+    )
 
 
 def read_task_text(path: str) -> str:
@@ -153,6 +169,8 @@ def parse_task(
     flags: Overrides | None = None,
     config: Config | None = None,
     find_source_problem: FindSourceProblem | None = None,
+    secrets_elsewhere: bool = False,
+    choose_machines: ChooseMachines | None = None,
 ) -> TaskFile:
     """Parse the text of a task file.
 
@@ -163,6 +181,8 @@ def parse_task(
         flags: What the command line sets.
         config: What the configuration sets.
         find_source_problem: Says what is wrong with a local workdir or mount; they are not looked at without it.
+        secrets_elsewhere: Another computer has the values of secrets: one without a value here is no mistake.
+        choose_machines: Chooses the machines of a task that leaves them to orch; such a task is refused without it.
 
     Raises:
         TaskError: With every problem that was found.
@@ -179,7 +199,12 @@ def parse_task(
     bodies = documents[1:] if header else documents
     flags = flags or Overrides()
     each = _for_task(flags, len(bodies))
-    read = [_read_task(document, file, env, each, config, find_source_problem) for document in bodies]
+    read = [
+        _read_task(
+            document, file, env, each, config, find_source_problem, choose_machines, secrets_elsewhere=secrets_elsewhere
+        )
+        for document in bodies
+    ]
     problems = [problem for one in documents for problem in one.problems]
     problems += [*of_header, *(problem for one in read for problem in one.problems)]
     problems += _find_equal_names(bodies, read, file)
@@ -225,6 +250,9 @@ def _read_task(
     flags: Overrides,
     config: Config | None,
     find_source_problem: FindSourceProblem | None,
+    choose_machines: ChooseMachines | None,
+    *,
+    secrets_elsewhere: bool,
 ) -> _Read:
     layered = merge_layers(document, file, flags, config)
     # What is not a map at all is not in the merged data.
@@ -242,6 +270,8 @@ def _read_task(
             shell=env,
             broken=checked.broken,
             find_source_problem=find_source_problem,
+            secrets_elsewhere=secrets_elsewhere,
+            choose_machines=choose_machines,
         )
         draft = resolver.draft()
         notes = resolver.notes

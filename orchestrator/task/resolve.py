@@ -5,17 +5,20 @@ Every mistake is collected with its path; `Resolver.task` returns None when ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.drivers import get_driver
+from orchestrator.errors import UserError
+from orchestrator.task.automatic import AUTO, ChooseMachines
 from orchestrator.task.candidates import Candidates, resolve_candidates
 from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.model import (
     NO_ESTIMATE,
     FileMount,
     GitSource,
+    Limits,
     MountMode,
     MountSection,
     Order,
@@ -23,6 +26,7 @@ from orchestrator.task.model import (
     Task,
     TaskFields,
     TaskSection,
+    Train,
     UserHost,
 )
 from orchestrator.task.mounts import check_mode, describe_writes, read_mount
@@ -43,8 +47,10 @@ class Resolver:
         texts: How scalars were written, by path.
         shell: Where null envs and secrets are looked up.
         restored: The task comes from JSON, which has names of secrets only and mounts whose variables are filled in.
+        secrets_elsewhere: Another computer has the values of secrets: their names suffice here.
         broken: What was left out of the section.
         find_source_problem: Says what is wrong with a local workdir or mount.
+        choose_machines: Chooses the machines of a task that leaves them to orch.
         complete: Whether the machines and mounts of the draft are all those of the task.
         issues: What is wrong.
         notes: What was understood differently from how it was written.
@@ -55,8 +61,10 @@ class Resolver:
     texts: Mapping[Path, str]
     shell: Mapping[str, str]
     restored: bool = False
+    secrets_elsewhere: bool = False
     broken: Broken = field(default_factory=Broken)
     find_source_problem: Callable[[str], InvalidValueError | None] | None = None
+    choose_machines: ChooseMachines | None = None
     complete: bool = True
     issues: list[Issue] = field(default_factory=list[Issue])
     notes: list[str] = field(default_factory=list[str])
@@ -72,14 +80,18 @@ class Resolver:
 
     def draft(self) -> Task:
         """Return the task as far as it is right; it may have no candidates."""
-        section = self.section
+        section, unchosen = self.section, False
+        if (chosen := self._choose(section)) is None:
+            unchosen = True
+        else:
+            section = chosen
         envs = self._fill_values("envs", section.envs)
         secrets = self._fill_values("secrets", section.secrets)
         before = len(self.issues)
         found = Candidates((), Order.GIVEN)
-        if not self.broken.machines_unknown:
+        if not self.broken.machines_unknown and not unchosen:
             found = resolve_candidates(section.resources, self.issues)
-        self.complete = not self.broken.machines_unknown and len(self.issues) == before
+        self.complete = not (self.broken.machines_unknown or unchosen) and len(self.issues) == before
         hosts = section.hosts.resolve()
         mounts = self._resolve_mounts(envs, _bucket_scheme(found) if self.complete else "")
         workdir = self._resolve_workdir(envs)
@@ -88,32 +100,56 @@ class Resolver:
             from orchestrator.task.trainer_settings import find_setting_problems
 
             self.issues += find_setting_problems(section.train.args, self.data)
+            self.issues += _find_candidate_problems(section.train, found)
         self.notes += found.notes
         unused = [name for name in ("inputs", "outputs") if getattr(section, name)]
         self.notes += [f"`{name}` has no effect: {NO_ESTIMATE}" for name in unused]
         plain: dict[str, Any] = {name: getattr(section, name) for name in TaskFields.model_fields}
         plain["workdir"] = workdir
         plain["recovery"] = _resolve_recovery(section)
+        plain["limits"] = _resolve_limits(section)
         return Task.model_construct(
             None,
             **plain,
             choices=found.all,
             order=found.order,
-            num_nodes=self._count_nodes(found.all, hosts),
+            num_nodes=_count_nodes(section, found.all, hosts),
             file_mounts=mounts,
             envs=tuple(envs.items()),
             secret_names=tuple(section.secrets),
             autostop=section.resources.autostop,
+            auto=section.resources.auto,
+            grow=section.resources.grow,
             hosts=hosts,
             config=section.config,
             secrets=tuple(Secret(name, value) for name, value in secrets.items()),
         )
 
-    def _count_nodes(self, choices: tuple[Resources, ...], hosts: tuple[UserHost, ...]) -> int:
-        """Return the nodes as written; for machines of the user's own, as many as the list holds."""
-        if self.section.num_nodes is None and hosts and choices:
-            return max(1, len(hosts) // choices[0].machine.hosts)
-        return self.section.num_nodes or 1
+    def _choose(self, section: TaskSection) -> TaskSection | None:
+        """Return the section with every candidate written out where orch chooses them, or None when it cannot."""
+        resources, nodes = section.resources, section.num_nodes
+        automatic = resources.accelerators == AUTO
+        if automatic and nodes is not None:
+            self._report(("num_nodes",), _NODES_ARE_CHOSEN)
+        if automatic and resources.instance_type:
+            self._report(("resources", "instance_type"), _MACHINE_IS_NAMED)
+        if resources.auto is not None and not automatic and not (resources.ordered or resources.estimate):
+            first = [name for name in type(resources.auto).model_fields if name in resources.auto.model_fields_set][:1]
+            self._report(("resources", "auto", *first), _NOTHING_TO_CHOOSE)
+        if not (automatic or isinstance(nodes, str)):
+            return section
+        path = ("resources", "accelerators") if automatic else ("num_nodes",)
+        if self.choose_machines is None:
+            self._report(path, _CANNOT_CHOOSE)
+        if self.broken.paths or self.issues or self.choose_machines is None:
+            return None
+        try:
+            chosen = self.choose_machines(section)
+        except UserError as error:
+            self.issues.append(Issue(path=path, what=error.what, why=error.why, next_step=error.next_step))
+            return None
+        self.notes += chosen.notes
+        return chosen.section
 
     def _fill_values(self, name: str, written: Mapping[str, Value]) -> dict[str, str]:
         """Return envs or secrets with a value each: written, or taken from the shell where null."""
@@ -127,11 +163,15 @@ class Resolver:
                     found[key] = self.shell[key]
                 elif name == "envs":
                     self._report_missing(path, key, f"add --env {key}=VALUE")
-                elif not self.restored:
+                elif not (self.restored or self.secrets_elsewhere):
                     self._report_missing(path, key, f"export {key}=VALUE, or add --secret {key}=VALUE")
             except InvalidValueError as error:
                 self._report(path, error)
-        missing = [] if name == "secrets" and self.restored else [key for key in written if key not in found]
+        missing = (
+            []
+            if name == "secrets" and (self.restored or self.secrets_elsewhere)
+            else [key for key in written if key not in found]
+        )
         self._unfilled.update(missing)
         return found | dict.fromkeys(missing, "")
 
@@ -208,6 +248,41 @@ class Resolver:
 
     def _report(self, path: Path, error: InvalidValueError) -> None:
         self.issues.append(Issue(path=path, what=error.what, why=error.why, next_step=error.next_step))
+
+
+_NODES_ARE_CHOSEN = InvalidValueError("`num_nodes` is chosen with the machines", "accelerators: auto", "remove it")
+_MACHINE_IS_NAMED = InvalidValueError(
+    "`instance_type` names the machine that `accelerators: auto` chooses", "", "remove one of them, or use only"
+)
+_NOTHING_TO_CHOOSE = InvalidValueError(
+    "this has nothing to choose", "it is for `accelerators: auto`, and machines are named", "remove it"
+)
+_CANNOT_CHOOSE = InvalidValueError("machines are not chosen here", "", "name them, or: orch plan FILE")
+
+
+def _count_nodes(section: TaskSection, choices: tuple[Resources, ...], hosts: tuple[UserHost, ...]) -> int:
+    """Return the nodes as written; for machines of the user's own, as many as the list holds."""
+    if section.num_nodes is None and hosts and choices:
+        return max(1, len(hosts) // choices[0].machine.hosts)
+    return section.num_nodes if isinstance(section.num_nodes, int) else 1
+
+
+def _find_candidate_problems(train: Train, found: Candidates) -> Iterator[Issue]:
+    """Yield what is wrong with the trainer's settings of single candidates."""
+    from orchestrator.task.trainer_settings import find_setting_problems
+
+    for settings in dict.fromkeys(choice.settings for choice in found.all if choice.settings):
+        for issue in find_setting_problems(tuple((dict(train.args) | dict(settings)).items()), {}):
+            yield replace(issue, path=("resources",), what=f"`settings` of a candidate: {issue.what}")
+
+
+def _resolve_limits(section: TaskSection) -> Limits:
+    """Return the section `limits`, where the budget of the choice is the most that the run may cost."""
+    auto, limits = section.resources.auto, section.limits
+    if auto is None or auto.budget is None:
+        return limits
+    most = min(auto.budget, limits.max_cost) if limits.max_cost is not None else auto.budget
+    return limits.model_copy(update={"max_cost": most})
 
 
 def _resolve_recovery(section: TaskSection) -> Recovery:

@@ -10,6 +10,7 @@ from orchestrator.catalog.machines import Machine
 from orchestrator.drivers import list_clouds
 from orchestrator.messages import join_words
 from orchestrator.options import Refused
+from orchestrator.task.automatic import Automatic, Estimated
 from orchestrator.task.driver_sections import load_args_section
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.infra import Infra
@@ -27,17 +28,20 @@ from orchestrator.task.section import (
     Port,
     Positive,
     Resolved,
+    Scalar,
     Section,
     Text,
     Whole,
     Written,
     must_be,
+    own,
     skypilot,
     text_schema,
 )
-from orchestrator.task.short_forms import parse_gigabytes, parse_minutes, without_repeats
+from orchestrator.task.short_forms import flatten_settings, parse_gigabytes, parse_minutes, without_repeats
 
 _ONE_CLUSTER = Refused("it applies to the cluster, not to one candidate", "write it in the outer resources")
+_ONE_CHOICE = Refused("the choice is made once for the whole task", "write it in the outer resources")
 _FLAT = Refused("lists of candidates do not nest", "write one flat list")
 _NO_HOOK = Refused("no command runs before a stop", "save in your program: it gets SIGTERM first")
 _MINUTES = r"[0-9]{1,6}[mhdw]?"
@@ -146,6 +150,13 @@ class ResourceFields(Section):
     max_hourly_cost: Positive | None = skypilot(
         None, "US dollars an hour for one slice or instance, at most", config=True
     )
+    num_nodes: Annotated[int, Field(strict=True, ge=1, le=4096)] | None = own(
+        None, "how many of this candidate; num_nodes of the task if absent"
+    )
+    settings: Annotated[tuple[tuple[str, str], ...], Pairs(dict[str, Scalar], flatten_settings)] = own(
+        (), "settings of the bundled trainer on this candidate, over those of train.args"
+    )
+    estimate: Lazy[Estimated] | None = own(None, "what it was chosen for; `accelerators: auto` writes it")
 
 
 _NOT_SERVED = {
@@ -195,6 +206,7 @@ class CandidateSection(ResourceFields):
         **_NOT_SERVED,
         "any_of": _FLAT,
         "ordered": _FLAT,
+        "auto": _ONE_CHOICE,
         "autostop": _ONE_CLUSTER,
         "job_recovery": _ONE_CLUSTER,
     }
@@ -218,7 +230,7 @@ class CandidateSection(ResourceFields):
     cloud: Text = skypilot("", _OLDER)
     region: Text = skypilot("", _OLDER)
     zone: Text = skypilot("", _OLDER)
-    accelerators: _Accelerators = skypilot("", "NAME or NAME:COUNT; a list is tried in order, a map by price")
+    accelerators: _Accelerators = skypilot("", "NAME or NAME:COUNT, or auto; a list is tried in order, a map by price")
     instance_type: Text = skypilot("", "exact instance type", "text such as p5.48xlarge")
     cpus: _Cpus = skypilot("", "vCPUs of each host: 4, or 4+ for at least 4; the cheapest type that fits is taken")
     disk_tier: Annotated[Literal["", "low", "medium", "high", "ultra", "best", "none"], Written] = skypilot(
@@ -252,6 +264,10 @@ class ResourcesSection(CandidateSection):
 
     any_of: _Candidates = skypilot((), "candidates, cheapest first; the keys beside it are their defaults")
     ordered: _Candidates = skypilot((), "candidates, tried in this order; the keys beside it are their defaults")
+    auto: Lazy[Automatic] | None = own(None, "with `accelerators: auto`: what limits the choice")
+    grow: Flag = own(
+        False, "with a range of num_nodes or accelerators: auto: move to better machines at a checkpoint when worth it"
+    )
     autostop: Annotated[Lazy[AutoStop] | None, BeforeValidator(lambda value: None if value is False else value)] = (
         skypilot(
             None,

@@ -80,10 +80,13 @@ def find_conflicts(task: Task, section: TaskSection, *, complete: bool = True) -
         *_recovery(section),
         *_exit_codes(task),
         *_idle(task),
+        *_fallback(task),
+        *_growth(task),
     ]
     issues += [*_nodes(task, section), *_mounts(task), *_container(task)]
     for choice in task.choices:
         issues += [
+            *_own_nodes(task, choice),
             *_labels(choice),
             *_market(choice),
             *_provisioning(choice),
@@ -159,6 +162,17 @@ def _nodes(task: Task, section: TaskSection) -> Iterator[Issue]:
             )
 
 
+def _own_nodes(task: Task, choice: Resources) -> Iterator[Issue]:
+    """Refuse what not every candidate can have: a number of nodes, settings of the trainer."""
+    counted = choice.infra.provider == HOSTS or choice.infra.shape.isdigit()
+    if choice.num_nodes is not None and counted:
+        what = f"`num_nodes` of a candidate on {choice.infra}, whose hosts are counted already"
+        yield _issue(("resources",), what, "", "remove num_nodes")
+    if choice.settings and task.train is None:
+        why = "`settings` of a candidate are those of the bundled trainer"
+        yield _issue(("resources",), "`settings` without a `train` section", why, "remove settings")
+
+
 def _mounts(task: Task) -> Iterator[Issue]:
     seen: set[str] = set()
     for mount in task.file_mounts:
@@ -174,7 +188,7 @@ def _mounts(task: Task) -> Iterator[Issue]:
 def _container(task: Task) -> Iterator[Issue]:
     """Refuse containers for what runs beside the task's own commands, and candidates that differ in theirs."""
     images = {choice.container for choice in task.choices}
-    if images == {""}:
+    if images <= {""}:
         return
     path = ("resources", "image_id")
     if len(images) > 1:
@@ -220,6 +234,28 @@ def _idle(task: Task) -> Iterator[Issue]:
             "both say when idle machines go",
             "keep one of them",
         )
+
+
+def _growth(task: Task) -> Iterator[Issue]:
+    """Refuse to grow without a checkpoint, or to machines on which the speed is not known."""
+    if not (task.grow and task.choices):  # without choices the machines themselves are wrong
+        return
+    path = ("resources", "grow")
+    if task.train is None:
+        why = "the speed of another program on other machines is not known"
+        yield _issue(path, "`grow: true` needs the bundled trainer", why, "train: {args: {...}}   or remove it")
+    elif not any(choice.estimate is not None for choice in task.choices):
+        why = "it needs a range of num_nodes or accelerators: auto"
+        step = f"num_nodes: {task.num_nodes}-{min(4 * task.num_nodes, 4096)}   or remove `grow`"
+        yield _issue(path, "`grow: true` has nothing to grow to", why, step)
+    elif not task.checkpoint.bucket:
+        yield _issue(path, "`grow: true` needs checkpoints", "no bucket is given", "checkpoint: {bucket: gs://BUCKET}")
+
+
+def _fallback(task: Task) -> Iterator[Issue]:
+    if task.auto is not None and task.recovery.on_demand_fallback:
+        path, why = ("recovery", "on_demand_fallback"), "it has machines on demand where they are worth their price"
+        yield _issue(path, "`accelerators: auto` chooses the markets too", why, "remove it, or: only: [spot]")
 
 
 def _labels(choice: Resources) -> Iterator[Issue]:
@@ -298,7 +334,7 @@ def over_cap(choice: Resources) -> float | None:
 def _known_price(choice: Resources) -> float:
     """US dollars an hour for one slice, infinite when not known."""
     market = Owned() if choice.infra.owned else Spot() if choice.use_spot else OnDemand()
-    price = price_per_hour(choice.machine, market, choice.infra.region)
+    price = price_per_hour(choice.machine, market, choice.infra.region, choice.infra.zone)
     return math.inf if price is None else price.low
 
 
@@ -316,8 +352,8 @@ def _stack(task: Task, choice: Resources) -> Iterator[Issue]:
 
 
 def _mixed(task: Task) -> Iterator[Issue]:
-    """One stack for every candidate of a training: its scripts are the same wherever it is placed at last."""
-    if task.train is None:
+    """One stack for candidates that share their scripts, which those with own settings do not."""
+    if task.train is None or task.differs_by_choice:
         return
     chosen = [
         stacks.choose_stack(choice.machine, task.train.stack_request(choice.accelerator_args.framework))

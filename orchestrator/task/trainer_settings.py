@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as FilePath
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.task.errors import Issue, Path, did_you_mean
-from orchestrator.task.yaml_reader import Value
+
+if TYPE_CHECKING:
+    from orchestrator.task.yaml_reader import Value  # `orch offers` reads no YAML
 
 FILE = FilePath(__file__).parent / "data" / "trainer.json"
 MODEL = "model"
@@ -116,11 +118,19 @@ def find_setting_problems(args: tuple[tuple[str, str], ...], document: Value) ->
 
 def note_local_data(args: tuple[tuple[str, str], ...], mounts: Iterable[str]) -> Iterator[str]:
     """Return the problem with data that nothing brings to rented hosts; `mounts` are the folders on them."""
-    for name, text in args:
-        key = load_settings().aliases.get(name, name)
-        inside = any(text == mount or text.startswith((f"{mount}/", f"{mount}:")) for mount in mounts)
-        if key == "data.source" and text.startswith(("/", "~", "file://")) and not inside:
+    folders = tuple(mounts)
+    for text in list_data_sources(args):
+        inside = any(text == mount or text.startswith((f"{mount}/", f"{mount}:")) for mount in folders)
+        if text.startswith(("/", "~", "file://")) and not inside:
             yield f"data={text} is looked for on the rented hosts, and nothing here brings it there: data=s3:// or gs://"
+
+
+def list_data_sources(args: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the places of the data that the settings name: several with weights, which commas divide."""
+    aliases = load_settings().aliases
+    given = {aliases.get(name, name): text for name, text in args}
+    data = given.get("data.source", "")
+    return [place.strip() for place in data.split(",")] if given.get("data.weights") else [data]
 
 
 def _key(row: Mapping[str, Any]) -> TrainerSetting:
@@ -210,6 +220,11 @@ def _check_shape(known: TrainerSettings, given: Mapping[str, str], written: Valu
     if heads % kv_heads:
         what = f"model.heads={heads} is not a multiple of model.kv_heads={kv_heads}"
         yield Issue(path=blame("kv_heads", "heads"), what=what, why="", next_step="change one of them")
+    low, high = (values.get(name, known.keys[name].default) for name in ("model.rope_low_freq", "model.rope_high_freq"))
+    scaling = values.get("model.rope_scaling", known.keys["model.rope_scaling"].default)
+    if scaling != "none" and float(high) <= float(low):
+        what = f"model.rope_high_freq={high} is not above model.rope_low_freq={low}"
+        yield Issue(path=blame("rope_high_freq", "rope_low_freq"), what=what, why="", next_step="change one of them")
 
 
 def _path(name: str, written: Value) -> Path:

@@ -1,5 +1,6 @@
 # orch-admit: writes the keys of a team's computers for one account of this machine, and nothing else. Standard input is
-# the whole list: lines of authorized_keys with a day of expiry, a plain key, and the computer's id. sshd reads the file.
+# the whole list: lines of authorized_keys with a day or time of expiry, a plain key, and the computer's id. sshd reads
+# the file.
 # orchestrator/remote/admit_program.py puts the line of the interpreter and orch_folder above.
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
@@ -28,7 +29,7 @@ head -c "$((orch_most_bytes + 1))" >"$orch_new"
 [ -z "$(tail -c 1 "$orch_new")" ] || orch_refuse 'the last line is cut off'
 awk 'length($0) > 6200 { exit 1 }' "$orch_new" || orch_refuse 'a line is too long'
 orch_kinds='ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp256|ecdsa-sha2-nistp384|ecdsa-sha2-nistp521'
-orch_line="expiry-time=\"[0-9]{8}\" ($orch_kinds) [A-Za-z0-9+/]+={0,3} orch-computer-[0-9a-f]+"
+orch_line="(restrict,port-forwarding,pty,)?expiry-time=\"[0-9]{8}([0-9]{6})?\" ($orch_kinds) [A-Za-z0-9+/]+={0,3} orch-computer-[0-9a-f]+"
 if grep -a -E -v -x -q "$orch_line" "$orch_new"; then
   orch_refuse 'a line is not the key of a computer with a day of expiry'
 fi

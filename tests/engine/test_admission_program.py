@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.sshd import SSHD
 
+from orchestrator.engine.loop.admission import MEMBER_OPTIONS
 from orchestrator.remote.admit_program import make_admit_program
 from orchestrator.remote.keys import make_host_key
 from orchestrator.render.admission import render_admission
@@ -152,6 +153,22 @@ def test_sshd_refuses_a_key_after_its_day(machine: Machine, computers: list[tupl
     assert not machine.lets_in(bob)
 
 
+def test_a_member_is_let_in_until_a_time_of_the_host_and_without_an_agent(
+    machine: Machine, computers: list[tuple[Path, str]]
+) -> None:
+    (ann, ann_public), (bob, bob_public), (eve, eve_public) = computers
+    ends = {public: time.time() + seconds for public, seconds in ((ann_public, 3600), (bob_public, -5))}
+    lines = [f'{MEMBER_OPTIONS},expiry-time="@{int(at)}" {public} orch-computer-abc1' for public, at in ends.items()]
+    done = machine.admit([line(eve_public), *lines])
+    assert done.returncode == 0, done.stderr
+    assert machine.lets_in(ann) and machine.lets_in(eve)
+    assert not machine.lets_in(bob), "its time is over"
+    local = time.strftime("%Y%m%d%H%M%S", time.localtime(int(ends[ann_public])))
+    assert f'{MEMBER_OPTIONS},expiry-time="{local}" {ann_public} orch-computer-abc1\n' in machine.listed.read_text()
+    wrong = machine.admit([f'{MEMBER_OPTIONS},expiry-time="@x" {bob_public} orch-computer-abc1'])
+    assert wrong.returncode != 0 and machine.lets_in(ann), "nothing is written when a time cannot be read"
+
+
 def test_lines_of_an_older_orch_leave_the_persons_own_file(machine: Machine, computers: list[tuple[Path, str]]) -> None:
     (_, ann_public), (bob, bob_public), _ = computers
     own = machine.home / ".ssh" / "authorized_keys"
@@ -190,6 +207,9 @@ HOSTILE = {
     "no expiry": GOOD.partition(" ")[2],
     "another option": GOOD.replace('" ssh', '",agent-forwarding ssh', 1),
     "an authority": GOOD.replace("expiry-time", "cert-authority,expiry-time", 1),
+    "options of members and another": "restrict,port-forwarding,pty,agent-forwarding," + GOOD,
+    "some options of members": "restrict,pty," + GOOD,
+    "a time that is not set": f"{MEMBER_OPTIONS},{GOOD}".replace(IN_A_WEEK, "@1790000000"),
     "a short day": GOOD.replace(IN_A_WEEK, IN_A_WEEK[:-1]),
     "a day and a time": GOOD.replace(IN_A_WEEK, IN_A_WEEK + "1200"),
     "another kind": GOOD.replace("ssh-ed25519", "sk-ssh-ed25519@openssh.com"),

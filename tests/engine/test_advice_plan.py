@@ -14,12 +14,16 @@ import jsonschema
 import pytest
 
 from orchestrator.__main__ import main
+from orchestrator.engine.loop.job_opening import record_estimate
 from orchestrator.engine.preparation.commands import prepare_launch
 from orchestrator.engine.training import compilation
 from orchestrator.engine.training.advice import DoesNotFit, add_advice, replace_estimate
 from orchestrator.errors import NotFoundError
+from orchestrator.offers.predictions import QUANTITIES
 from orchestrator.paths import load_paths
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.store.read import Reader
+from orchestrator.store.store import Store
 from orchestrator.task.config import load_config
 from orchestrator.task.parse import parse_task
 
@@ -145,7 +149,7 @@ def test_a_training_that_may_not_fit_is_reported_with_the_setting_that_fixes_it(
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
-        (("p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=false"), "remat=true accumulate=4"),
+        (("p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=none"), "remat=selective accumulate="),
         (("L4:1", "model=8b"), "devices with more memory"),
         (("local:2", "model=70b"), "a smaller model"),
     ],
@@ -263,3 +267,21 @@ def test_an_exact_answer_takes_the_place_of_the_estimate(orch: Callable[..., Sai
     assert isinstance(ready.refused, DoesNotFit)
     assert replace_estimate(ready, ready.advice).refused is None
     assert isinstance(replace_estimate(ready, (*ready.advice, *ready.advice)).refused, DoesNotFit)
+
+
+@pytest.mark.usefixtures("orch")
+def test_the_estimate_of_a_run_is_recorded_once_for_each_kind_of_machine(tmp_path: Path) -> None:
+    task = parse_task(TASK, file="t.yaml", env={}).only
+    ready = add_advice(prepare_launch(task, cluster="mine", after=TeardownPolicy.DOWN), task)
+    with Store(tmp_path / "orch.db") as store:
+        record_estimate(store, ready, "mine-run")
+        record_estimate(store, ready, "mine-run")
+        record_estimate(store, replace(ready, advice=()), "other-run")
+    with Reader(tmp_path / "orch.db") as reader:
+        (one,) = reader.predictions()
+    (machines,) = json.loads(one.estimate)["machines"].items()
+    name, estimate = machines
+    assert (one.run_id, name) == ("mine-run", "v5litepod-16")
+    for quantity in QUANTITIES:
+        assert 0 < estimate[quantity]["low"] < estimate[quantity]["typical"] < estimate[quantity]["high"]
+    assert "MaxText" in estimate["source"]

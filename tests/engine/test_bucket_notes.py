@@ -59,6 +59,20 @@ def test_a_bucket_in_the_same_region_needs_no_note() -> None:
     assert bucket_notes(task(), KnownBuckets(places)) == []
 
 
+def test_each_bucket_of_a_mixture_is_noted() -> None:
+    text = """\
+resources: {infra: gcp/us-west4, accelerators: v5litepod-16}
+checkpoint: {bucket: gs://runs}
+train: {args: {data: "gs://one/a,gs://two/b", data.weights: "0.7,0.3"}}
+"""
+    places = {
+        f"gs://{name}": BucketPlace(place)
+        for name, place in (("one", "US-EAST1"), ("two", "US-EAST1"), ("runs", "US-WEST4"))
+    }
+    notes = bucket_notes(parse_task(text, file="t.yaml", env={}).only, KnownBuckets(places))
+    assert [note.split()[0] for note in notes] == ["gs://one", "gs://two"]
+
+
 def test_another_region_is_noted_with_size_and_price() -> None:
     places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US-WEST4")}
     (note,) = bucket_notes(task(), KnownBuckets(places, {"gs://data/books": 5 << 30}))
@@ -118,6 +132,16 @@ def test_a_bucket_of_s3_is_compared_with_the_region_of_the_machines() -> None:
     assert note.startswith("s3://data is in us-east-1, not in us-west-2 ($0.02 per GiB, price of 2026-01-13): ")
     assert "~/data (5.0 GiB) is copied by each of 2 hosts, about $0.20" in note
     assert note.endswith("a bucket in us-west-2 is read for free")
+
+
+@pytest.mark.parametrize("key", ["data", "data.source"])
+def test_data_of_the_trainer_in_another_region_is_priced(key: str) -> None:
+    text = (
+        f"resources: {{infra: gcp/us-west4, accelerators: v5litepod-16}}\ntrain: {{args: {{{key}: gs://data/books}}}}\n"
+    )
+    spec = parse_task(text, file="t.yaml", env={}).only
+    (note,) = bucket_notes(spec, KnownBuckets({"gs://data": BucketPlace("US-EAST1")}, {"gs://data/books": 5 << 30}))
+    assert "the data (5.0 GiB) is read in each pass over it, about $0.10" in note
 
 
 @pytest.mark.parametrize("infra", ["local", "gcp"])

@@ -7,7 +7,8 @@ import pytest
 from orchestrator.catalog.accelerators import resolve
 from orchestrator.catalog.ec2_regions import list_opt_in_regions
 from orchestrator.catalog.prices import price_per_hour
-from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.candidates import explain_order, list_candidates
+from orchestrator.offers.capacity import CapacityFigures, CapacityKey, CapacityRequest, make_key, summarize_capacity
 from orchestrator.providers.google import choices
 from orchestrator.providers.google.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY
 from orchestrator.slices import Candidate, CapacityBlock, FlexStart, OnDemand, Owned, Reservation, Spot
@@ -183,3 +184,25 @@ def test_a_map_of_images_keeps_to_its_regions() -> None:
     images = "{us-west-2: ami-0123456789abcdef0, us-east-1: ami-0fedcba9876543210}"
     found = list_candidates(task(f"{{accelerators: 'H100:8', image_id: {images}}}"))
     assert {one.region for one in found} == {"us-west-2", "us-east-1"}
+
+
+def test_places_of_one_price_are_tried_by_own_records_and_choices_stay_in_order() -> None:
+    def know(candidate: Candidate, got: bool) -> tuple[CapacityKey, CapacityFigures]:
+        key = make_key(candidate, "on-demand")
+        request = CapacityRequest(key=key, at=1e9, wait=60.0, got=got)
+        return key, summarize_capacity([request] * 6, 1e9)[key]
+
+    spec = task("{accelerators: p5.48xlarge, infra: aws/us-east-1}")
+    plain = list_candidates(spec)
+    same = [one for one in plain if one.price_per_hour == plain[0].price_per_hour]
+    assert len(same) > 1, "the test needs two zones of one price"
+    capacity = dict([know(same[0], False), know(same[-1], True)])
+    ordered = list_candidates(spec, capacity)
+    assert sorted(map(str, ordered)) == sorted(map(str, plain)), "no place is left out"
+    assert (ordered[0], ordered[len(same) - 1]) == (same[-1], same[0])
+    (note,) = explain_order(ordered, capacity)
+    assert f"{same[-1].where}: 6 of 6 requests got machines" in note
+    assert explain_order(plain, {}) == ()
+    choices_of = ", ".join(f"{{infra: {one.where}, accelerators: p5.48xlarge}}" for one in (same[0], same[-1]))
+    named = task(f"{{ordered: [{choices_of}]}}")
+    assert list_candidates(named, capacity) == list_candidates(named), "the user's order stays"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.engine.preparation.host_inputs import choose_cluster_name
+from orchestrator.engine.preparation.cluster_name import choose_cluster_name
 from orchestrator.errors import UserError
 from orchestrator.task.parse import parse_task
 

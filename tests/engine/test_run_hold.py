@@ -13,7 +13,7 @@ from support.driving import Listener, fulfil, local_task
 from orchestrator.engine.loop import epoch as holding
 from orchestrator.engine.loop.epoch import RunHold
 from orchestrator.engine.preparation import commands
-from orchestrator.engine.preparation.host_inputs import build_budgets
+from orchestrator.engine.preparation.limits import build_budgets
 from orchestrator.engine.preparation.record_review import RecordReview
 from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.recorded import open_reader

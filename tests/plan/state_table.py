@@ -61,6 +61,7 @@ DOWN_AFTER = replace(RUN, teardown=TeardownPolicy.DOWN)
 TWO_HOURS = replace(RUN, limits=Limits(hours=2.0))
 TIMED = replace(RUN, timer=TimerSpec("t1", Text.of("#!/bin/bash\n")))
 PLACES = RUN.candidates
+TOO_DEAR = Outcome(status=14, code="budget", what="the budget does not allow this slice")
 
 IN_BLOCK = candidate(2, market=CapacityBlock("cr-1"))
 BLOCK = replace(RUN, candidates=(IN_BLOCK,))
@@ -164,6 +165,8 @@ OWNED = intent(candidate=candidate(2, market=Owned()))
 ON_BLOCK, WAITED = intent(candidate=IN_BLOCK), intent(candidate=IN_BLOCK, since=LONG_AGO)
 OVER = intent(IntentState.DELETED, candidate=IN_BLOCK, cause=EndCause.EXPIRED, why="over")
 EXPIRED = (EndedAttempt(attempt=1, cause=EndCause.EXPIRED, why="over", generation=1, at=NOW - 5),)
+LEFT = intent(IntentState.DELETED, cause=EndCause.GROWN, why="larger ones")
+MOVED = (EndedAttempt(attempt=1, cause=EndCause.GROWN, why="larger ones", generation=1, at=NOW - 5),)
 OTHER = Outcome(status=11, code="other-account", what="they belong to another account")
 WELL = Outcome(status=0, code="ok", what="it succeeded")
 BADLY = Outcome(status=3, code="program-failed", what="it failed")
@@ -190,6 +193,18 @@ SLICE: tuple[Line, ...] = (
         "EndSlice broken",
     ),
     ("the first place refused, another is left", RUN, seen(REFUSED), "CreateSlice demo-2"),
+    (
+        "a budget does not allow any place",
+        RUN,
+        seen(over_budget=tuple((one, TOO_DEAR) for one in PLACES)),
+        "Conclude budget",
+    ),
+    (
+        "one place refused, a budget does not allow the others",
+        RUN,
+        seen(REFUSED, over_budget=tuple((one, TOO_DEAR) for one in PLACES[1:])),
+        "Conclude capacity",
+    ),
     (
         "every place refused",
         RUN,
@@ -752,6 +767,12 @@ LIMIT: tuple[Line, ...] = (
         seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(ended(0, 0), ended(1, 0)), started=True),
         "Conclude ok",
     ),
+    (
+        "a budget that ends runs is spent, the program runs",
+        RUN,
+        ready(running(0), running(1), started=True, spent_budget="it is spent"),
+        "EndAttempt limit",
+    ),
     ("a limit is reached, in any other state", TWO_HOURS, seen(UP_FOR_TWO_HOURS, state=SS.CREATING), "Conclude limit"),
     (
         "the machines were deleted a minute before the limit: their own timer",
@@ -906,6 +927,77 @@ ENDS: tuple[Line, ...] = (
         on_block(slice_state=SS.PREEMPTED, hosts=(), left=3600),
         "EndSlice preempted",
     ),
+)
+GROWTH: tuple[Line, ...] = (
+    (
+        "it runs, and better machines are worth the restart",
+        RUN,
+        ready(running(0), running(1), started=True, growth="larger ones"),
+        "EndAttempt grown",
+    ),
+    (
+        "the same, one host does not answer",
+        RUN,
+        ready(running(0), silent(1), started=True, growth="larger ones", contact_since=NOW - 10),
+        "Wait contact",
+    ),
+    (
+        "the same, the program of one host has succeeded",
+        RUN,
+        ready(running(0), ended(1, 0), started=True, growth="larger ones"),
+        "Wait job",
+    ),
+    (
+        "the verdict is recorded",
+        RUN,
+        ready(running(0), running(1), started=True, ended=(judged(EndCause.GROWN),)),
+        "StopJob hosts 0-1",
+    ),
+    (
+        "the same, its state is not clear",
+        RUN,
+        seen(intent(), started=True, ended=(judged(EndCause.GROWN),), unclear_since=NOW - 10),
+        "Wait slice",
+    ),
+    (
+        "the same, it has saved and stopped",
+        RUN,
+        ready(ended(0, 75), ended(1, 75), started=True, ended=(judged(EndCause.GROWN),)),
+        "NextAttempt grown",
+    ),
+    (
+        "the same, a host cannot be stopped",
+        RUN,
+        ready(running(0), ended(1, 75), started=True, ended=(judged(EndCause.GROWN),), failure=trouble(step="StopJob")),
+        "NextAttempt grown",
+    ),
+    (
+        "the same, the machines were taken meanwhile",
+        RUN,
+        seen(intent(), state=SS.PREEMPTED, started=True, ended=(judged(EndCause.GROWN),)),
+        "NextAttempt grown",
+    ),
+    (
+        "the same, the machines are deleted",
+        RUN,
+        seen(DELETED, started=True, ended=(judged(EndCause.GROWN),)),
+        "NextAttempt grown",
+    ),
+    ("the next attempt is open, the old machines exist", RUN, ready(ended=MOVED, attempt=2), "EndSlice grown"),
+    (
+        "the next attempt is open, the old machines were taken meanwhile",
+        RUN,
+        seen(intent(), state=SS.PREEMPTED, ended=MOVED, attempt=2),
+        "EndSlice grown",
+    ),
+    ("the same, they are absent", RUN, seen(intent(), state=SS.ABSENT, ended=MOVED, attempt=2), "ForgetSlice grown"),
+    (
+        "the same, their end is requested",
+        RUN,
+        seen(intent(IS.ENDING, cause=EndCause.GROWN), state=SS.ENDING, ended=MOVED, attempt=2),
+        "Wait slice",
+    ),
+    ("the old machines are deleted", RUN, seen(LEFT, ended=MOVED, attempt=2), "CreateSlice demo-2"),
 )
 CANCELLED: tuple[Line, ...] = (
     ("cancel was requested, it runs", RUN, ready(running(0), ended(1, 0), cancel_requested=True), "StopJob host 0"),
@@ -1080,6 +1172,7 @@ ROWS = tuple(
         ("Run: a program without progress", HANG),
         ("Run: limits", LIMIT),
         ("Run: machines that are taken back at an announced time", ENDS),
+        ("Run: better machines are worth the restart", GROWTH),
         ("Run: a cancelled job", CANCELLED),
         ("Run: taken over by another computer", TAKEN_OVER),
         ("Run: the end", END),

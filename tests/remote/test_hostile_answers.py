@@ -29,6 +29,8 @@ ANSWERS = {
     "another job": b"orch-job other running - 5 1 1 training hello\n",
     "the same job a thousand times": b"orch-job %s running - 5 1 1 training hello\n" % JOB.encode() * 1000,
     "numbers without end": b"orch-job %s running %s %s %s %s training x\n" % (JOB.encode(), MANY, MANY, MANY, MANY),
+    "chips without end": b"orch-chips-age 1\n"
+    + b"orch-chips orch-sample nvidia %s, nan, -1, %s, 5\n" % (MANY, MANY) * 1000,
     "a profile of words": b"orch-profile many few none ended\n",
     "a profile of numbers without end": b"orch-profile %s %s %s ended\n" % (MANY, MANY, MANY),
     "a failure that is none": b'orch-profile 1 0 1 ended\n{"rank": {"a": []}, "why": "\\u001b]52;c;eA==\\u0007"}\n[[\n',
@@ -66,6 +68,7 @@ def questions(farm: Farm, folder: Path) -> dict[str, Callable[[], object]]:
     request = ProfileRequest(cluster="c", steps=1, first_only=False, into=folder, wait=3.0)
     return {
         "status": lambda: hands.read_job(JOB).jobs,
+        "chips": lambda: hands.read_job(JOB, chips=True).jobs,
         "statuses": lambda: [one for found in read_job_statuses(fleet, [JOB, "b"]) for one in found.jobs],
         "marks": lambda: hands.read_marks().held,
         "stacks": lambda: hands.collect_stacks(JOB).stacks,

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.paths import config_path
-from orchestrator.task.config import KEYS, KEYS_BY_NAME, Source, load_config, parse_config
+from orchestrator.task.config import KEYS, KEYS_BY_NAME, Source, load_config, parse_config, unknown_key
 from orchestrator.task.errors import ConfigError
 
 TEXT = """# mine
@@ -79,6 +79,18 @@ def test_an_unknown_key_cannot_be_explained() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config("", "c.toml", {}).explain("checkpoint.buckets")
     assert "did you mean `checkpoint.bucket`?" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("aws.region", ""), ("aws.role_an", "aws.role_arn"), ("limits.use_spot", "resources.use_spot"),
+        ("aw.profile", "aws.profile"),
+    ],
+)  # fmt: skip
+def test_only_a_name_that_is_like_it_is_suggested(key: str, near: str) -> None:
+    problem = unknown_key(key)
+    assert problem.next_step == (f"orch config set {near} VALUE" if near else "orch config list shows all keys")
 
 
 def test_where_the_file_is(tmp_path) -> None:

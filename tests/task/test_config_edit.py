@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.errors import UserError
 from orchestrator.task.config import parse_config
 from orchestrator.task.config_edit import set_config_value
 from orchestrator.task.errors import ConfigError
@@ -55,6 +56,14 @@ def test_what_cannot_be_is_refused_as_in_the_file(key: str, value: str, said: st
     assert said in str(caught.value)
     assert f"orch config set {'aws.instance_profile' if 'profil' in key else key} VALUE" in caught.value.next_step
     assert len(caught.value.why) < 100
+
+
+def test_as_whom_clouds_are_called_is_checked_as_for_a_project() -> None:
+    for key, value in (("gcp.impersonate", "foo"), ("aws.role_arn", "admin"), ("aws.external_id", "x")):
+        with pytest.raises(UserError, match=value):
+            set_config_value(MINE, "c", key, value)
+    mail = "orch@p.iam.gserviceaccount.com"
+    assert mail in set_config_value(MINE, "c", "gcp.impersonate", mail)
 
 
 @pytest.mark.parametrize(

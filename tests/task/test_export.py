@@ -84,6 +84,22 @@ SERVED = {
     "resources.image_id": "ami-1",
     "resources.labels": {"a": "b"},
     "resources.max_hourly_cost": 1000,
+    "resources.num_nodes": 2,
+    "resources.settings": {"accumulate": 2},
+    "resources.estimate": {"steps": 100},
+    "resources.estimate.step_seconds": [0.5, 1.0],
+    "resources.estimate.steps": 100,
+    "resources.estimate.source": "MaxText",
+    "resources.estimate.losses_per_hour": 0.05,
+    "resources.grow": True,
+    "resources.auto": {"budget": 100},
+    "resources.auto.budget": 100,
+    "resources.auto.by": "5d",
+    "resources.auto.max_hosts": 8,
+    "resources.auto.only": "gcp,spot",
+    "resources.auto.tokens": "20B",
+    "resources.auto.flops": 1e21,
+    "resources.auto.memory": 320,
     "resources.any_of": [{"infra": "gcp"}],
     "resources.ordered": [{"infra": "gcp"}],
     "resources.autostop": "1h",
@@ -123,6 +139,9 @@ SERVED = {
     "config.gcp.oslogin": True,
     "config.aws": {},
     "config.aws.profile": "work",
+    "config.aws.role_arn": "arn:aws:iam::123456789012:role/orch-project",
+    "config.aws.external_id": "for-vision",
+    "config.gcp.impersonate": "orch@p.iam.gserviceaccount.com",
     "config.aws.subnets": ["subnet-1"],
     "config.aws.security_group": "sg-1",
     "config.aws.instance_profile": "trainer",
@@ -169,6 +188,13 @@ SERVED = {
 BESIDE = {
     "hosts": {"resources": {"infra": "hosts"}, "hosts": {"addresses": ["x"]}},
     "resources": {"resources": {"accelerators": "v5e-16"}},
+    "resources.auto": {"resources": {"ordered": [{"accelerators": "v5e-16"}]}},
+    "resources.grow": {
+        "resources": {"accelerators": "v5e-16", "estimate": {"step_seconds": [0.5, 1.0], "steps": 100}},
+        "train": {"args": {"model": "tiny"}},
+        "checkpoint": {"bucket": "gs://runs"},
+    },
+    "resources.settings": {"resources": {"accelerators": "v5e-16"}, "train": {"args": {"model": "tiny"}}},
     "resources.instance_type": {},
     "resources.cpus": {},
     "resources.memory": {},
@@ -188,7 +214,7 @@ BESIDE = {
 
 
 def document(path: str) -> dict[str, object]:
-    beside = next((BESIDE[key] for key in (path, path.split(".", 1)[0]) if key in BESIDE), {})
+    beside = next((BESIDE[key] for key in (path, path.rpartition(".")[0], path.split(".", 1)[0]) if key in BESIDE), {})
     data: dict[str, object] = yaml.safe_load(yaml.safe_dump(beside))
     at: dict[str, object] = data
     parts = path.replace("*", "/data").split(".")

@@ -1,5 +1,7 @@
 """What is said about a wrong task file: the exact line, what is wrong, what was meant, what is allowed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,11 +112,12 @@ def test_two_tasks_of_one_name_are_refused() -> None:
     assert (problem.line, problem.what, problem.why) == (9, "two tasks are called `a`", "the first is in line 3")
 
 
+NODES = "a whole number, 1 to 4,096, or a range such as 2-8, from 1 and the smaller first"
 WRONG_TYPES = [
-    ("num_nodes: four\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is the text `four`"),
-    ("num_nodes: true\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is true"),
+    ("num_nodes: four\n", 1, "`num_nodes` cannot be `four`"),
+    ("num_nodes: true\n", 1, f"`num_nodes` must be {NODES}; here it is true"),
     ("num_nodes: 0\n", 1, "`num_nodes` cannot be 0"),
-    ("num_nodes: 2.0\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is the number 2.0"),
+    ("num_nodes: 2.0\n", 1, f"`num_nodes` must be {NODES}; here it is the number 2.0"),
     ("run: [a]\n", 1, "`run` must be a script; here it is a list"),
     ("resources: v5e-16\n", 1, "`resources` must be a map; here it is the text `v5e-16`"),
     ("resources:\n  use_spot: 'yes'\n", 2, "`resources.use_spot` must be true or false; here it is the text `yes`"),
@@ -124,6 +127,11 @@ WRONG_TYPES = [
         "`resources.any_of[1]` must be a map; here it is the number 3",
     ),
     ("envs: [A]\n", 1, "`envs` must be a map, each value text, a number, true or false, or nothing; here it is a list"),
+    (
+        "train: {args: [a]}\n",
+        1,
+        "`train.args` must be a map of settings of the trainer, such as model: 1b; here it is a list",
+    ),
     ("envs:\n  A:\n    B: 1\n", 2, "`envs.A` must be text, a number, true or false, or nothing; here it is a map"),
     ("limits:\n\n  max_hours: .inf\n", 3, "`limits.max_hours` cannot be inf"),
     ("limits: {max_cost: .nan}\n", 1, "`limits.max_cost` cannot be nan"),
@@ -204,6 +212,14 @@ def test_a_value_from_a_flag_is_blamed_on_the_flag() -> None:
     problem = only("name: a\n", Overrides(infra="gpc"))
     assert problem.place == "--infra"
     assert "did you mean `gcp`?" in problem.what
+
+
+def test_options_of_a_choice_are_named_where_nothing_is_chosen() -> None:
+    named = Overrides(infra="gcp", accelerators="v6e-8", by_argument="accelerators")
+    for flags in (replace(named, budget=10.0), replace(named, only="spot")):
+        assert str(only("run: a\n", flags)).endswith(": this has nothing to choose")
+        assert only("run: a\n", flags).place == ("--budget" if flags.budget else "--only")
+    assert only("run: a\n", Overrides(accelerators="auto", by_argument="accelerators")).place == "auto"
 
 
 def test_problems_of_all_tasks_of_a_pipeline_are_found() -> None:

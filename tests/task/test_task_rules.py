@@ -231,7 +231,11 @@ RULES = [
         "train:\n  args:\n    optim: {lr: 1}",
     ),
     ("train: {args: {steps: 0}}", "1: `steps=0`: must be at least 1", "train: {args: {steps: 1}}"),
-    ("train: {args: {remat: maybe}}", "1: `remat=maybe`: not true or false", "train: {args: {remat: true}}"),
+    (
+        "train: {args: {remat: maybe}}",
+        "1: `remat=maybe`: not one of auto, none, selective, full, true, false",
+        "train: {args: {remat: true}}",
+    ),
     (
         "train: {args: {model.vocab: many}}",
         "1: `model.vocab=many`: not a whole number",

@@ -100,3 +100,7 @@ def test_data_that_nothing_brings_to_rented_hosts_is_named() -> None:
         assert text in note and "rented hosts" in note
     for text in ("gs://bbb/books", "hf://owner/name", "python-stdlib", "books", "~/data", "~/data/a", "~/data:*.txt"):
         assert not list(trainer_settings.note_local_data((("data", text),), ["~/data"]))
+    mixed = (("data", "gs://bbb/books,/data/a"), ("data.weights", "0.7,0.3"))
+    (note,) = trainer_settings.note_local_data(mixed, [])
+    assert note.startswith("data=/data/a is looked for")
+    assert not list(trainer_settings.note_local_data((("data", "gs://bbb/books,/data/a"),), []))

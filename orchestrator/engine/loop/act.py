@@ -9,6 +9,7 @@ from orchestrator.engine.loop import host_actions, slice_actions
 from orchestrator.engine.loop.session import Session
 from orchestrator.errors import (
     AccessError,
+    BudgetError,
     CloudError,
     ConflictError,
     CredentialsError,
@@ -133,6 +134,7 @@ def _next_attempt(session: Session, action: NextAttempt) -> None:
     session.store.next_attempt(session.cluster, job.id, ended, action.attempt, lease=session.keeper.lease)
     session.memory.failed_since = None
     session.memory.first_failed = None
+    session.memory.over_budget.clear()
 
 
 def _end_attempt(session: Session, action: EndAttempt) -> None:
@@ -172,7 +174,7 @@ def _record_failure(session: Session, action: Action, error: OrchError) -> None:
         status=int(error.exit_status),
         times=times,
         next_step=error.next_step,
-        final=isinstance(error, AccessError | UserError),
+        final=isinstance(error, AccessError | BudgetError | UserError),
     )
     if outcomes:
         session.memory.outcomes = outcomes

@@ -28,13 +28,18 @@ MOST_OF_ONE = 4  # addresses of one computer: one that moves must not fill the f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """The firewall of one slice, and the computer that wants to pass it."""
+    """The firewall of one slice, and the computer that wants to pass it.
+
+    Attributes:
+        ended: Grants of members that do not count any more: their addresses are withdrawn.
+    """
 
     store: Store
     cluster: ClusterRecord
     intent: Intent
     provider: AdmitsAddresses
     computer: str
+    ended: frozenset[str] = frozenset()
 
     def rows(self) -> tuple[AdmissionRecord, ...]:
         """Return what is on record of its addresses."""
@@ -52,27 +57,34 @@ class Gate:
         Raises:
             OrchError: The address is not known, or the provider refused.
         """
-        address = self.provider.own_address(self.intent.candidate)
-        self.note(address, now, confirmed=False)
+        self.admit_address(self.provider.own_address(self.intent.candidate), now, now + VALID_SECONDS)
+
+    def admit_address(self, address: str, now: float, until: float) -> None:
+        """Admit an address of the computer until a time, and withdraw what is outdated.
+
+        Raises:
+            OrchError: The provider refused.
+        """
+        self.note(address, until, confirmed=False)
         rows = self.rows()
         outdated = self._outdated(rows, now)
         kept = {one.address for one in rows if one not in outdated}  # several computers may share an address
         token, candidate = slice_token(self.cluster, self.intent), self.intent.candidate
         withdrawn = {one.address for one in outdated} - kept
         self.provider.change_addresses(self.intent.name, token, candidate, {address: self.computer}, withdrawn)
-        self.note(address, now, confirmed=True)
+        self.note(address, until, confirmed=True)
         for one in outdated:
             self.store.drop_admission(one)
 
-    def note(self, address: str, now: float, *, confirmed: bool) -> None:
-        """Record this computer's address."""
+    def note(self, address: str, until: float, *, confirmed: bool) -> None:
+        """Record that the computer is admitted at an address until a time, or is about to be."""
         uid, generation = self.cluster.uid, self.intent.generation
-        self.store.note_admission(uid, generation, self.computer, address, now + VALID_SECONDS, confirmed=confirmed)
+        self.store.note_admission(uid, generation, self.computer, address, until, confirmed=confirmed)
 
     def _outdated(self, rows: Sequence[AdmissionRecord], now: float) -> tuple[AdmissionRecord, ...]:
         others = any(one.computer != self.computer for one in rows)
         known = self.store.all_computers() if others else ()
-        removed = {one.uid for one in known if one.removed is not None}
+        removed = {one.uid for one in known if one.removed is not None} | self.ended
         newest: dict[str, int] = {}
         found: list[AdmissionRecord] = []
         for one in sorted(rows, key=lambda row: -row.at):
@@ -141,7 +153,7 @@ def note_creator_address(session: Session, intent: Intent, address: str, *, conf
     """Record the address that a create admits: before its request, and after its answer."""
     gate = _find_gate(session, intent) if address else None
     if gate is not None:
-        gate.note(address, session.now(), confirmed=confirmed)
+        gate.note(address, session.now() + VALID_SECONDS, confirmed=confirmed)
 
 
 def drop_addresses(session: Session, generation: int) -> None:

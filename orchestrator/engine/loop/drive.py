@@ -6,10 +6,13 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
+from orchestrator.cloud_identities.role import name_caller
 from orchestrator.engine.loop.act import act
 from orchestrator.engine.loop.addresses import admit_after_silence, admit_before_contact
 from orchestrator.engine.loop.admission import admit_computers
+from orchestrator.engine.loop.choice import renew_choice
 from orchestrator.engine.loop.finish import finish_command, leave_running
+from orchestrator.engine.loop.growth import note_growth
 from orchestrator.engine.loop.job_opening import open_job
 from orchestrator.engine.loop.observe import observe, observe_slice
 from orchestrator.engine.loop.queue import (
@@ -32,6 +35,7 @@ from orchestrator.engine.loop.watch_lease import hold_watch_lease
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import Services, real_services
+from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
 from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
 from orchestrator.errors import AccessError, OrchError, OtherAccountError, UserError
@@ -98,9 +102,10 @@ def drive_cluster(
         LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper,
     ):
         _refuse_in_newer_store(store, ready.desired)
-        bucket = _open_bucket(ready, services)
         announced = store.cluster(ready.cluster)
-        providers = Providers(services)
+        caller = name_caller(store.installation, announced.owner if announced is not None else store.member)
+        bucket = _open_bucket(ready, store, services, caller)
+        providers = Providers(services, caller)
         if announced is not None:
             _refuse_other_account(store, providers, announced)
             if (ending := _announce(store, ready, announced, narrator)) is not None:
@@ -201,10 +206,11 @@ def _announce(store: Store, ready: PreparedCommand, cluster: ClusterRecord, narr
     return None
 
 
-def _open_bucket(ready: PreparedCommand, services: Services) -> Bucket | None:
+def _open_bucket(ready: PreparedCommand, store: Store, services: Services, caller: str) -> Bucket | None:
     if ready.job is None or not ready.job.bucket:
         return None
-    return open_writable_bucket(ready.job.bucket, services.access)
+    access = find_access(store, services.access, caller, task=ready.job.task)
+    return open_writable_bucket(ready.job.bucket, access)
 
 
 def finish_down(
@@ -267,6 +273,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
             _keep_machines_for_queue(session)
         admit_after_silence(session, observed)
         admit_computers(session, observed)
+        observed = note_growth(session, renew_choice(session, observed))
         step = decide(session.desired, observed, session.facts)
         match step:
             case Done() | GiveUp():

@@ -67,6 +67,17 @@ class RunHold:
             return True
         raise ConflictError(f"run {self._run_id}: its epoch.json changes too often", "", "the same command again")
 
+    def find_saved_step(self) -> int | None:
+        """Return the step of the run's newest complete checkpoint; None without one.
+
+        Raises:
+            OrchError: The bucket fails.
+        """
+        from orchestrator.storage.checkpoints import find_newest_complete
+
+        newest = find_newest_complete(self._bucket, self._run_id).checkpoint
+        return newest.step if newest is not None else None
+
     def close(self) -> None:
         """Stop the beat."""
         self._ended.set()
@@ -149,7 +160,7 @@ def release_run(session: Session) -> None:
 
     job = jobs[-1]
     try:
-        bucket = Bucket.open(job.bucket, session.services.access)
+        bucket = Bucket.open(job.bucket, session.find_access(job))
         mark_ended(bucket, job.run_id, job_key(job), session.store.installation)
     except OrchError as error:
         session.narrator.note(f"the end of run {job.run_id} is not marked in its bucket: {error}")

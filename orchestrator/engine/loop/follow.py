@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.state.kept_log import LogLimits, append_bounded
 from orchestrator.errors import StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.private_files import make_private_folder, open_private
@@ -38,10 +39,19 @@ def find_size_at(log: Path, moment: float) -> int:
 class LogFiles:
     """One file per rank below a folder; bytes are appended exactly as they came.
 
-    Beside RANK.log, RANK.times holds lines of a time (epoch seconds) and the size of the log then.
+    Beside RANK.log, RANK.times holds lines of a time (epoch seconds) and the size of the log then. A log that becomes
+    too large has a hole, see kept_log.py.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hosts: int = 1, limits: LogLimits | None = None) -> None:
+        """Make the folder.
+
+        Args:
+            folder: Of the files.
+            hosts: Of how many hosts there will be files, which share what an attempt may take of the disk.
+            limits: What is kept.
+        """
+        self._most = (limits or LogLimits()).of_host(hosts)
         make_private_folder(folder)
         self.folder = folder
         self._files: dict[int, IO[bytes]] = {}
@@ -89,7 +99,7 @@ class LogFiles:
                 self._noted[rank] = now
                 with open(self.path(rank).with_suffix(".times"), "a", opener=open_private) as times:
                     times.write(f"{now:.0f} {os.fstat(file.fileno()).st_size}\n")
-            file.write(block)
+            append_bounded(file, self.path(rank), block, self._most)
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
 
@@ -111,9 +121,9 @@ class Follower:
         self.outcomes: dict[int, HostOutcome] = {}
         self.error: BaseException | None = None
         self._stop = threading.Event()
-        self._files = LogFiles(folder)
         self._narrator = narrator
         self._ranks = ranks if ranks is not None else tuple(host.rank for host in hands.hosts)
+        self._files = LogFiles(folder, len(self._ranks))
         self._thread = threading.Thread(target=self._run, args=(hands,), daemon=True, name=f"follow-{job}")
         self._thread.start()
 

@@ -62,9 +62,9 @@ def run_setup(session: Session, action: RunSetup) -> None:
     """Run setup as a separate job, so that it survives a lost connection or a restart of orch."""
     hands, folder = _operations(session), host_job_name(session.cluster.uid, action.job)
     script = action.script.reveal().encode()
-    _require_success(session, hands.start_job(folder, script, _env_file(action.environment), action.ranks), "setup")
+    _require_success(session, hands.start_job(folder, script, make_env_file(action.environment), action.ranks), "setup")
     assert session.job is not None  # noqa: S101  # setup belongs to a job
-    logs = LogFiles(session.paths.logs(session.cluster.uid, session.job.id) / action.job)
+    logs = LogFiles(session.paths.logs(session.cluster.uid, session.job.id) / action.job, len(action.ranks))
     try:
 
         def sink(host: HostAddress, block: bytes) -> None:
@@ -86,7 +86,7 @@ def start_job(session: Session, action: StartJob) -> None:
     session.store.start_attempt(session.cluster, session.job.id, lease=session.keeper.lease)
     script = action.script.reveal().encode()
     folder = host_job_name(session.cluster.uid, action.job)
-    outcomes = _operations(session).start_job(folder, script, _env_file(action.environment), action.ranks)
+    outcomes = _operations(session).start_job(folder, script, make_env_file(action.environment), action.ranks)
     _require_success(session, outcomes, "start")
 
 
@@ -115,10 +115,11 @@ def _record_limits(session: Session) -> None:
 
 
 def _seconds_left(session: Session) -> float | None:
-    """Return the time until a limit of the cluster is reached, by what its slices have cost so far."""
+    """Return the time until a limit of the cluster is reached, by what its slices and its run have cost so far."""
     if not isinstance(session.desired, Run):
         return None
-    spent = Observed(now=session.now(), intents=session.store.intents(session.cluster))
+    before = session.memory.spent_before[1]
+    spent = Observed(now=session.now(), intents=session.store.intents(session.cluster), spent_before=before)
     at = limits.next_limit_at(session.desired, spent)
     return None if at is None else at - spent.now
 
@@ -199,7 +200,7 @@ def _mark(session: Session, label: str, digest: str, ranks: tuple[int, ...]) -> 
     _require_success(session, _operations(session).write_mark(label, digest, ranks), f"note {label}")
 
 
-def _env_file(environment: HostEnvironment) -> Callable[[HostAddress], bytes]:
+def make_env_file(environment: HostEnvironment) -> Callable[[HostAddress], bytes]:
     """Return the file that a job's wrapper sources: one export line per variable; sent over stdin, mode 600."""
 
     def content(host: HostAddress) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from orchestrator.engine.loop.session import Session
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
 from orchestrator.errors import ConflictError
+from orchestrator.offers.predictions import make_estimate
 from orchestrator.plan.desired import Adopt, Desired, Run
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
@@ -46,6 +48,7 @@ def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) ->
                 new = replace(new, first_attempt=max(new.first_attempt, claim.epoch.attempt + 1))
     if record is None:
         record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
+        record_estimate(session.store, ready, run_id)
     elif new.watch and not record.watch:
         session.store.set_watch(session.cluster, record.id, new.watch, new.launch_request)
     if bucket is not None:
@@ -56,10 +59,20 @@ def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) ->
     session.desired = _fill_unknowns(desired, session.store, session.cluster, record)
 
 
+def record_estimate(store: Store, ready: PreparedCommand, run_id: str) -> None:
+    """Record what the plan estimated for a run of the bundled trainer, to be compared with what is measured."""
+    if not ready.advice or not isinstance(ready.desired, Run):
+        return
+    if estimate := make_estimate(ready.advice, ready.desired.candidates):
+        store.record_prediction(run_id, json.dumps(estimate, sort_keys=True))
+
+
 def _fill_unknowns(desired: Run, store: Store, cluster: ClusterRecord, record: JobRecord) -> Desired:
     known: dict[Unknown, str | Secret] = {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: store.installation}
     if desired.run_key is not None:
         known[RUN_KEY] = Secret("ORCH_RUN_KEY", store.run_key(record.run_id))
     filled = fill_unknowns(desired, known)
     job = replace(filled.job, id=record.id) if filled.job is not None else None
-    return replace(filled, slice_stem=slice_stem(cluster.name, cluster.uid), job_id=record.id, job=job)
+    variants = tuple(replace(one, job=replace(one.job, id=record.id) if one.job else None) for one in filled.variants)
+    stem = slice_stem(cluster.name, cluster.uid)
+    return replace(filled, slice_stem=stem, job_id=record.id, job=job, variants=variants)

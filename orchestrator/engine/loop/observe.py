@@ -35,6 +35,7 @@ from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
 from orchestrator.values import to_text
 
+READ_BUDGETS_EVERY = 60.0  # seconds, while a run is at work
 REPORT_END_BEFORE = 3600.0  # seconds before the provider takes the machines back: it is reported then, once
 _CONTACTS = {Failure.IDENTITY: Contact.IDENTITY, Failure.AUTH: Contact.DENIED}
 UNSURE = ("host-lost", "cancelled", "identity-mismatch")  # ends after which a program may still run on a lost host
@@ -75,8 +76,30 @@ def observe(session: Session) -> Observed:
         cancel_requested=job is not None and job.state == "cancelling",
         entered=cluster.host_contents not in ("", "{}"),
         unwatched_since=find_unwatched_since(session, job),
+        over_budget=tuple(memory.over_budget.items()),
+        spent_budget=_find_spent_budget(session, job),
+        spent_before=_find_spent_before(session, job),
         down_requested=isinstance(session.desired, Run) and cluster.desired_state == "down",
     )
+
+
+def _find_spent_budget(session: Session, job: JobRecord | None) -> str:
+    """Return which budget is spent and ends the run, in words, as of the last minute; "" for none."""
+    if job is None or job.kind == "exec" or session.now() < session.memory.budgets_read + READ_BUDGETS_EVERY:
+        return session.memory.spent_budget
+    session.memory.budgets_read = session.now()
+    session.memory.spent_budget = session.store.find_spent_budget(session.cluster, job.run_id)
+    return session.memory.spent_budget
+
+
+def _find_spent_before(session: Session, job: JobRecord | None) -> float | None:
+    """Return Observed.spent_before, summed once for each job: a run is on one cluster at a time."""
+    desired, memory = session.desired, session.memory
+    if job is None or not isinstance(desired, Run) or (desired.limits.dollars is None and desired.automatic is None):
+        return 0.0
+    if memory.spent_before[0] != job.id:
+        memory.spent_before = (job.id, session.store.find_spent_before(session.cluster, job.run_id))
+    return memory.spent_before[1]
 
 
 def observe_slice(session: Session) -> Observed:
@@ -304,7 +327,8 @@ def _hosts_matter(session: Session, intent: Intent) -> bool:
 def _job_states(
     session: Session, hosts: tuple[HostAddress, ...], folder: str, ranks: tuple[int, ...] | None
 ) -> tuple[dict[int, HostJob], dict[int, HostOutcome]]:
-    report = session.host_operations(hosts).read_job(host_job_name(session.cluster.uid, folder or "none"), ranks)
+    operations, uid = session.host_operations(hosts), session.cluster.uid
+    report = operations.read_job(host_job_name(uid, folder or "none"), ranks, chips=session.services.wants_chips(uid))
     failures = {outcome.rank: outcome for outcome in report.failed}
     return {state.rank: state for state in report.jobs}, failures
 
@@ -360,6 +384,7 @@ def _host_view(
         remedy=state.remedy,
         step=state.step,
         beat_age=state.beat_age if state.doing in STEPPING else None,  # other phases have no pace to compare
+        chips=state.chips,
     )
 
 

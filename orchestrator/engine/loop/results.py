@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.engine.loop.session import Session
+from orchestrator.engine.state.kept_log import copy_log, read_cut
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.errors import OrchError, StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
@@ -88,11 +90,21 @@ def upload_logs(session: Session) -> None:
     from orchestrator.storage.bucket import Bucket
 
     try:
-        bucket = Bucket.open(job.bucket, session.services.access)
+        bucket = Bucket.open(job.bucket, session.find_access(job))
         for file in files:
-            bucket.upload_file(file, f"{job.run_id}/logs/{file.parent.name}/{file.name}")
+            _upload_log(bucket, file, f"{job.run_id}/logs/{file.parent.name}/{file.name}")
     except OrchError as error:
         session.narrator.note(f"the logs stay in {root}: {error}")
+
+
+def _upload_log(bucket: Bucket, file: Path, path: str) -> None:
+    if file.suffix != ".log" or read_cut(file) is None:
+        bucket.upload_file(file, path)
+        return
+    with tempfile.NamedTemporaryFile(prefix="orch-log-") as copy:  # its hole would be uploaded as zeros
+        copy_log(file, copy)
+        copy.flush()
+        bucket.upload_file(Path(copy.name), path)
 
 
 def download_remaining_logs(session: Session) -> None:
@@ -147,7 +159,7 @@ class _LogDownload:
         report = self._operations.read_job(name, self._job.ranks)
         if report.failed:
             self._problem = f"rank {report.failed[0].rank}: {report.failed[0].verdict}"
-        files = LogFiles(self._folder)
+        files = LogFiles(self._folder, len(report.jobs))
         try:
             kept = files.offsets([state.rank for state in report.jobs])
             sizes = {state.rank: state.log_bytes for state in report.jobs}

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import SteadyClock
+from orchestrator.cloud_access import CloudAccess
+from orchestrator.cloud_identities.role import name_caller
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.fences import fence_hosts
+from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
 from orchestrator.errors import OrchError
@@ -16,9 +19,10 @@ from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import ActionFailure, Intent
-from orchestrator.providers.protocol import HasAccounts, Provider
+from orchestrator.plan.observed import ActionFailure, Intent, Outcome
+from orchestrator.providers.protocol import HasAccounts, NamesCallers, Provider
 from orchestrator.remote.host_operations import HostOperations
+from orchestrator.slices import Candidate
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 
@@ -50,6 +54,7 @@ class Memory:
         new_owner: Who has taken the machines over, in words, as the labels of the machines show; "" for no one.
         looked_at: When the machines were looked at last; 0 before.
         silent_since: Since when there was no look before the one that found them absent or unclear; 0 for no such time.
+        stopped: Whether the machines were reported as stopped last, as it is recorded; None before that.
         admitted_to: The slice whose firewall admits this computer's address, or was tried to.
         address_tried: When that was tried last.
         address_error: Why it failed.
@@ -57,6 +62,14 @@ class Memory:
         diagnosis: What the provider reports of hosts that do not answer, by rank.
         diagnosed_at: When it was asked last; 0 before.
         refusals: The causes of refused creates that were reported.
+        over_budget: The candidates that a budget did not allow in this attempt.
+        spent_budget: Which budget is spent and ends the run, in words.
+        budgets_read: When that was computed last.
+        spent_before: What the run has cost on other clusters, once it was summed: a job, and Observed.spent_before.
+        step_of: The attempt for which the step of the newest checkpoint was read.
+        saved_step: That step; None for no checkpoint.
+        chosen: The attempt for which machines were chosen again last, and the first of them.
+        growth_checked: When the records were last read for whether the run moves to better machines; 0 before.
     """
 
     healthy_at: float
@@ -77,6 +90,7 @@ class Memory:
     new_owner: str = ""
     looked_at: float = 0.0
     silent_since: float = 0.0
+    stopped: bool | None = None
     admitted_to: str = ""
     address_tried: float | None = None
     address_error: OrchError | None = None
@@ -84,19 +98,36 @@ class Memory:
     diagnosis: dict[int, str] = field(default_factory=dict[int, str])
     diagnosed_at: float = 0.0
     refusals: set[str] = field(default_factory=set[str])
+    over_budget: dict[Candidate, Outcome] = field(default_factory=dict[Candidate, Outcome])
+    spent_budget: str = ""
+    budgets_read: float = float("-inf")
+    spent_before: tuple[int, float | None] = (0, 0.0)
+    step_of: int = 0
+    saved_step: int | None = None
+    chosen: tuple[int, Candidate | None] = (0, None)
+    growth_checked: float = 0.0
 
 
 class Providers:
-    """The providers of one command, each opened once."""
+    """The providers of one command, each opened once.
 
-    def __init__(self, services: Services) -> None:
+    Args:
+        services: Opens them.
+        caller: For whom they are called, as their audit logs show it; "" where that is not known.
+    """
+
+    def __init__(self, services: Services, caller: str = "") -> None:
         self._open = services.provider
+        self._caller = caller
         self._opened: dict[str, Provider] = {}
 
     def get(self, name: str) -> Provider:
         """Return the provider of this name."""
         if name not in self._opened:
-            self._opened[name] = self._open(name)
+            opened = self._open(name)
+            if self._caller and isinstance(opened, NamesCallers):
+                opened = opened.for_caller(self._caller)
+            self._opened[name] = opened
         return self._opened[name]
 
     def of(self, intent: Intent) -> Provider:
@@ -146,11 +177,16 @@ class Session:
             lambda: store, narrator.note, cluster=cluster.qualified_name, job=self._open_job, confirm=accept_host_keys
         )
         self.hold: RunHold | None = None
-        self._providers = providers or Providers(services)
+        self._providers = providers or Providers(services, name_caller(store.installation, cluster.owner))
         self._operations: HostOperations | None = None
 
     def _open_job(self) -> str:
         return f"{self.job.cluster_uid}/{self.job.id}" if self.job is not None else ""
+
+    def find_access(self, job: JobRecord) -> CloudAccess:
+        """Return how the bucket of a job of the cluster is reached."""
+        caller = name_caller(self.store.installation, self.cluster.owner)
+        return find_access(self.store, self.services.access, caller, project=self.cluster.project, task=job.task)
 
     def provider(self, name: str) -> Provider:
         """Return the provider of this name, opened once per command."""

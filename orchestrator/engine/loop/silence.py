@@ -30,8 +30,18 @@ def note_look(session: Session, intent: Intent, view: SliceView) -> None:
     if view.state not in (SliceState.ABSENT, SliceState.UNCLEAR):
         memory.silent_since = 0.0
     memory.looked_at = now
+    _note_stop(session, view.state)
     if not memory.silent_since:
         session.store.note_state(session.cluster, view.state.value)
+
+
+def _note_stop(session: Session, state: SliceState) -> None:
+    """Record when the provider begins to report the machines as stopped, and when it no longer does."""
+    stopped = state is SliceState.STOPPED
+    if session.memory.stopped is stopped or state in (SliceState.ABSENT, SliceState.UNCLEAR):
+        return
+    session.store.record_observed_stop(session.cluster, stopped=stopped)
+    session.memory.stopped = stopped
 
 
 def find_unwatched_since(session: Session, job: JobRecord | None) -> float | None:

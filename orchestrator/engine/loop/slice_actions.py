@@ -15,6 +15,7 @@ from orchestrator.engine.state.names import slice_token
 from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.errors import (
     AccessError,
+    BudgetError,
     CannotStopError,
     CapacityError,
     CloudError,
@@ -28,7 +29,7 @@ from orchestrator.errors import (
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Run
-from orchestrator.plan.observed import Intent, IntentState
+from orchestrator.plan.observed import Intent, IntentState, Outcome
 from orchestrator.plan.refusals import Refusal
 from orchestrator.providers.protocol import HasAccounts, Stops
 from orchestrator.slices import Request, SliceSpec, SliceState
@@ -49,9 +50,14 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     address = find_creator_address(session, spec)
     began = session.uncorrected()
     request = request_text(action.request)
-    store.write_intent(
-        lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request, account
-    )
+    try:
+        store.write_intent(
+            lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request, account,
+            _run_of(session),
+        )  # fmt: skip
+    except BudgetError as error:
+        _note_over_budget(session, spec, error)
+        return False
     note_maker(store, session.paths, cluster.uid, action.generation)
     note_creator_address(session, _intent_of(session, spec.name), address, confirmed=False)
     try:
@@ -86,7 +92,21 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     return True
 
 
-def _report_refusal(session: Session, spec: SliceSpec, error: CapacityError) -> None:
+def _run_of(session: Session) -> str | None:
+    """Return the id of the run for which the command works; None for a command without one."""
+    return session.job.run_id or None if session.job is not None else None
+
+
+def _note_over_budget(session: Session, spec: SliceSpec, error: BudgetError) -> None:
+    """Note that a budget does not allow a candidate, so that the next one is tried. Nothing is on record of it."""
+    delete_slice_keys(session.paths, spec.name)
+    session.memory.over_budget[spec.candidate] = Outcome(
+        status=int(error.exit_status), code=error.code, what=error.what, why=error.why, next_step=error.next_step
+    )
+    _report_refusal(session, spec, error)
+
+
+def _report_refusal(session: Session, spec: SliceSpec, error: OrchError) -> None:
     """Report a refusal after which another place is tried. That of the only place is what ends the command."""
     if isinstance(session.desired, Run) and len(session.desired.candidates) == 1:
         return
@@ -126,7 +146,7 @@ def _was_made_for_this_record(session: Session, spec: SliceSpec) -> bool:
         CloudError: The slices cannot be listed.
     """
     token = spec.token.reveal()
-    found = session.provider(spec.candidate.provider).owned(session.store.installation)
+    found = session.provider_of(_intent_of(session, spec.name)).owned(session.store.installation)
     return any(one.name == spec.name and one.intent == token for one in found)
 
 
@@ -189,8 +209,8 @@ def start_slice(session: Session, action: StartSlice) -> None:
     provider = session.provider_of(_intent_of(session, action.name))
     if not isinstance(provider, Stops):
         raise _cannot_stop(session)
-    session.store.set_desired_state(session.cluster, "up")
-    session.store.touch_intent(session.keeper.lease, session.cluster, action.name)
+    session.store.record_start(session.keeper.lease, session.cluster, action.name, _run_of(session))
+    session.memory.stopped = None  # the request ends what is recorded; if it fails, they are reported as stopped again
     provider.start(action.name)
 
 

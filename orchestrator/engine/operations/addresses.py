@@ -68,14 +68,31 @@ def admit_under_lease(store: Store, services: Services, where: Paths, record: Cl
     Raises:
         OrchError: The address is not known, or the provider refused.
     """
+    computer, _ = identify_computer(where)
+    gate = open_gate(store, services, record, intent, computer.id)
+    if gate is not None:
+        gate.admit(services.clock.now())
+
+
+def open_gate(
+    store: Store,
+    services: Services,
+    record: ClusterRecord,
+    intent: Intent,
+    computer: str,
+    ended: frozenset[str] = frozenset(),
+) -> Gate | None:
+    """Return the firewall of a slice for a computer, or for a member's grant; None where it has none.
+
+    Raises:
+        OrchError: The credentials are of another account.
+    """
     provider = services.provider(intent.candidate.provider)
     if intent.account and isinstance(provider, HasAccounts):
         provider = provider.within(intent.account, intent.candidate)
     if not isinstance(provider, AdmitsAddresses):
-        return
-    computer, _ = identify_computer(where)
-    gate = Gate(store=store, cluster=record, intent=intent, provider=provider, computer=computer.id)
-    gate.admit(services.clock.now())
+        return None
+    return Gate(store=store, cluster=record, intent=intent, provider=provider, computer=computer, ended=ended)
 
 
 def answers(host: HostAddress) -> bool:

@@ -11,7 +11,7 @@ from orchestrator.engine.loop.finished_jobs import record_finished_jobs
 from orchestrator.engine.loop.queue import end_jobs
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.narrator import Narrator
-from orchestrator.engine.preparation.host_inputs import LONGEST_CLUSTER_NAME
+from orchestrator.engine.preparation.cluster_name import LONGEST_CLUSTER_NAME
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.keys import delete_slice_keys

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from orchestrator.engine.state.identities import open_project_bucket
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.training.process import run_trainer
 from orchestrator.errors import NotFoundError, OrchError, StorageError, UserError
@@ -75,7 +76,7 @@ def find_run(name: str, bucket: str | None) -> RunLocation:
         place, _, run_id = whole.rpartition("/")
         if not place.partition("://")[2]:
             raise UserError(f"{name} names a bucket, not a run", "", f"name the run's folder: {whole}/RUN_ID")
-        return RunLocation(Bucket.open(place), run_id)
+        return RunLocation(open_project_bucket(place), run_id)
     with open_reader() as reader:
         job = reader.last_run_of(name)
         if job is None:
@@ -89,7 +90,7 @@ def find_run(name: str, bucket: str | None) -> RunLocation:
                 near or "a run from another computer is found through its bucket",
                 f"orch pull {name} --bucket URI",
             )
-        return RunLocation(Bucket.open(bucket), name)
+        return RunLocation(open_project_bucket(bucket), name)
     place = bucket or Task.from_json(job.task).checkpoint.bucket
     if not place:
         raise UserError(
@@ -97,7 +98,7 @@ def find_run(name: str, bucket: str | None) -> RunLocation:
             "checkpoints are kept only when the task names a bucket",
             "launch it again with --bucket URI",
         )
-    return RunLocation(Bucket.open(place), job.run_id)
+    return RunLocation(open_project_bucket(place, task=job.task), job.run_id)
 
 
 def choose_checkpoint(run: RunLocation, step: int | None) -> tuple[Checkpoint, tuple[Skipped, ...]]:
@@ -124,8 +125,21 @@ def choose_checkpoint(run: RunLocation, step: int | None) -> tuple[Checkpoint, t
     raise NotFoundError(f"there are no checkpoints in {where}", "", f"orch storage ls -r {run.bucket.uri}")
 
 
-def download_checkpoint(run: RunLocation, folder: Path, step: int | None, progress: OnProgress) -> DownloadedCheckpoint:
+def download_checkpoint(
+    run: RunLocation,
+    folder: Path,
+    step: int | None,
+    progress: OnProgress,
+    agree: Callable[[int], None] = lambda _bytes: None,
+) -> DownloadedCheckpoint:
     """Download into FOLDER/step-00001200.
+
+    Args:
+        run: The run.
+        folder: For all checkpoints of it.
+        step: This one; None for the newest complete one.
+        progress: Called while it moves.
+        agree: Called with the bytes to download before any of them moves; it raises to stop.
 
     Raises:
         StorageError: A part is damaged, or the disk is full.
@@ -141,7 +155,7 @@ def download_checkpoint(run: RunLocation, folder: Path, step: int | None, progre
         if present.exists() and present.read_bytes() != manifest:
             present.unlink()  # of another start of the run: its parts are about to be replaced
     parts = checkpoint.manifest.parts
-    _check_free_space(target, checkpoint)
+    agree(_measure_missing(target, checkpoint))
     tally = _Tally(files=len(parts), bytes=checkpoint.size, report=progress)
     with (
         _open_target(target, checkpoint, len(manifest)) as receiving,
@@ -168,22 +182,25 @@ def download_checkpoint(run: RunLocation, folder: Path, step: int | None, progre
 def _open_target(target: Path, checkpoint: Checkpoint, manifest: int) -> ReceivingFolder:
     """Open the folder for what the manifest lists, and not a byte more."""
     with translate_disk_errors(f"write {target}"):
-        limits = ReceivingLimits(entries=len(checkpoint.manifest.parts) + 1, bytes=checkpoint.size + manifest)
+        files = [part.target for part in checkpoint.manifest.parts]
+        folders = {str(folder) for file in files for folder in PurePosixPath(file).parents}
+        limits = ReceivingLimits(entries=len(files) + len(folders) + 1, bytes=checkpoint.size + manifest)
         return ReceivingFolder(target, limits)
 
 
-def _check_free_space(target: Path, checkpoint: Checkpoint) -> None:
-    """Raise StorageError before anything is downloaded that the disk cannot hold."""
+def _measure_missing(target: Path, checkpoint: Checkpoint) -> int:
+    """Return the bytes of the checkpoint that are not here yet. Raises StorageError where the disk cannot hold them."""
     with translate_disk_errors(f"read {target}"):
-        here = {path.name: path.stat().st_size for path in target.iterdir() if path.is_file()}
+        places = [(part, target / part.target) for part in checkpoint.manifest.parts]
+        missing = sum(part.size for part, place in places if not place.is_file() or place.stat().st_size != part.size)
         free = shutil.disk_usage(target).free
-    missing = sum(part.size for part in checkpoint.manifest.parts if here.get(part.name) != part.size)
     if missing > free:
         raise StorageError(
             f"checkpoint {checkpoint.step} does not fit into {target}",
             f"{missing / 1e9:,.1f} GB to download, {free / 1e9:,.1f} GB free",
             "name a folder on a larger disk: orch pull NAME FOLDER",
         )
+    return missing
 
 
 def export_checkpoint(downloaded: DownloadedCheckpoint, folder: Path, tick: Callable[[float], None]) -> str:
@@ -236,14 +253,14 @@ class _Stopped(Exception):
 
 def _fetch(bucket: Bucket, path: str, part: Part, target: ReceivingFolder, tally: _Tally) -> int:
     """Return the bytes that were downloaded; 0 when the part was here."""
-    place = target.folder / part.name
+    place = target.folder / part.target
     with translate_disk_errors(f"read {place}"):
         if place.is_file() and place.stat().st_size == part.size and _digest(place) == part.sha256:
             tally.add(part.name, part.size, files=1)
             return 0
     digest = hashlib.sha256()
     # Errors of the chunks are translated already, so an OSError here is of our disk.
-    with translate_disk_errors(f"write {place}"), target.write_file(part.name, flush=True) as write:
+    with translate_disk_errors(f"write {place}"), target.write_file(part.target, flush=True) as write:
         for chunk in bucket.read_chunks(f"{path}/{part.name}"):
             if tally.stop.is_set():
                 raise _Stopped
@@ -262,7 +279,7 @@ def _fetch(bucket: Bucket, path: str, part: Part, target: ReceivingFolder, tally
 
 def _remove_leftovers(folder: Path) -> None:
     """Delete what a killed download left long ago; a younger file may belong to a running one."""
-    for path in folder.glob(".orch-*.part"):
+    for path in folder.rglob(".orch-*.part"):
         if time.time() - path.stat().st_mtime > LEFTOVER_AGE_S:
             path.unlink(missing_ok=True)
 

@@ -118,6 +118,8 @@ class HostClaim:
         for _ in range(_TRIES):
             view = usual.observe(found.name, found.intent)
             store.note_state(record, view.state.value)
+            if view.state is SliceState.STOPPED:
+                store.record_observed_stop(record, stopped=True)
             store.note_hosts(self.keeper.lease, record, view.hosts)
             if view.state is not SliceState.READY:
                 return f"it is {view.state}{f': {view.reason}' if view.reason else ''}"

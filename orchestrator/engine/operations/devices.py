@@ -14,7 +14,7 @@ done
 echo 'no Python 3.11 or later is here'
 exit 1
 """
-"""Shell command; it needs the trainer in ~/.orch/devices (host_inputs.DEVICE_PROBE)."""
+"""Shell command; it needs the trainer in ~/.orch/devices (DEVICE_PROBE)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,8 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
     """End all machines of a cluster by their tokens, and return what is left to do.
 
     Raises:
-        StoreError: The store cannot be read either, or there is nothing that costs money.
+        StoreError: The store cannot be read either, its records are another store's, or there is nothing that costs
+            money.
         OrchError: The machines could not be ended.
     """
     where = load_paths()
@@ -42,8 +43,9 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
         intents = reader.intents(record) if record is not None else ()
         installation = reader.installation()
         ours = (installation, *reader.imported_installations())
+        elsewhere = reader.imported_into()
     rented = [one for one in intents if one.state not in FINAL_STATES and not isinstance(one.candidate.market, Owned)]
-    if record is None or not rented:
+    if record is None or not rented or elsewhere:  # another store has the machines, with its owners and budgets
         raise failure
     clock, kept = RealClock(), True
     narrator.note(f"{failure.what} ({failure.why}); the machines are ended without it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import time
 from collections.abc import Callable, Collection
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.engine.loop.follow import find_size_at
+from orchestrator.engine.state.kept_log import copy_log, read_cut
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.ranks import format_hosts
@@ -38,12 +40,16 @@ _START = re.compile(rb"^start (\d+)$", re.MULTILINE)  # what templates/remote/lo
 
 def read_log_from(file: Path, start: LogStart) -> bytes:
     """Return the part of a local copy that begins at `start`; its times were noted as it was written."""
-    content = file.read_bytes()
-    begin = 0
+    copy, begin = io.BytesIO(), 0
+    copy_log(file, copy)
+    content, cut = copy.getvalue(), read_cut(file)
     if start.tail is not None:
         begin = len(content) - len(b"".join(content.splitlines(keepends=True)[-start.tail :] if start.tail else []))
     if start.seconds is not None:
-        begin = max(begin, find_size_at(file, time.time() - start.seconds))
+        at = find_size_at(file, time.time() - start.seconds)
+        if cut is not None and at > cut.begin:  # a line stands for what is not kept
+            at = max(len(content) - (file.stat().st_size - at), cut.begin)
+        begin = max(begin, at)
     return content[begin:]
 
 
@@ -86,10 +92,11 @@ def give_local_files(
     for file in files:
         rank = int(file.stem)
         if rank in ranks:
-            sink(known.get(rank) or _absent_host(rank), read_log_from(file, start))
+            sink(known.get(rank) or find_logged_host(rank), read_log_from(file, start))
 
 
-def _absent_host(rank: int) -> HostAddress:
+def find_logged_host(rank: int) -> HostAddress:
+    """Return what stands for a host that does not exist any more, where its output is shown."""
     nowhere = Path()
     return HostAddress(
         rank=rank,

@@ -31,6 +31,7 @@ from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.remote.fleet import Fleet
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
+from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
 
 
@@ -61,17 +62,18 @@ def follow_logs(
         NotFoundError: There is no such job or log.
         UserError: The job did not run on one of `hosts`.
     """
-    record, chosen = _find(cluster, job)
+    with open_reader() as reader:
+        record, chosen = find_job(reader, cluster, job)
     if setup or not chosen.started:
         ending = show_setup(record, chosen, sink, narrator, hosts=hosts, follow=follow, start=start)
         if ending is not None:
-            return replace(ending, step=_recorded_end(chosen)) if follow and chosen.state == "ended" else ending
+            return replace(ending, step=describe_recorded_end(chosen)) if follow and chosen.state == "ended" else ending
         if setup:
             raise no_setup_error(record)
     if not record.hosts or record.last_state == SliceState.STOPPED:
         result = _read_local_copy(record, chosen, sink, hosts, start)
-        narrator.note(f"{_describe_absence(record)}; this is the local copy of its output")
-        return replace(result, step=_recorded_end(chosen)) if follow else result
+        narrator.note(f"{describe_absence(record)}; this is the local copy of its output")
+        return replace(result, step=describe_recorded_end(chosen)) if follow else result
     ranks = choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
     read = replace(record, hosts=tuple(host for host in record.hosts if host.rank in ranks))
     with open_reader(record.project) as reader:
@@ -87,12 +89,16 @@ def follow_logs(
     )
 
 
-def _find(cluster: str, job: int | None) -> tuple[ClusterRecord, JobRecord]:
-    with open_reader() as reader:
-        record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
-        if record is None:
-            raise cluster_not_found(reader, cluster)
-        jobs = [one for one in reader.jobs(record) if (one.id == job if job is not None else True)]
+def find_job(reader: Reader, cluster: str, job: int | None) -> tuple[ClusterRecord, JobRecord]:
+    """Return a job, or the current one, of a cluster that exists, or of the newest deleted one of the name.
+
+    Raises:
+        NotFoundError: There is no such cluster or job.
+    """
+    record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
+    if record is None:
+        raise cluster_not_found(reader, cluster)
+    jobs = [one for one in reader.jobs(record) if (one.id == job if job is not None else True)]
     chosen = find_current_job(jobs)
     if chosen is None:
         why = describe_deletion(record) if record.deleted is not None else ""
@@ -176,7 +182,8 @@ def _read_local_copy(
     return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
 
 
-def _describe_absence(record: ClusterRecord) -> str:
+def describe_absence(record: ClusterRecord) -> str:
+    """Return why a cluster has no hosts that could be asked."""
     if record.deleted is not None:
         return describe_deletion(record)
     return f"cluster '{record.name}' " + ("is stopped" if record.hosts else "has no hosts now")
@@ -188,10 +195,10 @@ def _no_copy_error(record: ClusterRecord, job: JobRecord) -> NotFoundError:
         next_step = f"in the bucket: orch storage ls {job.bucket}/{job.run_id}/logs/"
     elif record.deleted is None:
         next_step = f"orch start {record.name}" if record.hosts else f"orch status {record.name}"
-    return NotFoundError(_describe_absence(record), f"there is no local copy of the output of job {job.id}", next_step)
+    return NotFoundError(describe_absence(record), f"there is no local copy of the output of job {job.id}", next_step)
 
 
-def _recorded_end(job: JobRecord) -> Done | GiveUp:
+def describe_recorded_end(job: JobRecord) -> Done | GiveUp:
     """Return how a job ended, as it is on record."""
     if not job.status:
         return Done(job.what)

@@ -11,23 +11,29 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.refresh import refresh_cluster
+from orchestrator.engine.operations.session_command import hold_in_session
 from orchestrator.engine.preparation.commands import prepare_exec
 from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.errors import DeadlineError, HostError, SetupError
-from orchestrator.hosts import HostJob, JobPhase
+from orchestrator.errors import DeadlineError, HostError, OrchError, SetupError
+from orchestrator.hosts import HostAddress, HostJob, JobPhase
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.host_operations import SshHostOperations
 from orchestrator.remote.jobs import read_job_status
 from orchestrator.remote.scripts import shell_command
 from orchestrator.store.lookup import find_cluster
-from orchestrator.values import Secret, to_text
+from orchestrator.store.read import Reader
+from orchestrator.values import Secret, Text, to_text
 
 FIRST_PORT = 8888  # on the host; the server takes the next free one
 _MISSING = 127
@@ -53,13 +59,15 @@ class Notebook:
 
     Attributes:
         port: On the host.
-        job: Number of the command that runs it; None where it is not known.
+        job: Number of the command that runs it; None for one that no record has.
+        process: Its process on the host; None where its file does not say it.
         started: Whether it was started now.
     """
 
     port: int
     token: str
     job: int | None
+    process: int | None = None
     started: bool = False
 
 
@@ -77,11 +85,55 @@ def open_notebook(cluster: str, rank: int, narrator: Narrator) -> Notebook:
         found = _find(fleet)
         if found is not None:
             return found
-        token = (("JUPYTER_TOKEN", to_text(Secret("JUPYTER_TOKEN", secrets.token_urlsafe(32)))),)
-        ready = prepare_exec(cluster, _COMMAND, hosts=(rank,), workdir=None, env=token)
+        ready = prepare_exec(cluster, _COMMAND, hosts=(rank,), workdir=None, env=_make_token())
         ending = drive_cluster(ready, narrator, follow=False)
         folder = host_job_name(record.uid, f"{ending.job_id}-a1")
-        return _await_server(fleet, cluster, rank, folder, ending.job_id)
+        try:
+            return _await_server(fleet, cluster, rank, folder, ending.job_id)
+        except SetupError:
+            with suppress(OrchError):  # the command has ended, so its job ends on record too
+                refresh_cluster(cluster, narrator)
+            raise
+
+
+@contextmanager
+def hold_notebook(
+    cluster: str, host: HostAddress, open_records: Callable[[], AbstractContextManager[Reader]], narrator: Narrator
+) -> Generator[Notebook]:
+    """Give the notebook server of a host whose records are elsewhere. One that is started for it ends with the block.
+
+    Args:
+        cluster: The cluster's name.
+        host: That admits this computer.
+        open_records: Opens the records of the cluster.
+        narrator: Gets what is done.
+
+    Raises:
+        SetupError: Jupyter is not installed there, or its server ended.
+        OrchError: The host cannot be reached.
+    """
+    with Fleet((host,)) as fleet:
+        found = _find(fleet)
+        if found is not None:
+            yield found
+            return
+        with open_records() as reader:
+            uid, installation = find_cluster(reader, cluster).uid, reader.installation() or ""
+        operations = SshHostOperations((host,))
+        try:
+            marks = operations.read_marks().held
+            ready = prepare_exec(
+                cluster, _COMMAND, hosts=(host.rank,), workdir=None, env=_make_token(), open_records=open_records,
+                marks=marks,
+            )  # fmt: skip
+            with hold_in_session(ready, uid, installation, operations, narrator) as folder:
+                yield _await_server(fleet, cluster, host.rank, folder, None)
+        finally:
+            operations.close()
+
+
+def _make_token() -> tuple[tuple[str, Text], ...]:
+    return (("JUPYTER_TOKEN", to_text(Secret("JUPYTER_TOKEN", secrets.token_urlsafe(32)))),)
 
 
 def _find(fleet: Fleet) -> Notebook | None:
@@ -102,8 +154,9 @@ def parse_server(job: str, text: bytes) -> Notebook | None:
         return None
     if not 0 < port < 65536 or not _TOKEN.fullmatch(token):
         return None
-    number = re.fullmatch(r"(?:.*-)?(\d{1,9})-a\d+", job)
-    return Notebook(port=port, token=token, job=int(number[1]) if number else None)
+    number, process = re.fullmatch(r"(?:.*-)?(\d{1,9})-a\d+", job), found.get("pid")
+    known = process if isinstance(process, int) and 1 < process < 2**31 else None
+    return Notebook(port=port, token=token, job=int(number[1]) if number else None, process=known)
 
 
 def _await_server(fleet: Fleet, cluster: str, rank: int, folder: str, job: int | None) -> Notebook:
@@ -116,9 +169,15 @@ def _await_server(fleet: Fleet, cluster: str, rank: int, folder: str, job: int |
         if states and states[0].phase in (JobPhase.FINISHED, JobPhase.LOST):
             raise _explain_end(cluster, rank, states[0], job)
         time.sleep(_PAUSE)
-    raise DeadlineError(
-        f"the notebook on '{cluster}' did not answer within {_SECONDS:.0f} s", "", f"orch logs {cluster} {job}"
-    )
+    what = f"the notebook on '{cluster}' did not answer within {_SECONDS:.0f} s"
+    raise DeadlineError(what, "", _name_output(cluster, rank, job))
+
+
+def _name_output(cluster: str, rank: int, job: int | None) -> str:
+    """Return the command that shows what the server prints; without a record its output is gone."""
+    if job is not None:
+        return f"orch logs {cluster} {job}"
+    return f"orch exec {cluster} --host {rank} -- jupyter lab --no-browser   shows what it prints"
 
 
 def _explain_end(cluster: str, rank: int, state: HostJob, job: int | None) -> SetupError:
@@ -126,4 +185,4 @@ def _explain_end(cluster: str, rank: int, state: HostJob, job: int | None) -> Se
         install = f"orch exec {cluster} --host {rank} -- python3 -m pip install jupyterlab"
         return SetupError(f"jupyter is not installed on host {rank} of '{cluster}'", "", install)
     what = f"the notebook on '{cluster}' ended with exit {state.exit_code}"
-    return SetupError(what, state.last_line, f"orch logs {cluster} {job}")
+    return SetupError(what, state.last_line, _name_output(cluster, rank, job))

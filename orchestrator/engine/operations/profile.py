@@ -12,15 +12,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engine.operations import traces
-from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
-from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError, HostError, OrchError, SetupError, UserError
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.received_files import ReceivingLimits
@@ -28,6 +26,7 @@ from orchestrator.remote.files import fetch_tree
 from orchestrator.remote.fleet import Fleet, FleetResult
 from orchestrator.remote.scripts import shell_command
 from orchestrator.store.lookup import find_cluster
+from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.task.model import Task
 
@@ -96,7 +95,11 @@ class _Host:
 
 
 def record_profile(
-    request: ProfileRequest, progress: Callable[[int, int], None], report: Callable[[str], None]
+    request: ProfileRequest,
+    progress: Callable[[int, int], None],
+    report: Callable[[str], None],
+    open_records: Callable[[], AbstractContextManager[Reader]],
+    enter: Callable[[Reader, ClusterRecord], tuple[HostAddress, ...]],
 ) -> Profile:
     """Record, wait, download, merge.
 
@@ -104,14 +107,21 @@ def record_profile(
         request: What to record.
         progress: Called with the number of finished ranks and of all ranks.
         report: Gets a line for the key of each machine that is new.
+        open_records: Opens the records of the cluster.
+        enter: Returns its hosts when they admit this computer.
 
     Raises:
         OrchError: No rank recorded a profile, or a host failed.
     """
-    record, job = _running(request.cluster)
+    with open_records() as reader:
+        record = find_cluster(reader, request.cluster)
+        hosts = enter(reader, record)  # first: whether a job runs is for who may connect
+        job = _find_running(reader, record)
     name, folder = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), host_job_name(record.uid, f"{job.id}-a{job.attempt}")
-    chosen = record.hosts[:1] if request.first_only else record.hosts
+    chosen = hosts[:1] if request.first_only else hosts
     with open_pins(report) as pins, Fleet(chosen, pins=pins) as fleet:
+        if not job.task:
+            _refuse_other_program(fleet, folder, request.cluster, job.id)
         made = record_on_hosts(fleet, folder, name, request, progress)
     if not made.ranks:
         raise SetupError("no rank recorded a profile", "; ".join(made.failed), f"orch logs {request.cluster}")
@@ -156,28 +166,44 @@ def _record_and_download(
     return Profile(folder=place, ranks=ranks, merged=merged, failed=failed, notes=tuple(notes))
 
 
-def _running(cluster: str) -> tuple[ClusterRecord, JobRecord]:
+def _find_running(reader: Reader, record: ClusterRecord) -> JobRecord:
     """Return the job whose program runs now.
 
     Raises:
-        NotFoundError: There is no such cluster.
         ConflictError: No job runs on it.
-        UserError: Its job is not the bundled trainer.
+        UserError: Its job is not the bundled trainer, as far as the record says.
     """
-    with open_reader() as reader:
-        record = find_cluster(reader, cluster)
-        record = replace(record, hosts=fence_recorded_hosts(reader, record))
-        jobs = [job for job in reader.jobs(record) if job.kind != "exec" and job.started and job.state == "running"]
+    cluster = record.name
+    jobs = [job for job in reader.jobs(record) if job.kind != "exec" and job.started and job.state == "running"]
     if not record.hosts or not jobs:
         raise ConflictError(f"no job runs on '{cluster}'", "there is nothing to profile", f"orch status {cluster}")
     job = jobs[-1]
-    if Task.from_json(job.task).train is None:
-        raise UserError(
-            f"job {job.id} on '{cluster}' is not the bundled trainer",
-            "your own program has to record its profile itself",
-            f"orch cp {cluster}:PATH . downloads what it writes",
-        )
-    return record, job
+    if job.task and Task.from_json(job.task).train is None:
+        raise _describe_other_program(cluster, job.id)
+    return job
+
+
+def _refuse_other_program(fleet: Fleet, folder: str, cluster: str, job: int) -> None:
+    """Ask a host which program a job is, where its task is not on record here: a service sends no task.
+
+    Raises:
+        UserError: It is not the bundled trainer.
+        HostError: The host does not answer.
+    """
+    outcome = fleet.run(f"grep -q -e ' -m trainer' .orch/jobs/{folder}/run.sh", ranks=[fleet.hosts[0].rank]).outcomes[0]
+    if outcome.status == 1:
+        raise _describe_other_program(cluster, job)
+    if not outcome.ok:
+        what = f"cannot read which program job {job} on '{cluster}' is"
+        raise HostError(what, outcome.detail or outcome.last_line or outcome.verdict, "orch status --refresh")
+
+
+def _describe_other_program(cluster: str, job: int) -> UserError:
+    return UserError(
+        f"job {job} on '{cluster}' is not the bundled trainer",
+        "your own program has to record its profile itself",
+        f"orch cp {cluster}:PATH . downloads what it writes",
+    )
 
 
 def _read_hosts_time(fleet: Fleet) -> float:

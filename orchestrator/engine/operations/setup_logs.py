@@ -54,9 +54,9 @@ def show_setup(
         start: Where to begin in the log of each host.
     """
     present = bool(record.hosts) and record.last_state != SliceState.STOPPED
-    number, files = _find_local_copy(record, job)
+    number, files = find_setup_files(record, job)
     if files and not (follow and present and job.state != "ended"):
-        narrator.note(_describe_setup(job, number))
+        narrator.note(describe_setup(job, number))
         give_local_files(record, job, files, sink, hosts=hosts, start=start)
         return CommandResult(step=Done(""), job_id=job.id, run_id=job.run_id)
     return _read_from_hosts(record, job, sink, narrator, hosts=hosts, follow=follow, start=start) if present else None
@@ -71,7 +71,7 @@ def no_setup_error(record: ClusterRecord) -> NotFoundError:
     )
 
 
-def _find_local_copy(record: ClusterRecord, job: JobRecord) -> tuple[int, list[Path]]:
+def find_setup_files(record: ClusterRecord, job: JobRecord) -> tuple[int, list[Path]]:
     """Return the job of the newest setup whose output was kept here, and its files; (0, []) without one."""
     for number in range(job.id, 0, -1):
         folders = [path for path in load_paths().logs(record.uid, number).glob("setup*") if any(path.glob("*.log"))]
@@ -80,7 +80,8 @@ def _find_local_copy(record: ClusterRecord, job: JobRecord) -> tuple[int, list[P
     return 0, []
 
 
-def _describe_setup(job: JobRecord, number: int) -> str:
+def describe_setup(job: JobRecord, number: int) -> str:
+    """Return whose setup it is, where the output of a setup is shown."""
     if number != job.id:
         return f"the hosts were set up by job {number}; this is the output of that setup"
     if job.state == "ended" and not job.started:

@@ -12,6 +12,7 @@ from orchestrator.drivers import get_driver, list_clouds
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.services import Services
+from orchestrator.engine.state.identities import identity_of, list_identities
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import CloudError, ConflictError, OrchError, OtherAccountError
 from orchestrator.messages import count_noun
@@ -20,7 +21,7 @@ from orchestrator.plan.observed import FINAL_STATES, Intent, IntentState
 from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.plan.sweep import SweptSlice, classify_slice
 from orchestrator.project import DEFAULT_PROJECT, qualify_name
-from orchestrator.providers.protocol import Finishes, HasPlaces, NamesAccounts, Provider
+from orchestrator.providers.protocol import Finishes, HasIdentities, HasPlaces, NamesAccounts, Provider
 from orchestrator.providers.registry import Rented, list_rented_providers
 from orchestrator.slices import OwnedSlice, SliceState
 from orchestrator.store.store import Store
@@ -190,10 +191,26 @@ def _places(
     further = [configured]
     if isinstance(provider, NamesAccounts):
         further += [provider.place_of(account) for account in _recorded_accounts(store, name)]
+    if isinstance(provider, HasIdentities):
+        further += _list_identity_places(store, provider)
     for place in dict.fromkeys((*places, *filter(None, further))):
         described = f"{name} {provider.place_word} {place}" if place else name
         bound = provider.at(place)
         yield PlaceFindings(name, place, described, account=_read_account(bound), searched=_searched(bound)), bound
+
+
+def _list_identity_places(store: Store, provider: HasIdentities) -> list[str]:
+    """Return the places that are asked as another identity: those of machines on record, and of the settings."""
+    found = list(list_identities(store.project_settings(), provider.name))
+    for _, intent in store.all_intents():
+        candidate = intent.candidate
+        if candidate.provider != provider.name or intent.state is IntentState.REFUSED:
+            continue
+        if identity := identity_of(provider.name, candidate.details):
+            here = provider.place_of(intent.account) if isinstance(provider, NamesAccounts) and intent.account else ""
+            named = candidate.detail(provider.place_word) or here
+            found.append((*([(provider.place_word, named)] if named else []), *identity))
+    return [provider.place_as(details) for details in dict.fromkeys(found)]
 
 
 def _read_account(place: Provider) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.engine.loop.admission import admits, write_keys
+from orchestrator.engine.loop.admission import HostKeys, admits, list_members, write_keys
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.addresses import admit_under_lease, find_gated_intent
 from orchestrator.engine.services import Services
@@ -103,7 +103,9 @@ def withdraw_keys(store: Store, services: Services, narrator: Narrator, record: 
             hosts = fence_hosts(record.hosts, store.intents(record), store.installation, store.slice_owner)
             operations = services.host_operations(hosts, StorePins(lambda: store, narrator.note))
             try:
-                failed = write_keys(store, record.uid, intent, operations, store.computers(), services.clock.now())
+                now = services.clock.now()
+                keys = HostKeys(team=store.computers(), members=list_members(store, record, now))
+                failed = write_keys(store, record.uid, intent, operations, keys, now)
             finally:
                 operations.close()
     except ConflictError as error:

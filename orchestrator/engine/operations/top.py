@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
-from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.samples import HostSample, sample_hosts
 from orchestrator.store.lookup import RUNNING, find_cluster, find_current_job
-from orchestrator.store.records import JobRecord
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord
 
 _CONNECT_SECONDS = 8.0  # until a host that does not answer is a row that says so
 
@@ -40,23 +39,33 @@ class Round:
 
 
 @contextmanager
-def open_rounds(cluster: str, report: Callable[[str], None]) -> Generator[Callable[[], Round]]:
+def open_rounds(
+    cluster: str,
+    report: Callable[[str], None],
+    open_records: Callable[[], AbstractContextManager[Reader]],
+    enter: Callable[[Reader, ClusterRecord], tuple[HostAddress, ...]],
+) -> Generator[Callable[[], Round]]:
     """Give a function that looks at a cluster; its connections stay open between two calls.
 
     Args:
         cluster: The cluster's name.
         report: Gets a line for the key of each machine that is new.
+        open_records: Opens the records of the cluster.
+        enter: Returns its hosts when they admit this computer; called again when a host was replaced.
 
     Raises:
         NotFoundError: The cluster has no hosts.
     """
     fleets: dict[tuple[HostAddress, ...], Fleet] = {}
+    entered: dict[tuple[HostAddress, ...], tuple[HostAddress, ...]] = {}
     with open_pins(report) as pins:
 
         def look() -> Round:
-            with open_reader() as reader:
+            with open_records() as reader:
                 record = find_cluster(reader, cluster)
-                hosts = fence_recorded_hosts(reader, record)
+                if record.hosts and record.hosts not in entered:
+                    entered[record.hosts] = enter(reader, record)
+                hosts = entered[record.hosts] if record.hosts else ()
                 jobs = [job for job in reader.jobs(record) if job.started and job.state in RUNNING]
             if not hosts:
                 raise NotFoundError(f"cluster '{cluster}' has no hosts now", next_step=f"orch status {cluster}")

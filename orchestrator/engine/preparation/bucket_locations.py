@@ -99,9 +99,9 @@ def learn_bucket_locations(uris: Iterable[str], ask: Ask | None = None, state: P
 
 
 def _measure(uri: str, state: Path | None) -> None:
-    from orchestrator.storage.bucket import Bucket
+    from orchestrator.engine.state.identities import open_project_bucket
 
-    objects = list(islice(Bucket.open(uri).list(), MOST_OBJECTS + 1))
+    objects = list(islice(open_project_bucket(uri).list(), MOST_OBJECTS + 1))
     if 0 < len(objects) <= MOST_OBJECTS:
         known = load_known_buckets(state)
         sizes = {**known.sizes, uri: sum(one.size for one in objects)}

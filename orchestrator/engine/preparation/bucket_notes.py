@@ -9,6 +9,7 @@ from orchestrator.catalog.buckets import BucketPlace, Reach, TransferPrice, clas
 from orchestrator.drivers import list_clouds
 from orchestrator.engine.preparation.bucket_locations import KnownBuckets, bucket_of
 from orchestrator.task.model import FileMount, MountMode, Task
+from orchestrator.task.trainer_settings import list_data_sources
 
 GIB = 1 << 30
 
@@ -56,6 +57,12 @@ def _reads(task: Task, hosts: int, known: KnownBuckets) -> dict[str, list[_Read]
     for mount in task.file_mounts:
         if bucket_of(mount.source):
             found.setdefault(bucket_of(mount.source), []).append(_mount(mount, hosts, known))
+    for data in list_data_sources(task.train.args) if task.train is not None else ():
+        if not bucket_of(data):
+            continue
+        size = known.sizes.get(data.rstrip("/"))
+        amount = f" ({size / GIB:,.1f} GiB)" if size is not None else ""
+        found.setdefault(bucket_of(data), []).append(_Read(f"the data{amount} is read in each pass over it", size))
     if bucket_of(task.checkpoint.bucket):
         resumed = _Read("checkpoints are read at each resume")
         found.setdefault(bucket_of(task.checkpoint.bucket), []).append(resumed)

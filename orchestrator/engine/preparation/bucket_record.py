@@ -67,9 +67,9 @@ def read_bucket_record(bucket: str, run_id: str) -> BucketRecord:
         StorageError: What is there is no record of a task.
         OrchError: What Bucket methods raise.
     """
-    from orchestrator.storage.bucket import Bucket
+    from orchestrator.engine.state.identities import open_project_bucket
 
-    opened = Bucket.open(bucket)
+    opened = open_project_bucket(bucket)
     text, task = _read_task(opened, run_id)
     return BucketRecord(
         run_id=run_id, bucket=opened.uri, text=text, task=task, attempt=_find_last_attempt(opened, run_id)

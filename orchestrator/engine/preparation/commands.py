@@ -9,17 +9,22 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from orchestrator.engine.preparation import host_inputs
+from orchestrator.engine.preparation.budget_review import review_budgets
+from orchestrator.engine.preparation.cluster_name import choose_cluster_name
 from orchestrator.engine.preparation.ownership import choose_default_name, describe_forced_change, refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.preparation.runs import make_facts, next_job_number, prepare_run, read_installation
+from orchestrator.engine.preparation.runs import make_facts, next_job_number, prepare_run
+from orchestrator.engine.preparation.trees import WORKDIR, DescribedTree, read_trainer_tree, read_workdir_tree
 from orchestrator.engine.state.names import (
+    INSTALLATION,
     RUN_ID,
     UID,
     slice_stem,
@@ -43,7 +48,7 @@ def prepare_launch(
     cluster: str | None,
     after: TeardownPolicy,
     force_setup: bool = False,
-    kept: Mapping[str, str] = MappingProxyType({}),
+    kept: Mapping[str, str | DescribedTree] = MappingProxyType({}),
     project: str = "",
 ) -> PreparedCommand:
     """Prepare a new run of `task`, or the same one when an earlier command was interrupted.
@@ -53,10 +58,10 @@ def prepare_launch(
         cluster: The cluster's name, or None for the task's.
         after: What happens to the machines when the job ends.
         force_setup: Whether setup runs even if it is up to date.
-        kept: Snapshots of what is sent, by label.
+        kept: Snapshots of what is sent, or what is known of such, by label.
         project: The cluster's project; "" for that of the environment.
     """
-    name, note = host_inputs.choose_cluster_name(task, cluster), ""
+    name, note = choose_cluster_name(task, cluster), ""
     if not cluster:
         with open_reader(project) as reader:
             name, note = choose_default_name(reader, name, task.to_json())
@@ -88,7 +93,7 @@ def prepare_continuation(cluster: str, job: JobRecord, *, project: str = "") -> 
         first_attempt=job.attempt,
         resume_from="latest" if job.kind == "resume" else None,
         force_setup=False,
-        kept=fetch_snapshots(wished.get("trees", {})),
+        kept=fetch_snapshots(wished.get("trees", {}), project),
         again=job,
         accept_host_keys=wished.get("accept_host_keys", False),
         project=project,
@@ -118,6 +123,8 @@ def prepare_exec(
     workdir: Path | None,
     env: tuple[tuple[str, Text], ...] = (),
     devices: bool = False,
+    open_records: Callable[[], AbstractContextManager[Reader]] = open_reader,
+    marks: Mapping[int, Mapping[str, str]] | None = None,
 ) -> PreparedCommand:
     """Prepare one command on an existing cluster: nothing is created or set up.
 
@@ -128,18 +135,25 @@ def prepare_exec(
         workdir: Sent first when given.
         env: Further variables.
         devices: Whether the bundled trainer is sent too, to a separate folder, to list the devices.
+        open_records: Opens the records of the cluster.
+        marks: What the hosts hold by rank, as they say themselves; None for what is on record.
     """
-    with open_reader() as reader:
+    with open_records() as reader:
         record, intent = _require_machines(reader, cluster)
         number = next_job_number(reader, record)
         now = load_observed(reader, cluster)
+        installation = to_text(reader.installation() or INSTALLATION)
+    if marks is not None:
+        now = replace(
+            now, hosts=tuple(replace(host, trees=tuple(marks.get(host.rank, {}).items())) for host in now.hosts)
+        )
     candidate = intent.candidate
     _check_ranks(cluster, candidate.hosts, hosts)
     facts = host_inputs.host_facts(candidate)
-    sent = host_inputs.read_workdir_tree(workdir) if workdir is not None else ()
-    sent = (*sent, *host_inputs.read_trainer_tree()) if devices else sent
+    sent = read_workdir_tree(workdir) if workdir is not None else ()
+    sent = (*sent, *read_trainer_tree()) if devices else sent
     place = (
-        host_inputs.WORKDIR
+        WORKDIR
         if workdir is not None or any(label == "workdir" for host in now.hosts for label, _ in host.trees)
         else None
     )
@@ -159,7 +173,7 @@ def prepare_exec(
         slice_stem=slice_stem(cluster, record.uid),
         uid=to_text(UID),
         run_id=to_text(RUN_ID),
-        installation=read_installation(),
+        installation=installation,
         candidates=(candidate,),
         trees=sent,
         job=JobSpec(id=number, script=to_text(script)),
@@ -244,14 +258,16 @@ def prepare_start(cluster: str, *, force: bool = False, project: str = "") -> Pr
     """Prepare starting a stopped cluster's machines, which cost money again; `force` also those of another member."""
     with open_reader(project) as reader:
         record, _ = _require_machines(reader, cluster)
+        budgets = review_budgets(cluster, (), load_observed(reader, cluster), None, project)
         return PreparedCommand(
             cluster=cluster,
             verb="start",
             summary=record.summary,
             desired=Start(cluster),
-            recorded=load_observed(reader, cluster),
+            recorded=budgets.observed,
             facts=make_facts(),
-            refused=refuse_other_owner(record, reader.member, force=force),
+            notes=budgets.notes,
+            refused=refuse_other_owner(record, reader.member, force=force) or budgets.refused,
             forced=describe_forced_change(record, reader.member, "start", force=force),
             project=project,
         )

@@ -1,38 +1,24 @@
-"""From a task to what its hosts get: trees, mounts, setup script and program, all rendered."""
+"""From a task to what its hosts get: mounts, setup script and program, all rendered; trees.py has what is sent."""
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
-import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import cast
 
 from orchestrator.catalog.installs import host_tool
 from orchestrator.catalog.machines import LocalHosts
-from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.bucket_locations import region_variable
+from orchestrator.engine.preparation.trees import WORKDIR, decides_about_setup, gets_library, place_in_workdir
 from orchestrator.errors import UserError
-from orchestrator.plan.desired import (
-    Budgets,
-    JobSpec,
-    Limits,
-    MountSpec,
-    SetupSpec,
-    Strategy,
-    TimerSpec,
-    TreeSpec,
-)
+from orchestrator.plan.desired import JobSpec, MountSpec, SetupSpec, TreeSpec
 from orchestrator.providers.registry import load_planner
-from orchestrator.remote.tree import Tree, read_snapshot, read_tree
+from orchestrator.remote.tree import Tree
 from orchestrator.render.checkout import render_git_checkout
-from orchestrator.render.limits import LimitsSpec, render_limits
 from orchestrator.render.mounts import (
     MountInputs,
     bucket_path,
@@ -48,120 +34,11 @@ from orchestrator.task.conda import expects_conda
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.likely_secrets import hide_likely_secret
 from orchestrator.task.model import GitSource, MountMode, Task
+from orchestrator.task.resources import ResourceFields, Resources
 from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_stand_in_stack
 from orchestrator.values import Text, to_text
 
-WORKDIR = "orch_workdir"
-DIALECT_WORKDIR = "sky_workdir"  # a link to WORKDIR (templates/run/workdir.sh.j2)
-TAKEN_OVER = 6  # trainer/errors.py: another start of the run has claimed it
-STORAGE_RESTARTS = 5  # of the bundled trainer, which has repeated its requests for minutes before it ends with 10
-TRAINER = ".orch/trainer/trainer"
-DEVICE_PROBE = ".orch/devices/trainer"
-DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
-_IS_DEPENDENCY_FILE = re.compile("|".join(map(fnmatch.translate, DEPENDENCY_FILES))).match
-LONGEST_CLUSTER_NAME = 40
-
-
-def choose_cluster_name(task: Task, requested: str | None) -> str:
-    """Return the name the user gave, or the task's name, or "train" or "task", made valid.
-
-    Raises:
-        UserError: It cannot be made valid, or the name that the user gave is not valid as it is: another one could be
-            that of a cluster that runs.
-    """
-    name = (requested or task.name or ("train" if task.train is not None else "task")).lower()
-    clean = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name).strip("-")
-    if requested and len(clean) > LONGEST_CLUSTER_NAME:
-        raise UserError(
-            f"'{clean}' is too long for a cluster's name",
-            f"it has {len(clean)} characters; at most {LONGEST_CLUSTER_NAME} are allowed",
-            f"give a shorter one: -c {clean[:LONGEST_CLUSTER_NAME].rstrip('-')}",
-        )
-    clean = clean[:LONGEST_CLUSTER_NAME].rstrip("-")
-    if requested and clean and clean[0].isalpha() and clean != requested:
-        raise UserError(
-            f"'{requested}' cannot be a cluster's name",
-            "it starts with a letter and holds lower-case letters, digits and dashes",
-            f"give another one: -c {clean}",
-        )
-    if not clean or not clean[0].isalpha():
-        raise UserError(
-            f"'{requested or task.name}' cannot be a cluster's name",
-            "it starts with a letter and holds letters, digits and dashes",
-            "give one: -c NAME",
-        )
-    return clean
-
-
-def read_trees(
-    task: Task, kept: Mapping[str, str] = MappingProxyType({})
-) -> tuple[tuple[TreeSpec, ...], tuple[Tree, ...]]:
-    """Read what is sent from here: the workdir, local file mounts and the bundled trainer.
-
-    Args:
-        task: The task.
-        kept: Snapshots to send in place of the originals, by label.
-
-    Returns:
-        The trees as `decide` needs them, and the same trees with their files.
-    """
-    specs: list[tuple[str, Path, str]] = []
-    if isinstance(task.workdir, str):
-        specs.append(("workdir", _expand_home(task.workdir), WORKDIR))
-    local = (mount for mount in task.file_mounts if not mount.from_bucket)
-    specs += [(mount.target, _expand_home(mount.source), _on_host(mount.target)) for mount in local]
-    if task.train is not None:
-        specs.append(("trainer", _trainer_package(), TRAINER))
-    read = [_read_labelled_tree(label, source, destination, kept.get(label)) for label, source, destination in specs]
-    requested = tuple(
-        TreeSpec(
-            label=label,
-            source=str(source),
-            destination=destination,
-            digest=tree.digest,
-            files=len(tree.files),
-            total_bytes=tree.total_bytes,
-        )
-        for label, source, destination, tree in read
-    )
-    return requested, tuple(tree for *_, tree in read)
-
-
-def _read_labelled_tree(label: str, source: Path, destination: str, kept: str | None) -> tuple[str, Path, str, Tree]:
-    if kept is not None:
-        return label, Path(kept), destination, read_snapshot(Path(kept))
-    return label, source.absolute(), destination, read_tree(source)
-
-
-def read_workdir_tree(folder: Path) -> tuple[TreeSpec, ...]:
-    """Read a working directory alone, for exec."""
-    tree = read_tree(folder)
-    return (
-        TreeSpec(
-            label="workdir",
-            source=str(folder.absolute()),
-            destination=WORKDIR,
-            digest=tree.digest,
-            files=len(tree.files),
-            total_bytes=tree.total_bytes,
-        ),
-    )
-
-
-def read_trainer_tree() -> tuple[TreeSpec, ...]:
-    """Read the bundled trainer alone, for listing devices beside a training that may be running."""
-    package = _trainer_package()
-    tree = read_tree(package)
-    return (
-        TreeSpec(
-            label="devices",
-            source=str(package),
-            destination=DEVICE_PROBE,
-            digest=tree.digest,
-            files=len(tree.files),
-            total_bytes=tree.total_bytes,
-        ),
-    )
+_CHOSEN = frozenset({"use_spot", "num_nodes", "settings", "estimate"})  # of a candidate, by `accelerators: auto`
 
 
 def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
@@ -175,7 +52,7 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
                 label="scratch",
                 source="local disks",
                 destination=facts.scratch,
-                digest=_digest(script),
+                digest=hash_text(script),
                 script=to_text(script),
             )
         )
@@ -184,12 +61,12 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
         source = f"{task.workdir.url}@{task.workdir.ref or 'HEAD'}"
         specs.append(
             MountSpec(
-                label="workdir", source=source, destination=WORKDIR, digest=_digest(script), script=to_text(script)
+                label="workdir", source=source, destination=WORKDIR, digest=hash_text(script), script=to_text(script)
             )
         )
     for mount in task.file_mounts:
         if mount.from_bucket:
-            place = _in_workdir(mount.target) or mount.target
+            place = place_in_workdir(mount.target) or mount.target
             inputs = MountInputs(mount.source, place, writable=mount.in_s3 and not mount.read_only)
             copied = mount.mode is MountMode.COPY
             mounted: Callable[[MountInputs], str] = partial(render_mount, may_install=rented, scratch=facts.scratch)
@@ -202,7 +79,7 @@ def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
                     label=mount.target,
                     source=mount.source,
                     destination=mount.target,
-                    digest=_digest(script),
+                    digest=hash_text(script),
                     script=to_text(script),
                 )
             )
@@ -232,13 +109,10 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
     if script is None:
         return None
     manifests = [
-        f"{file.path}={file.sha256}"
-        for tree in sent
-        for file in tree.files
-        if (name := file.path.rpartition("/")[2]) in task.setup or _IS_DEPENDENCY_FILE(name)
+        f"{file.path}={file.sha256}" for tree in sent for file in tree.files if decides_about_setup(task, file.path)
     ]
     decides = json.dumps([script, sorted(manifests), sorted(task.envs), sorted(task.secret_names), force])
-    return SetupSpec(_digest(decides), to_text(script))
+    return SetupSpec(hash_text(decides), to_text(script))
 
 
 def _needs_conda(task: Task) -> bool:
@@ -266,6 +140,7 @@ def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
         topology=machine.topology,
         fixed=_fixed_names(task, facts),
         container=task.choices[0].container,
+        library=gets_library(task),
     )
     return JobSpec(id=job_id, script=to_text(render_run(inputs)))
 
@@ -286,81 +161,6 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
 def _fixed_names(task: Task, facts: HostFacts) -> tuple[str, ...]:
     """Return the names of the variables that the host's own ~/.bashrc does not change."""
     return tuple(dict.fromkeys(name for name, _ in build_environment(task, facts)))
-
-
-def build_budgets(task: Task) -> Budgets:
-    """Return the restart budgets and deadlines of a task."""
-    recovery = task.recovery
-    deadlines = [get_driver(choice.infra.provider).deadlines for choice in task.choices]
-    contact = max((one.contact for one in deadlines if one.contact is not None), default=None)
-    end = max((one.end for one in deadlines if one.end is not None), default=None)
-    waits = {"contact_deadline": contact, "end_deadline": end}
-    return Budgets(
-        preemptions=recovery.max_preemptions,
-        failures=recovery.max_failures,
-        storage=STORAGE_RESTARTS if task.train is not None else 0,
-        restart_on=recovery.restart_on_exit_codes,
-        fail_on=(*recovery.fail_on_exit_codes, *((TAKEN_OVER,) if task.train is not None else ())),
-        strategy=Strategy(recovery.strategy),
-        capacity_wait=recovery.capacity_wait_hours * 3600,
-        hang_deadline=recovery.hang_minutes * 60,
-        **{name: seconds for name, seconds in waits.items() if seconds is not None},
-    )
-
-
-def build_limits(task: Task) -> Limits:
-    """Return the limits of time and money of a task."""
-    return Limits(task.limits.max_hours, task.limits.max_cost)
-
-
-def build_timer(task: Task, options: Sequence[Candidate], facts: HostFacts, price: float | None) -> TimerSpec | None:
-    """Return the limits timer of every host, or None when the task has no limit.
-
-    Idle machines are stopped where `autostop` says so and all candidates allow it; else they are ended.
-
-    A limit of money is converted to hours here. What was spent before shortens it when the timer is armed: see
-    `host_actions.arm_timer`.
-
-    Args:
-        task: The task.
-        options: All candidates; each gets this timer.
-        facts: What is known of the hosts of the first.
-        price: US dollars per hour, or None when unknown.
-    """
-    idle = task.limits.idle_minutes or (task.autostop.idle_minutes if task.autostop is not None else None)
-    stops = task.stops_when_idle and all(host_facts(option).stop_command for option in options)
-    only_jobs = task.autostop is not None and task.autostop.wait_for == "jobs"
-    specs = LimitsSpec(
-        max_hours=_longest(task, price),
-        idle_minutes=idle,
-        on_limit="end" if facts.end_command else "jobs",
-        stop_command=facts.end_command,
-        idle_command=facts.stop_command if stops else "",
-        wait_for="jobs" if only_jobs else "jobs_and_ssh",
-        # Simulated hosts share this computer: only their own jobs are theirs.
-        watch="machine" if facts.end_command and not facts.shares_files else "jobs",
-        tick_seconds=5 if facts.shares_files else 30,
-    )
-    if not specs.any:
-        return None
-    script = render_limits(specs)
-    acts = facts.end_command != ""  # elsewhere the timer only ends jobs, and idle machines have none
-    return TimerSpec(
-        _digest(script),
-        to_text(script),
-        idle_minutes=idle if acts else None,
-        stops=stops,
-        only_stops=stops and facts.stop_command == facts.end_command,
-    )
-
-
-def _longest(task: Task, price: float | None) -> float | None:
-    """Return the hours after which one slice alone reaches a limit of time or money."""
-    limits = task.limits
-    hours = [limits.max_hours] if limits.max_hours is not None else []
-    if limits.max_cost is not None and price:
-        hours.append(limits.max_cost / price)
-    return min(hours, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,8 +226,18 @@ def job_digest(cluster: str, kind: str, task: Task, trees: tuple[TreeSpec, ...])
 
     An unfinished job with the same digest is resumed.
     """
-    parts = [cluster, kind, task.to_json(), *sorted(f"{tree.label}={tree.digest}" for tree in trees)]
-    return _digest(json.dumps(parts))
+    written: set[str] = set()
+    if task.auto is not None:  # the choice depends on the time of the command
+        written = {_format_written(choice) for choice in task.choices}
+        task = task.model_copy(update={"choices": ()})
+    parts = [cluster, kind, task.to_json(), *sorted(f"{tree.label}={tree.digest}" for tree in trees), *sorted(written)]
+    return hash_text(json.dumps(parts))
+
+
+def _format_written(choice: Resources) -> str:
+    """Return what the user wrote of a candidate whose machine orch chose; `auto.only` has the cloud and market."""
+    fields = choice.model_dump(mode="json", include=ResourceFields.model_fields.keys() - _CHOSEN)
+    return json.dumps([choice.infra.region, choice.infra.zone, fields])
 
 
 def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
@@ -439,34 +249,10 @@ def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
 
 
 def _workdir(task: Task) -> str | None:
-    mounted = any(_in_workdir(mount.target) for mount in task.file_mounts)
+    mounted = any(place_in_workdir(mount.target) for mount in task.file_mounts)
     return WORKDIR if task.workdir is not None or mounted else None
 
 
-def _in_workdir(target: str) -> str:
-    """Return where a target below the dialect's name of the working directory is; "" for other targets."""
-    head, slash, rest = target.removeprefix("~/").partition("/")
-    return f"~/{WORKDIR}{slash}{rest}" if head == DIALECT_WORKDIR else ""
-
-
-def _expand_home(path: str) -> Path:
-    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for a user who does not exist
-
-
-def _on_host(target: str) -> str:
-    """Return a path relative to the home folder when it begins with ~/; absolute paths stay."""
-    return (_in_workdir(target) or target).removeprefix("~/")
-
-
-def _trainer_package() -> Path:
-    """Find the bundled trainer's folder without importing it."""
-    from importlib.util import find_spec
-
-    spec = find_spec("trainer")
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError("the bundled trainer is not installed", next_step="reinstall orch: scripts/bootstrap")
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _digest(content: str) -> str:
+def hash_text(content: str) -> str:
+    """Return the SHA-256 by which a script or request is compared with one on record."""
     return hashlib.sha256(content.encode()).hexdigest()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 
+from orchestrator.catalog.prices import describe_implausible
+from orchestrator.catalog.refreshed import describe_problems
+from orchestrator.drivers import name_vendor
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_locations import load_known_buckets
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.state.identities import identity_of
 from orchestrator.engine.state.keys import RECOVERY_KEY, read_recovery_key
-from orchestrator.messages import join_some
+from orchestrator.messages import count_noun, join_some
+from orchestrator.plan.growth import LIKELY
 from orchestrator.providers.protocol import AddsNotes
 from orchestrator.providers.registry import load_planner
 from orchestrator.slices import Candidate, HostFacts
@@ -27,11 +33,24 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
     candidates = list_candidates(task)
     if (task.run or task.train) and task.recovery.max_preemptions and not task.checkpoint.bucket:
         notes.append("no bucket is given: after a loss of hosts the program restarts from the first step")
-    if task.limits.max_cost is not None and any(one.price_per_hour is None for one in candidates):
-        notes.append("limits.max_cost: a price is unknown, so this limit cannot be enforced; set max_hours as well")
+    unpriced = sum(one.price_per_hour is None for one in candidates)
+    if task.limits.max_cost is not None and unpriced:
+        held = "; max_hours holds there" if task.limits.max_hours is not None else "; set max_hours as well"
+        notes.append(
+            f"limits.max_cost: {unpriced} of {count_noun(len(candidates), 'choice')} "
+            f"{'has' if unpriced == 1 else 'have'} no known price, and there it cannot be enforced{held}"
+        )
+    if task.grow:
+        notes.append(
+            f"grow: where our records give better machines a chance of {100 * LIKELY:.0f} % or more, the run saves, "
+            "its machines are ended, and the better ones are requested, else the same; there are never two slices"
+        )
     if task.train is not None and not task.choices[0].infra.owned:
         notes += note_local_data(task.train.args, [mount.target for mount in task.file_mounts])
+    notes += describe_problems(dict.fromkeys(one.provider for one in candidates), time.time())
+    notes += describe_implausible({choice.machine.name: choice.machine for choice in task.choices}.values())
     notes += _driver_notes(task, candidates)
+    notes += _identity_notes(candidates)
     notes += bucket_notes(task, load_known_buckets())
     unserved = _ineffective_fields(task)
     if unserved:
@@ -51,6 +70,14 @@ def _driver_notes(task: Task, candidates: Sequence[Candidate]) -> Iterator[str]:
         planner = load_planner(provider)
         if isinstance(planner, AddsNotes):
             yield from planner.list_notes(task, candidates)
+
+
+def _identity_notes(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield as whom clouds are called, where that is not this computer itself."""
+    named = ((one.provider, identity_of(one.provider, one.details)) for one in candidates)
+    for provider, identity in dict.fromkeys(named):
+        if identity:
+            yield f"{name_vendor(provider)} is called as {identity[0][1]}; the commands shown here use your own login"
 
 
 def _trainer_notes(task: Task, facts: HostFacts) -> Iterator[str]:

@@ -66,7 +66,7 @@ class PreparedCommand:
         """Return why the command can be previewed but not fulfilled, or None."""
         desired, now = self.desired, self.recorded
         if self.refused is None and isinstance(desired, Run) and desired.create and not now.started:
-            return cluster_mismatch(self.cluster, now, desired.candidates)
+            return cluster_mismatch(self.cluster, now, desired.possible)
         return self.refused
 
 

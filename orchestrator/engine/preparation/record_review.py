@@ -6,7 +6,6 @@ Nothing here reads a file, a variable or a host that the record names.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -14,28 +13,12 @@ from shlex import quote
 from typing import TypeAlias, cast
 
 from orchestrator.engine.preparation.bucket_record import BucketRecord
+from orchestrator.engine.preparation.local_uses import LocalUse, escape_unprintable, list_local_uses, show_line
 from orchestrator.errors import UntrustedRecordError
-from orchestrator.options import list_options
-from orchestrator.task.driver_sections import list_driver_options
-from orchestrator.task.infra import LOCAL, SIMULATED
 from orchestrator.task.likely_secrets import mask_likely_secrets
 from orchestrator.task.model import Task
 
-LONGEST_LINE = 2_000  # characters that are shown
 MOST_LINES = 500
-
-
-@dataclass(frozen=True, slots=True)
-class LocalUse:
-    """Something of this computer that a record would use.
-
-    Attributes:
-        name: As the record writes it, and as `--allow` names it.
-        purpose: What happens to it.
-    """
-
-    name: str
-    purpose: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +56,7 @@ class RecordReview:
             left = f"  ({len(shown) - MOST_LINES:,} more lines are not shown; the whole record: orch storage cp "
             left += f"{quote(escape_unprintable(self.record.bucket))}/{self.record.run_id}/task.json record.json)"
             shown = [*shown[:MOST_LINES], left]
-        local = [f"  {_shown(use.name)}: {use.purpose}" for use in self.local]
+        local = [f"  {show_line(use.name)}: {use.purpose}" for use in self.local]
         return [
             self.summary,
             f"  digest: {self.record.digest}",
@@ -108,7 +91,7 @@ class RecordReview:
         more = f", and {len(missing) - 1} more, listed above" if len(missing) > 1 else ""
         return UntrustedRecordError(
             f"the task record of run {self.record.run_id} would use what is on this computer",
-            f"{_shown(first.name)}: {first.purpose}{more}",
+            f"{show_line(first.name)}: {first.purpose}{more}",
             "if that is meant, add: " + " ".join(f"--allow {quote(escape_unprintable(use.name))}" for use in missing),
         )
 
@@ -119,7 +102,7 @@ ConsentToRecord: TypeAlias = Callable[[RecordReview], None]
 
 def review_record(record: BucketRecord, known: Task | None) -> RecordReview:
     """Compare a record with the one on record here, and list what of this computer it would use."""
-    local = () if known == record.task else tuple(dict.fromkeys(_list_local_uses(record.task, record.bucket)))
+    local = () if known == record.task else tuple(dict.fromkeys(list_local_uses(record.task, record.bucket)))
     return RecordReview(record=record, known=known, local=local)
 
 
@@ -131,52 +114,6 @@ def refuse_unknown_record(review: RecordReview) -> None:
     """
     if not review.matches:
         raise review.refuse_record()
-
-
-def escape_unprintable(text: str) -> str:
-    """Return the text on one line, each character that a terminal would not show written out."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _list_local_uses(task: Task, bucket: str) -> Iterator[LocalUse]:
-    """Yield what of this computer a task would use, as far as the task itself names it."""
-    if any(one.infra.provider in (LOCAL, SIMULATED) for one in task.choices):
-        yield LocalUse("infra:local", "setup and run are executed on this computer, as you")
-    if isinstance(task.workdir, str):
-        yield LocalUse(task.workdir, f"the folder {_absolute(task.workdir)} is copied to the hosts")
-    for mount in task.file_mounts:
-        if not mount.from_bucket:
-            use = f"{_absolute(mount.source)} is copied to the hosts, as {_shown(mount.target)}"
-            yield LocalUse(mount.source, use)
-        elif mount.source.startswith("file://"):
-            yield LocalUse(mount.source, f"its files are copied, as {_shown(mount.target)}")
-    place = task.checkpoint.bucket
-    if place.startswith("file://") and place.rstrip("/") != bucket.rstrip("/"):
-        yield LocalUse(place, "checkpoints, metrics and logs are written there")
-    for name in task.secret_names:
-        yield LocalUse(name, "the value of this variable of your environment is sent to the hosts")
-    for host in task.hosts:
-        yield LocalUse(str(host), "a login there with your SSH agent, keys and ~/.ssh/config")
-        if host.key:
-            yield LocalUse(host.key, "this private key is used to log in")
-        if host.jump:
-            yield LocalUse(host.jump, "a login there, as jump host, with your SSH agent, keys and ~/.ssh/config")
-    yield from _list_driver_uses(task)
-
-
-def _list_driver_uses(task: Task) -> Iterator[LocalUse]:
-    """Yield what of this computer the settings of the drivers would use."""
-    for name, options in list_driver_options().items():
-        for option in list_options(options.kind):
-            value = getattr(task.settings(name), option.key) if option.spec.where == "settings" else ""
-            if value and option.spec.hops:
-                yield LocalUse(value, "a login there, as jump host, with your SSH agent, keys and ~/.ssh/config")
-            elif value and option.spec.local_use:
-                yield LocalUse(value, option.spec.local_use)
-
-
-def _absolute(path: str) -> str:
-    return _shown(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111  # Path raises for unknown users
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +155,9 @@ def _compare(before: Mapping[str, _Field], after: Mapping[str, _Field]) -> Itera
         if old == new:
             continue
         if old is not None and new is not None and "\n" in old.shown + new.shown:
-            yield f"  {_shown(path)}:"
+            yield f"  {show_line(path)}:"
             changed = unified_diff(old.shown.split("\n"), new.shown.split("\n"), n=1, lineterm="")
-            yield from (f"    {_shown(line)}" for line in list(changed)[2:])
+            yield from (f"    {show_line(line)}" for line in list(changed)[2:])
             continue
         if old is not None:
             yield from _format_field("  - ", path, old.shown)
@@ -231,14 +168,7 @@ def _compare(before: Mapping[str, _Field], after: Mapping[str, _Field]) -> Itera
 def _format_field(lead: str, path: str, text: str) -> Iterator[str]:
     first, *more = text.split("\n")
     if not more:
-        yield f"{lead}{_shown(path)}: {_shown(first)}"
+        yield f"{lead}{show_line(path)}: {show_line(first)}"
         return
-    yield f"{lead}{_shown(path)}:"
-    yield from (f"{lead}  | {_shown(line)}" for line in (first, *more))
-
-
-def _shown(line: str) -> str:
-    """Return one line with nothing in it that a terminal would act on, and of bounded length."""
-    shown = escape_unprintable(line)
-    left = len(shown) - LONGEST_LINE
-    return shown if left <= 0 else f"{shown[:LONGEST_LINE]}… ({left:,} more characters)"
+    yield f"{lead}{show_line(path)}:"
+    yield from (f"{lead}  | {show_line(line)}" for line in (first, *more))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_record import BucketRecord, read_bucket_record
+from orchestrator.engine.preparation.cluster_name import choose_cluster_name
 from orchestrator.engine.preparation.commands import add_secrets_from_environment
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.preparation.record_review import ConsentToRecord, refuse_unknown_record, review_record
@@ -28,6 +28,7 @@ def prepare_resume(
     force: bool = False,
     take_over: bool = False,
     consent: ConsentToRecord = refuse_unknown_record,
+    project: str = "",
 ) -> PreparedCommand:
     """Prepare the same run again from its newest complete checkpoint, on the same cluster name or another.
 
@@ -39,12 +40,13 @@ def prepare_resume(
         force: Whether to resume even a run that has succeeded.
         take_over: Whether to claim the run from another driver that is at work.
         consent: Asks about a record from the bucket; called before anything that the record names is used.
+        project: In which the cluster or run is found; "" for that of the environment.
     """
-    with open_reader() as reader:
+    with open_reader(project) as reader:
         where, job = _find_run(reader, name_or_run_id)
     if job is not None:
         _refuse_finished(job, name_or_run_id, force)
-    record = _read_record(name_or_run_id, bucket, job)
+    record = _read_record(name_or_run_id, bucket, job, project)
     known = Task.from_json(job.task) if job is not None else None
     if record is not None:
         consent(review_record(record, known))
@@ -54,7 +56,7 @@ def prepare_resume(
         assert record is not None  # noqa: S101  # _read_record refuses a run that is neither here nor in a bucket
         task, run_id, attempt, text = record.task, record.run_id, record.attempt, record.text
         attempt = max(attempt, job.attempt) if job is not None else attempt
-        where = where or host_inputs.choose_cluster_name(task, None)
+        where = where or choose_cluster_name(task, None)
     if not task.checkpoint.bucket:
         raise UserError(
             f"run {run_id} has no bucket, so there is nothing to resume from",
@@ -73,6 +75,7 @@ def prepare_resume(
         first_attempt=attempt + 1,
         resume_from="latest",
         record=text,
+        project=project,
     )
     return replace(ready, take_over=take_over)
 
@@ -94,7 +97,7 @@ def _find_run(reader: Reader, name_or_run_id: str) -> tuple[str, JobRecord | Non
     return found if found is not None else ("", None)
 
 
-def _read_record(name_or_run_id: str, bucket: str | None, job: JobRecord | None) -> BucketRecord | None:
+def _read_record(name_or_run_id: str, bucket: str | None, job: JobRecord | None, project: str) -> BucketRecord | None:
     """Return the run's record in the bucket; None without a bucket, or without a record there of a run that is known.
 
     Raises:
@@ -103,7 +106,7 @@ def _read_record(name_or_run_id: str, bucket: str | None, job: JobRecord | None)
     if bucket is None:
         if job is not None:
             return None
-        with open_reader() as reader:
+        with open_reader(project) as reader:
             near = suggest_run(reader, name_or_run_id)
         raise NotFoundError(
             f"no cluster and no run called '{name_or_run_id}' is on record here",

@@ -10,12 +10,21 @@ from types import MappingProxyType
 from orchestrator.catalog.machines import LocalHosts
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_record import record_digest, refuse_large_record
-from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.budget_review import review_budgets
+from orchestrator.engine.preparation.candidates import (
+    explain_order,
+    have_equal_prices,
+    list_candidates,
+    restore_offer,
+)
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
+from orchestrator.engine.preparation.limits import build_budgets, build_limits, build_timer
 from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.preparation.trees import DescribedTree, read_trees
+from orchestrator.engine.state.identities import act_for_project, find_settings
 from orchestrator.engine.state.names import (
     INSTALLATION,
     RUN_ID,
@@ -24,14 +33,17 @@ from orchestrator.engine.state.names import (
     member_label,
     plan_slice_stem,
 )
+from orchestrator.engine.state.own_capacity import read_own_capacity
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import OrchError, UserError
-from orchestrator.plan.desired import Run
+from orchestrator.offers.capacity import CapacityFigures, CapacityKey
+from orchestrator.plan.desired import AutomaticChoice, Run, Variant
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Observed
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.registry import Planners
-from orchestrator.slices import Candidate, HostFacts
+from orchestrator.remote.tree import Tree
+from orchestrator.slices import Candidate
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.task.model import Task
@@ -48,7 +60,7 @@ def prepare_run(
     first_attempt: int = 1,
     resume_from: str | None = None,
     force_setup: bool = False,
-    kept: Mapping[str, str] = MappingProxyType({}),
+    kept: Mapping[str, str | DescribedTree] = MappingProxyType({}),
     again: JobRecord | None = None,
     accept_host_keys: bool = False,
     record: str = "",
@@ -61,22 +73,24 @@ def prepare_run(
     the cluster's project, "" for that of the environment.
     """
     _refuse_missing_secret(task)
-    options = list_candidates(task)
-    facts = host_inputs.host_facts(options[0])
-    trees, sent = host_inputs.read_trees(task, kept)
+    trees, sent = read_trees(task, kept)
     digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
     recorded = _read_recorded(name, verb, digest, again, project)
     same, now = recorded.same, recorded.observed
+    if same is not None and task.auto is not None:  # the choice stands that the unfinished job was launched with
+        task = Task.from_json(same.task).with_secrets(task.secrets)
+    planned, options, order_notes = _choose_candidates(task, project)
+    facts = host_inputs.host_facts(options[0])
     bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
     if bucket:
         refuse_large_record(record)
     shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
+    force = secrets.token_hex(4) if force_setup else ""
     desired = replace(
-        _make_run(task, name, recorded, options, facts),
+        _make_run(planned, name, recorded, options, sent, force),
         run_id=shown_run,
         trees=trees,
-        setup=host_inputs.build_setup(task, facts, sent, secrets.token_hex(4) if force_setup else ""),
         checkpoint_uri=Text.of(f"{bucket}/", shown_run, "/checkpoints") if bucket else None,
         resume_from=to_text(resume_from) if resume_from else None,
         teardown=after,
@@ -96,9 +110,11 @@ def prepare_run(
     summary = f"{options[0].accelerator} on {options[0].where}"
     if same is None and first_attempt > 1:
         now = replace(now, attempt=first_attempt)
-    refused = recorded.refused or preflight_error(task, facts)
+    budgets = review_budgets(name, options, now, same.run_id if same is not None else run_id, project)
+    now = budgets.observed
+    refused = recorded.refused or preflight_error(planned, facts) or (budgets.refused if again is None else None)
     more = surplus_hosts_note(name, now, options)
-    notes = (*([more] if more else []), *plan_notes(task, facts))
+    notes = (*([more] if more else []), *order_notes, *plan_notes(planned, facts), *budgets.notes)
     return PreparedCommand(
         cluster=name,
         verb=verb,
@@ -148,9 +164,26 @@ def _read_recorded(name: str, verb: str, digest: str, again: JobRecord | None, p
         )
 
 
-def _make_run(task: Task, name: str, recorded: _Recorded, options: tuple[Candidate, ...], facts: HostFacts) -> Run:
+def _choose_candidates(task: Task, project: str) -> tuple[Task, tuple[Candidate, ...], tuple[str, ...]]:
+    """Return the task as it is planned in its project, its candidates, and what a plan says of their order."""
+    with open_reader(project) as reader:
+        planned = act_for_project(task, find_settings(reader, project))
+    options = list_candidates(planned)
+    # The events of weeks are read only where they can change something.
+    capacity: Mapping[CapacityKey, CapacityFigures] = read_own_capacity(project) if have_equal_prices(options) else {}
+    if capacity:
+        options = list_candidates(planned, capacity)
+    return planned, options, explain_order(options, capacity)
+
+
+def _make_run(
+    task: Task, name: str, recorded: _Recorded, options: tuple[Candidate, ...], sent: tuple[Tree, ...], force: str
+) -> Run:
     """Return what a task asks for by itself."""
-    return Run(
+    parts = task.split()
+    variants = [_make_variant(part, recorded.number, sent, force, alone=len(parts) == 1) for part in parts]
+    first, auto = variants[0], task.auto
+    run = Run(
         cluster=name,
         slice_stem=recorded.stem,
         project=recorded.project,
@@ -159,16 +192,38 @@ def _make_run(task: Task, name: str, recorded: _Recorded, options: tuple[Candida
         run_id=to_text(RUN_ID),
         installation=read_installation(),
         candidates=options,
-        mounts=host_inputs.build_mounts(task, facts),
-        job=host_inputs.build_job(task, facts, recorded.number),
+        setup=first.setup,
+        mounts=first.mounts,
+        job=first.job,
         job_id=recorded.number,
+        accelerator=first.accelerator,
+        num_slices=first.num_slices,
+        env=first.env,
+        budgets=build_budgets(task),
+        limits=build_limits(task),
+        timer=first.timer,
+        labels=task.choices[0].labels,
+        variants=tuple(variants) if task.differs_by_choice else (),
+        grow=task.grow,
+        automatic=AutomaticChoice(budget=task.limits.max_cost, by=auto.by) if auto is not None else None,
+    )
+    return run.adapt(options[0])
+
+
+def _make_variant(task: Task, number: int, sent: tuple[Tree, ...], force: str, *, alone: bool) -> Variant:
+    """Return what a task asks for on candidates that have one number of nodes and one set of settings."""
+    options = list_candidates(task, alone=alone)
+    facts = host_inputs.host_facts(options[0])
+    return Variant(
+        candidates=options,
+        setup=host_inputs.build_setup(task, facts, sent, force),
+        mounts=host_inputs.build_mounts(task, facts),
+        job=host_inputs.build_job(task, facts, number),
         accelerator=options[0].accelerator,
         num_slices=task.num_nodes if _nodes_are_slices(task) else 1,
         env=host_inputs.build_environment(task, facts),
-        budgets=host_inputs.build_budgets(task),
-        limits=host_inputs.build_limits(task),
-        timer=host_inputs.build_timer(task, options, facts, _cheapest(options)),
-        labels=task.choices[0].labels,
+        timer=build_timer(task, options, facts, _cheapest(options)),
+        offer=restore_offer(task),
     )
 
 

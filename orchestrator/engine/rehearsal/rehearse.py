@@ -43,6 +43,7 @@ detect = 3.0
 contact = 0.0
 jitter = 0.0
 """
+_PATTERN = "--step-pattern 'step (\\d+)'"
 _STEP = re.compile(r"(?:(?:rank=)?(\d+)@)?(?:step=)?(\d+)")
 
 
@@ -56,6 +57,7 @@ class Faults:
         crashes: How often the launcher is killed.
         scenario: A TOML file of the simulator, read first; "" for a quick cloud without faults.
         seed: Of the random numbers.
+        step_pattern: Of the step in a line of the log, as its first group; "" for programs that write heartbeats.
     """
 
     preemptions: tuple[tuple[int, int], ...] = ()
@@ -63,6 +65,7 @@ class Faults:
     crashes: int = 0
     scenario: str = ""
     seed: int = 0
+    step_pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,7 @@ class Rehearsal:
 
 
 def parse_preemption(text: str) -> tuple[int, int]:
-    """Parse `rank=2@step=50`, short `2@50`, or `step=50` for rank 0.
+    """Parse `rank=2@step=50`, short `2@50`; `step=50` or `50` for rank 0.
 
     Raises:
         UserError: The text has another form.
@@ -116,6 +119,21 @@ def parse_preemption(text: str) -> tuple[int, int]:
     if found is None:
         raise UserError(f"--preempt {text} is not understood", next_step="write rank=2@step=50, or step=50")
     return int(found[1] or 0), int(found[2])
+
+
+def check_step_pattern(text: str) -> str:
+    """Return a pattern with one group, in which lines have their step.
+
+    Raises:
+        UserError: It is no pattern, or has another number of groups.
+    """
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        raise UserError(f"--step-pattern {text} is not a regular expression", str(error), _PATTERN) from error
+    if groups != 1:
+        raise UserError(f"--step-pattern {text} has {groups} groups", "its one group is the step", _PATTERN)
+    return text
 
 
 def prepare_rehearsal(
@@ -177,10 +195,11 @@ def run_rehearsal(
     from orchestrator.simulator.pump import Pump
 
     provider = open_provider(rehearsal.state)
+    pattern = re.compile(rehearsal.faults.step_pattern, re.MULTILINE) if rehearsal.faults.step_pattern else None
     chance = random.Random(rehearsal.faults.seed)  # noqa: S311  # for a play, not for a secret
     left, cloud = rehearsal.faults.crashes, rehearsal.state / "simulated"
     try:
-        with own_hosts(cloud), Pump(provider), HeartbeatWatch(cloud, rehearsal.bucket) as watch:
+        with own_hosts(cloud), Pump(provider), HeartbeatWatch(cloud, rehearsal.bucket, pattern) as watch:
             while True:
                 child = subprocess.Popen(launcher, stdout=out)
                 try:

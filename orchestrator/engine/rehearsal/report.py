@@ -36,6 +36,7 @@ class Restart:
         seconds: From the moment the loss was seen until the first new step (or the program's start).
         lost_steps: Steps that were done twice; None when the program reported no steps.
         lost_seconds: Their duration; None when the program reports no times.
+        resumed_step: The step from which the next attempt continued; None when the program reported no steps.
         began_again: Whether the program began at its first step again; None when its heartbeats do not show it.
         found_saved: Whether a checkpoint was there for it.
         repeated: Steps that both attempts made.
@@ -52,6 +53,7 @@ class Restart:
     repeated: int
     same_loss: int
     largest_difference: float
+    resumed_step: int | None
     began_again: bool | None
     found_saved: bool
 
@@ -157,6 +159,7 @@ def _restart(
     left, came = heartbeats.get(ended.attempt), heartbeats.get(ended.attempt + 1)
     if lost is None and left is not None and came is not None:
         lost = max(0, left.last - came.first + 1)
+    first = min(after) if after else came.first if came is not None else None
     return Restart(
         attempt=ended.attempt,
         cause=str(ended.cause),
@@ -167,6 +170,7 @@ def _restart(
         repeated=len(repeated),
         same_loss=sum(before[step]["loss_hex"] == after[step]["loss_hex"] for step in repeated),
         largest_difference=max(differences, default=0.0),
+        resumed_step=None if first is None else first - 1,
         began_again=begins_again(left, came) if left is not None and came is not None and not steps else None,
         found_saved=came is not None and came.found_saved,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 import shlex
 import stat
@@ -19,6 +18,7 @@ from filelock import FileLock
 
 from orchestrator.computer import Computer, read_computer
 from orchestrator.errors import OrchError, UserError
+from orchestrator.hosts import parse_public_key
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.remote.keys import derive_host_key, make_host_key, read_public_key
@@ -31,7 +31,6 @@ _HOST_SEED = "host-seed"
 _OLD_HOST_KEYS = "hosts.json"  # in which an older orch kept the hosts' private keys
 ENGINE_KEY = "ORCH_ENGINE_KEY"  # path of the key that all engines of an installation share, from a mounted secret
 RECOVERY_KEY = "ssh.recovery_key"  # in the configuration
-_PUBLIC = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) ([A-Za-z0-9+/]+={0,2})(?: [^\n]*)?")
 ENGINE = "engine"  # what the computer with that key is called
 
 
@@ -59,15 +58,15 @@ def read_recovery_key(config: Config) -> str:
         UserError: The setting is no public key.
     """
     given = config.text(RECOVERY_KEY)
-    found = _PUBLIC.fullmatch(given.strip())
-    if given and found is None:
+    found = parse_public_key(given)
+    if given and not found:
         private = "PRIVATE KEY" in given
         raise UserError(
             f"{RECOVERY_KEY} is not a public SSH key",
             "it is a private key, which must stay where it is" if private else f"it begins with {given[:20]!r}",
             f'orch config set {RECOVERY_KEY} "$(cat KEY.pub)"   with the file that ssh-keygen wrote beside the key',
         )
-    return f"{found[1]} {found[2]}" if found is not None else ""
+    return found
 
 
 def delete_slice_keys(paths: Paths, name: str) -> None:

@@ -18,9 +18,15 @@ from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.values import to_text
 
 
-def open_reader(project: str = "") -> Reader:
-    """Open the store that the environment names, for reading; project "" is that of the environment."""
-    return open_reader_at(store_location(os.environ, load_paths()), project or read_project(os.environ))
+def open_reader(project: str = "", *, alone: bool = False) -> Reader:
+    """Open the store that the environment names, for reading.
+
+    Args:
+        project: In which clusters are found; "" for that of the environment.
+        alone: Whether only the records of this project are seen.
+    """
+    named = project or read_project(os.environ)
+    return open_reader_at(store_location(os.environ, load_paths()), named, named if alone else "")
 
 
 def load_observed(reader: Reader, name: str, job: JobRecord | None = None, *, running: bool = False) -> Observed:

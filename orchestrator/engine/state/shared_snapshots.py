@@ -6,30 +6,31 @@ store can put other files in its place. The folder of this computer is only a ca
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import io
 import os
 import secrets
 import shutil
-import tarfile
 import tempfile
 import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from orchestrator.engine.services import real_services
+from orchestrator.engine.state.identities import open_project_bucket
 from orchestrator.engine.state.opening import open_store
-from orchestrator.engine.state.snapshots import CONTENT, STALE, keep_snapshot, snapshots_folder
+from orchestrator.engine.state.snapshot_archives import find_leaving_link, pack_tree, unpack_tree
+from orchestrator.engine.state.snapshots import STALE, keep_snapshot, snapshots_folder
 from orchestrator.errors import NotFoundError, OrchError, StorageError
 from orchestrator.paths import Paths, from_portable, load_paths, to_portable
 from orchestrator.private_files import make_private_folder
 from orchestrator.received_files import ReceivingFolder, ReceivingLimits
-from orchestrator.remote.archive import unpack_archive
-from orchestrator.remote.tree import Tree, TreeFile, read_snapshot
+from orchestrator.remote.tree import Tree, read_snapshot
 from orchestrator.store.blob_changes import Blob
 from orchestrator.store.store import Store
+
+if TYPE_CHECKING:
+    from orchestrator.storage.bucket import Bucket
 
 INLINE_BYTES = 1 << 20  # an archive of more is no row of a database
 FOLDER = "snapshots"  # in a bucket, for all of its runs: equal trees are kept once
@@ -37,7 +38,7 @@ _IN_MEMORY = 8 << 20
 _ONLY_HERE = "only this computer can start it again: "
 
 
-def share_snapshot(where: Paths, tree: Tree, bucket: str) -> tuple[str, str]:
+def share_snapshot(where: Paths, tree: Tree, bucket: str, project: str = "") -> tuple[str, str]:
     """Keep a tree for later attempts on this computer, and for all computers that share its store.
 
     The store has the content, or the object in the bucket exists, before a record names it.
@@ -46,6 +47,7 @@ def share_snapshot(where: Paths, tree: Tree, bucket: str) -> tuple[str, str]:
         where: The folders of this installation.
         tree: What is sent.
         bucket: The job's, for what is too large for the store; "" for none.
+        project: The job's; "" for that of the environment.
 
     Returns:
         The path by which any computer finds it, and why only this one can, or "".
@@ -53,13 +55,14 @@ def share_snapshot(where: Paths, tree: Tree, bucket: str) -> tuple[str, str]:
     copy = keep_snapshot(where, tree)
     services = real_services(where)
     with open_store(where, services) as store:
-        problem = "" if store.use_blob(tree.digest) else _publish(store, copy, tree, bucket)
+        kept, project = store.use_blob(tree.digest), project or store.project
+        problem = "" if kept else publish_snapshot(store, copy, tree, bucket, project)
         shared = not store.is_file
     return to_portable(str(copy), where.state), _ONLY_HERE + problem if problem and shared else ""
 
 
-def fetch_snapshots(sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the local paths of recorded snapshots by label; fetch those that are missing.
+def fetch_snapshots(sources: Mapping[str, str], project: str = "") -> dict[str, str]:
+    """Return the local paths of a project's recorded snapshots by label; fetch those that are missing.
 
     Raises:
         NotFoundError: One is only on the computer that launched.
@@ -70,30 +73,50 @@ def fetch_snapshots(sources: Mapping[str, str]) -> dict[str, str]:
     for label, source in sources.items():
         place = Path(from_portable(source, where.state))
         if not os.path.lexists(place):
-            _fetch(where, label, place.parent.name, place.name)
+            _fetch(where, label, place.parent.name, place.name, project)
             place = snapshots_folder(where) / place.parent.name / place.name
         found[label] = str(place)
     return found
 
 
-def drop_unused_blobs(store: Store, used: Collection[str], *, older: float = STALE) -> None:
-    """Delete what no job needs any more from the store and from buckets; what cannot be deleted is left for later."""
-    from orchestrator.storage.bucket import Bucket
+def drop_unused_blobs(store: Store, used: Collection[str], *, older: float = STALE) -> dict[str, OrchError]:
+    """Delete what no job needs any more from the store and from buckets, as who uploaded it.
 
+    Returns:
+        The first error of each bucket from which something cannot be deleted: that is left for another time.
+    """
+    refused: dict[str, OrchError] = {}
     for blob in store.unused_blobs(used, older):
-        if not store.drop_blob(blob.digest, older) or not blob.bucket:
+        if not store.begin_dropping(blob.digest, older):
             continue
-        with contextlib.suppress(OrchError):  # the object alone is harmless: it is found by its digest again
-            Bucket.open(blob.bucket).delete(blob.path)
+        try:
+            if blob.bucket:
+                _open_recorded(blob).delete(blob.path)
+        except OrchError as error:
+            refused.setdefault(blob.bucket, error)
+            store.end_dropping(blob.digest, older=older)
+        else:
+            store.end_dropping(blob.digest)
+    return refused
 
 
-def _publish(store: Store, copy: Path, tree: Tree, bucket: str) -> str:
-    """Put a snapshot where other computers find it; return why that is not possible, or ""."""
-    leaving = [file.path for file in tree.files if _leaves_tree(file)]
-    if leaving:
-        return f"the link {leaving[0]} leads out of {tree.root}"
+def publish_snapshot(store: Store, copy: Path, tree: Tree, bucket: str, project: str) -> str:
+    """Put a snapshot where other computers find it: a small one into the store, another one into the bucket.
+
+    Args:
+        store: Where it is recorded, with as whom the bucket is reached.
+        copy: The files.
+        tree: What they are.
+        bucket: Its URI, or "".
+        project: As whose members the bucket is reached; "" for this computer itself, as the common bucket of servers.
+
+    Returns:
+        Why that is not possible, or "".
+    """
+    if leaving := find_leaving_link(tree):
+        return f"the link {leaving} leads out of {tree.root}"
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as archive:
-        _pack(copy, tree, archive)
+        pack_tree(tree, archive, copy)
         size = archive.tell()
         if size > INLINE_BYTES and not bucket:
             return f"{tree.root} has {size / 1e6:.1f} MB packed, more than the store takes, and the job has no bucket"
@@ -103,49 +126,34 @@ def _publish(store: Store, copy: Path, tree: Tree, bucket: str) -> str:
             store.keep_blob(Blob(digest=tree.digest, size=size, unpacked=tree.total_bytes, content=content))
             return ""
         path = f"{FOLDER}/{tree.digest}.tar.gz"
-        _upload(archive, bucket, path)
-    blob = Blob(digest=tree.digest, size=size, unpacked=tree.total_bytes, bucket=bucket, path=path)
+        _upload(archive, bucket, path, project)
+    blob = Blob(digest=tree.digest, size=size, unpacked=tree.total_bytes, bucket=bucket, path=path, project=project)
     store.keep_blob(blob)
     return ""
 
 
-def _upload(archive: IO[bytes], bucket: str, path: str) -> None:
-    from orchestrator.storage.bucket import Bucket
-
+def _upload(archive: IO[bytes], bucket: str, path: str, project: str) -> None:
     with tempfile.NamedTemporaryFile(prefix="orch-snapshot-") as file:
         shutil.copyfileobj(archive, file)
         file.flush()
-        Bucket.open(bucket).upload_file(Path(file.name), path)
+        _open_bucket(bucket, project).upload_file(Path(file.name), path)
 
 
-def _pack(copy: Path, tree: Tree, archive: IO[bytes]) -> None:
-    """Write the tree as GNU tar, compressed; the same tree gives the same bytes."""
-    with (
-        gzip.GzipFile(fileobj=archive, mode="wb", mtime=0, filename="") as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
-    ):
-        for file in tree.files:
-            entry = tarfile.TarInfo(file.path)
-            entry.mode = file.mode
-            if file.link is not None:
-                entry.type, entry.linkname = tarfile.SYMTYPE, file.link
-                tar.addfile(entry)
-                continue
-            entry.size = file.size
-            with (copy / file.path if copy.is_dir() else copy).open("rb") as content:
-                tar.addfile(entry, content)
+def _open_bucket(uri: str, project: str) -> Bucket:
+    """Return a bucket as the members of a project reach it; "" for this computer itself, without any identity."""
+    from orchestrator.storage.bucket import Bucket
+
+    return open_project_bucket(uri, project) if project else Bucket.open(uri)
 
 
-def _leaves_tree(file: TreeFile) -> bool:
-    """Return whether a link is one that ReceivingFolder does not make."""
-    if file.link is None:
-        return False
-    parts = file.link.split("/")
-    ups = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
-    return file.link.startswith("/") or ups > file.path.count("/") or ".." in parts[ups:]
+def _open_recorded(blob: Blob, project: str = "") -> Bucket:
+    """Return the bucket of a snapshot as who uploaded it; as the given project where that was not recorded."""
+    if blob.project is None:
+        return open_project_bucket(blob.bucket, project)
+    return _open_bucket(blob.bucket, blob.project)
 
 
-def _fetch(where: Paths, label: str, digest: str, name: str) -> None:
+def _fetch(where: Paths, label: str, digest: str, name: str, project: str) -> None:
     """Unpack a snapshot into the folder of this computer, completely or not at all."""
     root = snapshots_folder(where)
     fresh = root / f".{digest[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -159,10 +167,8 @@ def _fetch(where: Paths, label: str, digest: str, name: str) -> None:
         )
     try:
         make_private_folder(fresh)
-        with _open_archive(blob, fresh) as archive, gzip.GzipFile(fileobj=archive) as packed:
-            place = fresh / CONTENT if name == CONTENT else fresh
-            with ReceivingFolder(place, ReceivingLimits(bytes=blob.unpacked)) as folder:
-                unpack_archive(packed, folder)  # type: ignore[arg-type]  # it reads only
+        with _open_archive(blob, fresh, project) as archive:
+            unpack_tree(archive, fresh, name, ReceivingLimits(bytes=blob.unpacked))
         if read_snapshot(fresh / name).digest != digest:
             raise StorageError(f"the files of '{label}' are not those of the launch", "their digest differs", _AGAIN)
         (fresh / _ARCHIVE).unlink(missing_ok=True)
@@ -178,12 +184,10 @@ _ARCHIVE = ".archive"
 _AGAIN = "the same command again, or launch it again"
 
 
-def _open_archive(blob: Blob, folder: Path) -> IO[bytes]:
+def _open_archive(blob: Blob, folder: Path, project: str) -> IO[bytes]:
     """Return the archive, from the store or from its bucket, with at most the bytes that are on record."""
     if blob.content is not None:
         return io.BytesIO(blob.content)
-    from orchestrator.storage.bucket import Bucket
-
     with ReceivingFolder(folder, ReceivingLimits(bytes=blob.size)) as receiving:
-        Bucket.open(blob.bucket).download_into(receiving, _ARCHIVE, blob.path)
+        _open_recorded(blob, project).download_into(receiving, _ARCHIVE, blob.path)
     return (folder / _ARCHIVE).open("rb")

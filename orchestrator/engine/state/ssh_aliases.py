@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, list_ssh_options
 from orchestrator.paths import Paths
 from orchestrator.private_files import write_whole
@@ -22,6 +24,9 @@ HEAD = (
     "# The hosts of orch's clusters. `orch ssh-config --write` made this file, and orch keeps it up to date:\n"
     "# changes in it are lost.\n"
 )
+_CONTROL, _BLANK = re.compile(r"[\x00-\x1f\x7f]"), re.compile(r"[\x00-\x20\x7f\"']")
+_PATTERN = re.compile(r"^-|[^A-Za-z0-9._-]")  # what is not one plain name of `Host`
+_WORDS = frozenset({"HostName", "User", "HostKeyAlias"})
 
 
 class HasClusters(Protocol):
@@ -89,7 +94,21 @@ def _format_host(alias: Alias) -> str:
     if not host.proxy and host.jump is None:  # ProxyJump of a person's `Host *` has no effect behind it: ssh_config(5)
         options.append(("ProxyCommand", "none"))
     lines = [("HostName", host.host), ("Port", str(host.port)), ("User", host.user), *options]
+    for name, value in [*(("Host", one) for one in alias.names), *lines]:
+        _check_value(name, value)
     return f"Host {' '.join(alias.names)}\n" + "".join(f"    {name} {value}\n" for name, value in lines)
+
+
+def _check_value(name: str, value: str) -> None:
+    """Refuse a value of which ssh would read more than one: addresses and names come from clouds and services.
+
+    Raises:
+        UserError: It has a control character, or a blank where ssh takes one word.
+    """
+    unsafe = _PATTERN if name == "Host" else _BLANK if name in _WORDS else _CONTROL
+    if not value or unsafe.search(value):
+        what = f"{name} {value[:60]!r} is not written to a configuration of ssh"
+        raise UserError(what, "ssh would read more than one value", "orch status   shows whose it is")
 
 
 def write_aliases(paths: Paths, store: HasClusters) -> None:
@@ -97,6 +116,7 @@ def write_aliases(paths: Paths, store: HasClusters) -> None:
 
     Raises:
         OSError: It cannot be written.
+        UserError: An address is none.
     """
     text = HEAD + "\n" + format_ssh_config(list_aliases(store.clusters()))
     file = paths.ssh_aliases
@@ -107,5 +127,5 @@ def write_aliases(paths: Paths, store: HasClusters) -> None:
 def keep_aliases_current(paths: Paths, store: HasClusters) -> None:
     """Write the file again where a person uses it. What cannot be written changes no cluster, and is left."""
     if paths.ssh_aliases.exists():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UserError):
             write_aliases(paths, store)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from orchestrator.catalog.machines import Machine
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.training.process import refuse_settings, run_trainer
+from orchestrator.engine.training.machine_advice import GIB, MachineKind, describe_hardware, request_advice
 from orchestrator.errors import OrchError, UserError
 from orchestrator.messages import join_some
 from orchestrator.plan.desired import Run
@@ -20,28 +19,11 @@ from orchestrator.task.infra import LOCAL, SIMULATED
 from orchestrator.task.model import Task
 from orchestrator.task.stacks import choose_stack
 
-GIB = 1 << 30
-DEADLINE = 30.0
-_BITS = 8
-
 
 class DoesNotFit(UserError):
     """The step needs more memory than a device has."""
 
     code = "does-not-fit"
-
-
-@dataclass(frozen=True, slots=True)
-class MachineKind:
-    """One kind of machine that the task may get.
-
-    Attributes:
-        hardware: Its description as trainer/shape/hardware.py reads it.
-        settings: The trainer's arguments on it.
-    """
-
-    hardware: Mapping[str, Any]
-    settings: tuple[str, ...]
 
 
 def add_advice(ready: PreparedCommand, task: Task) -> PreparedCommand:
@@ -109,30 +91,26 @@ def find_misfit(advice: Sequence[Mapping[str, Any]]) -> DoesNotFit | None:
     return DoesNotFit(f"the training does not fit {names}", why, f"{step}; or: --allow-misfit")
 
 
-def request_advice(machines: Sequence[MachineKind]) -> tuple[Mapping[str, Any], ...]:
-    """Return the trainer's advice for each machine (one value of trainer/shape/advice.py).
-
-    Raises:
-        UserError: The settings are wrong.
-        OrchError: The advice cannot be read.
-    """
-    found: list[Mapping[str, Any]] = []
-    for settings in dict.fromkeys(one.settings for one in machines):
-        hardware = [one.hardware for one in machines if one.settings == settings]
-        answer = run_trainer(["advise", "--json", "--hardware", json.dumps(hardware), *settings], deadline=DEADLINE)
-        refuse_settings(answer, "the trainer cannot run with these settings")
-        try:
-            found += cast("list[Mapping[str, Any]]", json.loads(answer.out))
-        except ValueError:
-            raise OrchError(
-                "the trainer's advice cannot be read", answer.complaint, "reinstall orch: scripts/bootstrap"
-            ) from None
-    order = [one.hardware["name"] for one in machines]
-    return tuple(sorted(found, key=lambda advice: order.index(advice["hardware"]["name"])))
-
-
 def list_machine_kinds(task: Task, options: Sequence[Candidate]) -> tuple[MachineKind, ...]:
-    """Return each kind of machine that the catalogue knows once, at the price of its first candidate."""
+    """Return each kind of machine that the catalogue knows once, at the price of its first candidate.
+
+    Of machines that orch chose only the first: it asked the trainer for all of them before.
+    """
+    if task.differs_by_choice:
+        parts = task.split()
+        if task.auto is not None:
+            parts = tuple(part for part in parts if _select(part, options[:1]))[:1]
+        return tuple(one for part in parts for one in _list_kinds(part, _select(part, options)))
+    return _list_kinds(task, options)
+
+
+def _select(task: Task, options: Sequence[Candidate]) -> list[Candidate]:
+    first = task.choices[0]
+    like = (first.machine.name, task.count_hosts(first))
+    return [one for one in options if (one.accelerator, one.hosts) == like]
+
+
+def _list_kinds(task: Task, options: Sequence[Candidate]) -> tuple[MachineKind, ...]:
     machines = {choice.machine.name: choice.machine for choice in task.choices}
     found: dict[str, MachineKind] = {}
     for option in options:
@@ -163,26 +141,11 @@ def trainer_settings(task: Task, machine: Machine) -> tuple[str, ...]:
 
 
 def _hardware(task: Task, machine: Machine, option: Candidate, kind: str) -> dict[str, Any]:
-    """Describe the machine for the trainer; `kind` is that of the training devices, without idle chips."""
-    per_chip = machine.devices_per_chip
-    chips = option.hosts * machine.chips_per_host
-    known = kind != "cpu" and machine.hbm_gib_per_chip > 0
-    memory = machine.hbm_gib_per_chip * GIB / per_chip if known else _host_memory(machine, option, kind)
-    peak = machine.peak_bf16_tflops_per_chip * 1e12 / per_chip
-    return {
-        "name": option.accelerator if task.num_nodes == 1 else f"{task.num_nodes} x {option.accelerator}",
-        "kind": kind,
-        "chip": machine.chip if kind != "cpu" else "",
-        "devices": max(1, chips * per_chip if kind != "cpu" else option.hosts),
-        "hosts": max(1, option.hosts),
-        "slices": task.num_nodes if machine.node_is_slice else max(1, option.hosts),
-        "memory_bytes": int(memory) or None,
-        "peak_flops": peak if known and peak else None,
-        "has_bf16": bool(peak) or not known,
-        "price": option.price_per_hour or None,
-        "network": machine.network_gbps * 1e9 / _BITS or None,
-        "topology": machine.topology,
-    }
+    """Describe a candidate of the task for the trainer; `kind` is that of the training devices, without idle chips."""
+    found = describe_hardware(machine, nodes=task.num_nodes, hosts=option.hosts, kind=kind)
+    if found["memory_bytes"] is None:
+        found["memory_bytes"] = int(_host_memory(machine, option, kind)) or None
+    return found | {"price": option.price_per_hour or None}
 
 
 def _host_memory(machine: Machine, option: Candidate, kind: str) -> float:

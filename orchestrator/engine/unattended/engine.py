@@ -14,22 +14,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from orchestrator.acting import acting_as
 from orchestrator.computer import name_engine
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.loop.queue import is_watched
 from orchestrator.engine.loop.watch_lease import watch_lease
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.member_access import list_withdrawals, withdraw_members
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
+from orchestrator.engine.state.old_output import drop_old_output
 from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
 from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
 from orchestrator.engine.state.snapshots import drop_unused_snapshots
 from orchestrator.engine.state.store_backup import back_up_if_due
 from orchestrator.engine.unattended.handover import ENGINE_ENV_NAMES
 from orchestrator.engine.unattended.notifier import notifying
-from orchestrator.engine.unattended.orders import carry_out_order
+from orchestrator.engine.unattended.orders import attend_order
 from orchestrator.engine.unattended.pipeline import (
     attend_pipeline,
     is_unattended,
@@ -47,9 +48,13 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 from orchestrator.store.store import Store
+from orchestrator.task.sent_tree import SCHEME, find_sent_digests
 
 POLL = 1.0  # seconds between two polls of the store
 LOGIN_POLL = 15.0  # seconds between two tries with credentials that a cloud does not accept
+DROP_EVERY = 3600.0  # seconds between two deletions of files that no job needs
+RESUMABLE = 30 * 86400.0  # seconds for which the files that were sent for a run outlive its cluster
+TURN_POLL = 2.0  # seconds between two looks whether another engine of this computer has ended
 LAST_STEPS = 30.0  # seconds that work may still take after this computer was removed from the team
 REPORT_MISSING_AFTER = 10.0  # seconds; the engine that has the secrets may only be starting
 
@@ -84,6 +89,7 @@ class UnattendedEngine:
     only_secret: bool = False
     _works: dict[str, _Work] = field(default_factory=dict[str, _Work])
     _work_expected: bool = False
+    _next_drop: float = 0.0
     _reported: dict[str, str] = field(default_factory=dict[str, str])
     _secret_missing_since: dict[str, float] = field(default_factory=dict[str, float])  # since when, by name
 
@@ -99,11 +105,20 @@ class UnattendedEngine:
                 idle = self._round(store)
                 back_up_if_due(self.where, self.narrators("engine", 0).note)
                 if idle and until_idle:
-                    used = _used_snapshots(store)
-                    drop_unused_snapshots(self.where, used)
-                    drop_unused_blobs(store, used)
+                    self._drop_unused(store)
                     return
+                if self.services.clock.now() >= self._next_drop:
+                    self._next_drop = self.services.clock.now() + DROP_EVERY
+                    self._drop_unused(store)
                 self.stop.wait(POLL)
+
+    def _drop_unused(self, store: Store) -> None:
+        used = _used_snapshots(store, self.services.clock.now() - RESUMABLE)
+        drop_unused_snapshots(self.where, used)
+        for bucket, error in drop_unused_blobs(store, used).items():
+            if (name := f"unused files in {bucket}") not in self._reported:
+                self._record(name, f"{error}; tried again each hour")
+        drop_old_output(self.where, store.unfinished_jobs())
 
     def _refuse_if_removed(self, store: Store) -> None:
         try:
@@ -146,6 +161,8 @@ class UnattendedEngine:
             pending[f"down {cluster.uid}"] = partial(self._finish_down, cluster)
         for order in () if self.only_secret else store.open_orders():
             pending[f"order {order.uid}"] = partial(self._carry_out_order, order)
+        for cluster in () if self.only_secret else list_withdrawals(store, self.services.clock.now()):
+            pending[f"access {cluster.uid}"] = partial(self._withdraw_access, cluster)
         for pipeline in store.pipelines():
             if pipeline.state != "running" or not is_unattended(pipeline):
                 continue
@@ -199,7 +216,7 @@ class UnattendedEngine:
         except OrchError as error:
             self._record(name, f"{error}; tried again later")
         except Exception as error:  # a defect met in one job must not end the others; it is reported and retried
-            self.narrators(name, 0).note(f"{name}: a defect of orch: {type(error).__name__}: {error}")
+            self._record(name, f"a defect of orch: {type(error).__name__}: {error}; tried again later")
 
     def _record(self, name: str, message: str) -> None:
         """Report the message in the log and in `orch events`; a repeated message once."""
@@ -233,14 +250,12 @@ class UnattendedEngine:
         return attend_pipeline(self.where, self.services, record, self.narrators(record.name, record.stage + 1))
 
     def _carry_out_order(self, order: OrderRecord) -> bool:
-        narrator = self.narrators(order.cluster, 0)
-        with (
-            acting_as(order.member),
-            open_store(self.where, self.services, order.verb, order.project) as store,
-            LeaseKeeper(store, order.uid, f"{order.verb} '{order.cluster}'", narrator, kind="order") as keeper,
-        ):
-            if keeper.try_hold() and store.order(order.uid).state == "open":
-                store.end_order(order, carry_out_order(order, narrator, self.services))
+        attend_order(self.where, self.services, order, self.narrators(order.cluster, 0))
+        return True
+
+    def _withdraw_access(self, cluster: ClusterRecord) -> bool:
+        with open_store(self.where, self.services, "access of members", cluster.project) as store:
+            withdraw_members(store, self.services, self.where, self.narrators(cluster.name, 0), cluster)
         return True
 
     def _finish_down(self, cluster: ClusterRecord) -> bool:
@@ -283,19 +298,24 @@ def _begin(store: Store, cluster: ClusterRecord, job: JobRecord) -> None:
         store.release(lease)
 
 
-def _used_snapshots(store: Store) -> set[str]:
-    """Return the digests of the snapshots that jobs may still need."""
+def _used_snapshots(store: Store, since: float) -> set[str]:
+    """Return the digests of the snapshots that jobs may still need, or a resume of those made after `since`."""
     used: set[str] = set()
     for request in store.launch_requests():
         for source in json.loads(request).get("trees", {}).values():
             used.add(Path(source).parent.name)
     for pipeline in store.pipelines():
         used |= snapshot_digests(pipeline) if pipeline.state == "running" else set()
+    for text in (*store.tasks_that_name(SCHEME, since), *(order.arguments for order in store.open_orders())):
+        used |= find_sent_digests(text)
     return used
 
 
 def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:
-    """Run the engine unless another one works on this computer; return whether it ran.
+    """Run the engine, one at a time on a computer; return whether it ran.
+
+    With `until_idle` it ends when another one works already: that one has its work too. Otherwise it waits, and takes
+    over when the other has ended or was killed.
 
     A job that arrives while the last engine ends is not lost: its launch records it before it looks for an engine, and
     an ending engine gives its lease back before it looks for jobs a last time.
@@ -307,8 +327,9 @@ def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:
         with notifying(engine.where, engine.services, narrator, engine.stop) as notifier:
             while not engine.stop.is_set():
                 with LeaseKeeper(store, name, "unattended engine", narrator, kind="engine") as keeper:
-                    if not keeper.try_hold():
-                        return _run_for_secrets(engine, store, name, until_idle=until_idle)
+                    held = keeper.try_hold() or (not until_idle and _await_turn(engine, keeper, narrator))
+                    if not held:
+                        return not until_idle or _run_for_secrets(engine, store, name)
                     notifier.start()
                     engine.run(until_idle=until_idle)
                 if not engine.has_work(store):
@@ -317,7 +338,17 @@ def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:
     return True
 
 
-def _run_for_secrets(engine: UnattendedEngine, store: Store, name: str, *, until_idle: bool) -> bool:
+def _await_turn(engine: UnattendedEngine, keeper: LeaseKeeper, narrator: Narrator) -> bool:
+    """Wait until the engine that works on this computer is gone; return False when this one was stopped before."""
+    narrator.note("an engine works on this computer already; this one takes over when that ends")
+    while not engine.stop.wait(TURN_POLL):
+        if keeper.try_hold():
+            narrator.note("this engine works now")
+            return True
+    return False
+
+
+def _run_for_secrets(engine: UnattendedEngine, store: Store, name: str) -> bool:
     """Run beside the computer's engine, for jobs with the secrets that this process was started with, if any."""
     names = [one for one in os.environ.get(ENGINE_ENV_NAMES, "").split(",") if one in os.environ]
     if not names:
@@ -328,7 +359,7 @@ def _run_for_secrets(engine: UnattendedEngine, store: Store, name: str, *, until
     with LeaseKeeper(store, f"{name}/{mine}", "unattended engine", narrator, kind="engine") as keeper:
         if not keeper.try_hold():
             return False
-        engine.run(until_idle=until_idle)
+        engine.run(until_idle=True)
     return True
 
 

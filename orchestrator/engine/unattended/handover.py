@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from orchestrator.cloud_identities.role import name_caller
 from orchestrator.computer import name_engine
+from orchestrator.engine.loop.job_opening import record_estimate
 from orchestrator.engine.loop.queue import ENGINE
 from orchestrator.engine.loop.results import open_writable_bucket, upload_task
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import real_services
+from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.names import new_run_id
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
@@ -32,6 +36,9 @@ from orchestrator.providers.protocol import LogsInAsOwner
 from orchestrator.remote.tree import read_snapshot, read_tree
 from orchestrator.store.records import JobRecord, NewJob
 from orchestrator.task.model import Task
+
+if TYPE_CHECKING:
+    from orchestrator.storage.bucket import Bucket
 
 LOG = "engine.log"
 START_SECONDS = 10.0  # that a command waits for the engine that it started; it continues without an error then
@@ -55,7 +62,7 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
         provider.check_unattended_login(desired.candidates[0])
     shared: dict[str, str] = {}
     for tree in desired.trees:
-        shared[tree.label], problem = _share_tree(where, tree.source, job.bucket)
+        shared[tree.label], problem = _share_tree(where, tree.source, job.bucket, ready.project)
         if problem:
             report(problem)
     trees = tuple(replace(tree, source=from_portable(shared[tree.label], where.state)) for tree in desired.trees)
@@ -81,7 +88,7 @@ def find_blocking_job(ready: PreparedCommand) -> JobRecord | None:
     job = ready.job
     if job is None or job.kind == "exec":
         return None
-    with open_store(load_paths(), real_services(load_paths())) as store:
+    with open_store(load_paths(), real_services(load_paths()), project=ready.project) as store:
         cluster = store.cluster(ready.cluster)
         if cluster is None or cluster.desired_state == "down":
             return None  # its teardown is finished first, then everything starts again
@@ -94,7 +101,7 @@ def find_handed_over_job(ready: PreparedCommand) -> CommandResult | None:
     new = ready.job
     if new is None or new.kind == "exec":
         return None
-    with open_store(load_paths(), real_services(load_paths())) as store:
+    with open_store(load_paths(), real_services(load_paths()), project=ready.project) as store:
         cluster = store.cluster(ready.cluster)
         if cluster is None or cluster.desired_state != "up":
             return None
@@ -123,11 +130,17 @@ def enqueue_job(ready: PreparedCommand, report: Callable[[str], None]) -> Comman
             "--take-over cannot wait in a queue", why, "end that job first, or name another cluster: -c NAME"
         )
     services = real_services(load_paths())
-    bucket = open_writable_bucket(job.bucket, services.access) if job.bucket else None
-    with open_store(load_paths(), services) as store:
+    bucket: Bucket | None = None
+    if job.bucket:
+        with open_reader(ready.project) as reader:
+            caller = name_caller(reader.installation() or "", reader.member)
+            access = find_access(reader, services.access, caller, task=job.task)
+        bucket = open_writable_bucket(job.bucket, access)
+    with open_store(load_paths(), services, project=ready.project) as store:
         cluster = store.open_cluster(ready.cluster, ready.summary)
         run_id = job.run_id or new_run_id(ready.cluster)
         record = store.queue_job(cluster, replace(job, run_id=run_id))
+        record_estimate(store, ready, run_id)
         if bucket is not None:
             upload_task(bucket, record, report)
     message = f"job {record.id} is queued on '{ready.cluster}'; see: orch queue {ready.cluster}"
@@ -206,6 +219,6 @@ def _doing(job: JobRecord) -> str:
     return "waits in the queue" if job.state == "queued" else "is running"
 
 
-def _share_tree(where: Paths, source: str, bucket: str) -> tuple[str, str]:
+def _share_tree(where: Paths, source: str, bucket: str, project: str) -> tuple[str, str]:
     read = read_snapshot if is_snapshot(where, source) else read_tree
-    return share_snapshot(where, read(Path(source)), bucket)
+    return share_snapshot(where, read(Path(source)), bucket, project)

@@ -24,7 +24,7 @@ from orchestrator.notifications.deliver import Delivery
 from orchestrator.notifications.delivery_error import DeliveryError
 from orchestrator.notifications.messages import Message
 from orchestrator.notifications.notices import Kind
-from orchestrator.notifications.reading import read_histories
+from orchestrator.notifications.reading import read_budget_conditions, read_histories
 from orchestrator.notifications.send import send_message
 from orchestrator.notifications.settings import list_channels, read_channel, read_kinds, read_thresholds
 from orchestrator.paths import Paths
@@ -186,12 +186,16 @@ class Notifier:
             known: set[tuple[str, str]] = set()  # a look at the events for each condition, once
             while not self._is_ending():
                 now = self._services.clock.now()
-                for history in read_histories(reader):
-                    for found in find_conditions(history, thresholds, now):
-                        name = history.cluster.qualified_name
-                        if (name, found.cause) not in known:
-                            known.add((name, found.cause))
-                            store.record_condition(name, found.what, found.cause)
+                present = [
+                    (history.cluster.qualified_name, found)
+                    for history in read_histories(reader)
+                    for found in find_conditions(history, thresholds, now)
+                ]
+                present += [("", found) for found in read_budget_conditions(reader, thresholds.near, now)]
+                for name, found in present:
+                    if (name, found.cause) not in known:
+                        known.add((name, found.cause))
+                        store.record_condition(name, found.what, found.cause)
                 self._pause(CONDITIONS_POLL)
 
 

@@ -9,30 +9,45 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
+from orchestrator.acting import acting_as
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.member_access import admit_member
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.preparation.resume import prepare_resume
+from orchestrator.engine.preparation.trees import DescribedTree
 from orchestrator.engine.services import Services
+from orchestrator.engine.state.lease import LeaseKeeper
+from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.training.advice import add_advice
 from orchestrator.engine.unattended.handover import enqueue_job, find_handed_over_job, prepare_for_engine
 from orchestrator.errors import ConflictError, CredentialsError, NotFoundError, OrchError, UserError
+from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.steps import Done
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.store.access_records import ACCESS
 from orchestrator.store.failures import StoreError
 from orchestrator.store.order_records import OrderRecord
+from orchestrator.store.store import Store
 from orchestrator.task.model import Task
 
 _QUEUED = ("launch", "resume")
 _PASSING = (CredentialsError, StoreError)
 
 
-def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project: str) -> PreparedCommand:
+def prepare_order(
+    verb: str,
+    cluster: str,
+    arguments: Mapping[str, Any],
+    project: str,
+    kept: Mapping[str, DescribedTree] = MappingProxyType({}),
+) -> PreparedCommand:
     """Prepare the command of an order, to preview or to carry it out.
 
     Args:
@@ -42,6 +57,7 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
             `force` of what an owner does to a cluster of another member; `uid` of the cluster and `run` of a resume,
             so that an order that is carried out late is not about another one of the same name.
         project: The project of the cluster.
+        kept: What a plan of a launch knows of files that were or will be sent, by label.
 
     Raises:
         OrchError: There is no such cluster, job or run, or the command cannot be prepared.
@@ -51,7 +67,8 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
     after = TeardownPolicy.DOWN if arguments.get("down") else TeardownPolicy.KEEP
     if verb == "launch":
         task = commands.add_secrets_from_environment(Task.from_json(arguments["task"]))
-        return add_advice(commands.prepare_launch(task, cluster=cluster or None, after=after, project=project), task)
+        ready = commands.prepare_launch(task, cluster=cluster or None, after=after, kept=kept, project=project)
+        return add_advice(ready, task)
     if verb == "cancel":
         return commands.prepare_cancel(cluster, arguments.get("job"), force=force, project=project)
     made: Mapping[str, Callable[[], PreparedCommand]] = {
@@ -60,8 +77,9 @@ def prepare_order(verb: str, cluster: str, arguments: Mapping[str, Any], project
         "down": lambda: commands.prepare_down(cluster, force=force, project=project),
         "resume": lambda: prepare_resume(
             arguments.get("run") or cluster,
-            cluster=cluster,
+            cluster=cluster or None,
             after=TeardownPolicy.DOWN if arguments.get("down") else None,
+            project=project,
         ),
     }
     if verb not in made:
@@ -81,6 +99,35 @@ def _refuse_other_cluster(cluster: str, uid: str, project: str) -> None:
         )
 
 
+def attend_order(where: Paths, services: Services, order: OrderRecord, narrator: Narrator) -> None:
+    """Carry out an order for its member and record how it ended, unless another engine does.
+
+    Raises:
+        CredentialsError, ConflictError, StoreError: It is to be tried again.
+    """
+    with (
+        acting_as(order.member),
+        open_store(where, services, order.verb, order.project) as store,
+        LeaseKeeper(store, order.uid, f"{order.verb} '{order.cluster}'", narrator, kind="order") as keeper,
+    ):
+        if not keeper.try_hold() or store.order(order.uid).state != "open":
+            return
+        if order.verb == ACCESS:
+            store.end_order(order, _admit_member(store, services, where, narrator, order))
+        else:
+            store.end_order(order, carry_out_order(order, narrator, services))
+
+
+def _admit_member(store: Store, services: Services, where: Paths, narrator: Narrator, order: OrderRecord) -> Outcome:
+    try:
+        done = admit_member(store, services, where, narrator, order)
+    except (*_PASSING, ConflictError):
+        raise
+    except OrchError as error:
+        return _to_outcome(error)
+    return Outcome(status=0, code="", what=done, why="", next_step="")
+
+
 def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) -> Outcome:
     """Carry out an order, and return how it ended.
 
@@ -98,7 +145,11 @@ def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) 
         return _to_outcome(error)
     try:
         queue = order.verb in _QUEUED
-        step = (_queue_run(order, ready, narrator) if queue else drive_cluster(ready, narrator, services=services)).step
+        if queue:
+            ended = _queue_run(order, ready, narrator, services)
+        else:
+            ended = drive_cluster(ready, narrator, services=services)
+        step = ended.step
     except (*_PASSING, ConflictError):  # another orch works on the cluster
         raise
     except OrchError as error:
@@ -124,11 +175,23 @@ def _find_queued_run(order: OrderRecord) -> Outcome | None:
     return Outcome(status=0, code="", what=f"job {job.id} is queued on '{cluster}'", why="", next_step="")
 
 
-def _queue_run(order: OrderRecord, ready: PreparedCommand, narrator: Narrator) -> CommandResult:
+def _start_stopped_machines(order: OrderRecord, narrator: Narrator, services: Services) -> CommandResult | None:
+    """Start the machines of a stopped cluster, as the plan of a launch says; return how that failed, or None."""
+    with open_reader(order.project) as reader:
+        record = reader.cluster(order.cluster)
+    if record is None or record.desired_state != "stopped":
+        return None
+    started = drive_cluster(commands.prepare_start(order.cluster, project=order.project), narrator, services=services)
+    return started if started.status else None
+
+
+def _queue_run(order: OrderRecord, ready: PreparedCommand, narrator: Narrator, services: Services) -> CommandResult:
     """Queue the job of a launch or resume, whose id the order fixes; engines drive it from there."""
     ready = prepare_for_engine(ready, narrator.note)
     if (same := find_handed_over_job(ready)) is not None:
         return same
+    if (refused := _start_stopped_machines(order, narrator, services)) is not None:
+        return refused
     job = ready.job
     if job is not None and not job.run_id:
         ready = replace(ready, job=replace(job, run_id=order.run_id))

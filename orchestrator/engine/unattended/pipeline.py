@@ -16,8 +16,9 @@ from typing import Any
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.loop.queue import ENGINE
 from orchestrator.engine.narrator import Narrator
-from orchestrator.engine.preparation import commands, host_inputs
+from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+from orchestrator.engine.preparation.trees import read_trees
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.opening import open_store
@@ -79,7 +80,7 @@ def hand_over_pipeline(spec: PipelineSpec) -> PipelineRecord:
     where = load_paths()
     kept: list[dict[str, str]] = []
     for task in spec.tasks:
-        sent, trees = host_inputs.read_trees(task)
+        sent, trees = read_trees(task)
         bucket = task.checkpoint.bucket.rstrip("/")
         kept.append({one.label: share_snapshot(where, tree, bucket)[0] for one, tree in zip(sent, trees, strict=True)})
     with open_store(where, real_services(where)) as store:
@@ -183,7 +184,7 @@ def _next(store: Store, record: PipelineRecord, job: JobRecord | None, tasks: Ma
     name = _cluster(record.name, settings["cluster"], index)
     if job is not None:
         return replace(commands.prepare_continuation(name, job, project=record.project), continued_uid=job.cluster_uid)
-    kept = fetch_snapshots(kept)
+    kept = fetch_snapshots(kept, record.project)
     ready = _stage(
         record.name, settings["cluster"], settings["down"], index, task, len(record.tasks), kept, record.project
     )

@@ -39,6 +39,13 @@ orch_head=${ORCH_COORDINATOR%:*}
 orch_head=${orch_head#\[}
 orch_head=${orch_head%\]}
 export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
+# For launchers: Lightning reads NODE_RANK; `torchrun --nproc-per-node N train.py` reads PET_* as the defaults of its
+# options (torch 2.13, torch/distributed/argparse_util.py), so it needs no others on several hosts.
+export NODE_RANK="${NODE_RANK-$ORCH_RANK}"
+if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
+  export PET_NNODES="${PET_NNODES-$ORCH_NUM_HOSTS}" PET_NODE_RANK="${PET_NODE_RANK-$ORCH_RANK}"
+  export PET_MASTER_ADDR="${PET_MASTER_ADDR-$MASTER_ADDR}" PET_MASTER_PORT="${PET_MASTER_PORT-$MASTER_PORT}"
+fi
 
 # jax.distributed.initialize() reads the first by itself; the other two are for its arguments num_processes and process_id
 # where it cannot find them out (CPU, GPU, Trainium). Source: jax 0.10.2, jax/_src/distributed.py (November 2026).
@@ -240,7 +247,7 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # As on machines of the dialect, the base environment is active where orch has installed conda.
   if [ -e "$orch_conda/.orch-complete" ]; then conda activate base; fi
 done
-unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_download orch_get_tool orch_has_tool orch_inputs orch_needs orch_unpack orch_find_python orch_make_venv orch_dropped orch_beside
+unset -f orch_expect orch_fabric orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_download orch_get_tool orch_has_tool orch_inputs orch_needs orch_unpack orch_find_python orch_make_venv orch_dropped orch_beside
 unset -v "${!orch_@}"
 # ---- program of the task ----
 python train.py --rank "$ORCH_RANK"

@@ -1,0 +1,157 @@
+"""Folders and files that a command sends to the hosts: which, from where, and with which content."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from orchestrator.errors import UserError
+from orchestrator.plan.desired import TreeSpec
+from orchestrator.remote.tree import Tree, read_snapshot, read_tree
+from orchestrator.task.model import Task
+from orchestrator.task.sent_tree import parse_sent_tree
+
+WORKDIR = "orch_workdir"
+DIALECT_WORKDIR = "sky_workdir"  # a link to WORKDIR (templates/run/workdir.sh.j2)
+TRAINER = ".orch/trainer/trainer"
+PROGRAM_LIBRARY = ".orch/program/trainer"
+"""Where own programs find orch_run; the run script has the same path (templates/run/shell.sh.j2)."""
+DEVICE_PROBE = ".orch/devices/trainer"
+DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
+_IS_DEPENDENCY_FILE = re.compile("|".join(map(fnmatch.translate, DEPENDENCY_FILES))).match
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedTree:
+    """What a plan needs to know of files that are elsewhere.
+
+    Attributes:
+        tree: With those files alone that decide whether setup runs again.
+        count: How many files it really has.
+    """
+
+    tree: Tree
+    count: int
+
+
+def read_trees(
+    task: Task, kept: Mapping[str, str | DescribedTree] = MappingProxyType({})
+) -> tuple[tuple[TreeSpec, ...], tuple[Tree, ...]]:
+    """Read what is sent from here: the workdir, local file mounts, and the bundled trainer or its library.
+
+    Args:
+        task: The task.
+        kept: Snapshots to send in place of the originals, or what is known of such, by label.
+
+    Returns:
+        The trees as `decide` needs them, and the same trees with their files.
+    """
+    specs: list[tuple[str, str, str]] = []
+    if isinstance(task.workdir, str):
+        specs.append(("workdir", task.workdir, WORKDIR))
+    local = (mount for mount in task.file_mounts if not mount.from_bucket)
+    specs += [(mount.target, mount.source, place_on_host(mount.target)) for mount in local]
+    if task.train is not None:
+        specs.append(("trainer", str(_trainer_package()), TRAINER))
+    elif gets_library(task):
+        specs.append(("orch_run", str(_trainer_package()), PROGRAM_LIBRARY))
+    read = [_read_labelled_tree(label, source, destination, kept.get(label)) for label, source, destination in specs]
+    return tuple(spec for spec, _ in read), tuple(tree for _, tree in read)
+
+
+def _read_labelled_tree(
+    label: str, written: str, destination: str, kept: str | DescribedTree | None
+) -> tuple[TreeSpec, Tree]:
+    count = None
+    if isinstance(kept, DescribedTree):
+        source, tree, count = written, kept.tree, kept.count
+    elif kept is not None:
+        source, tree = kept, read_snapshot(Path(kept))
+    elif (sent := parse_sent_tree(written)) is not None:
+        from orchestrator.engine.state.sent_trees import find_snapshot  # it may open the store, which plans do not
+
+        source = str(find_snapshot(sent, label))
+        tree = read_snapshot(Path(source))
+    else:
+        source, tree = str(_expand_home(written).absolute()), read_tree(_expand_home(written))
+    spec = TreeSpec(
+        label=label,
+        source=source,
+        destination=destination,
+        digest=tree.digest,
+        files=len(tree.files) if count is None else count,
+        total_bytes=tree.total_bytes,
+    )
+    return spec, tree
+
+
+def read_workdir_tree(folder: Path) -> tuple[TreeSpec, ...]:
+    """Read a working directory alone, for exec."""
+    tree = read_tree(folder)
+    return (
+        TreeSpec(
+            label="workdir",
+            source=str(folder.absolute()),
+            destination=WORKDIR,
+            digest=tree.digest,
+            files=len(tree.files),
+            total_bytes=tree.total_bytes,
+        ),
+    )
+
+
+def read_trainer_tree() -> tuple[TreeSpec, ...]:
+    """Read the bundled trainer alone, for listing devices beside a training that may be running."""
+    package = _trainer_package()
+    tree = read_tree(package)
+    return (
+        TreeSpec(
+            label="devices",
+            source=str(package),
+            destination=DEVICE_PROBE,
+            digest=tree.digest,
+            files=len(tree.files),
+            total_bytes=tree.total_bytes,
+        ),
+    )
+
+
+def decides_about_setup(task: Task, path: str) -> bool:
+    """Return whether another content of a file that is sent lets setup run again."""
+    name = path.rpartition("/")[2]
+    return name in task.setup or _IS_DEPENDENCY_FILE(name) is not None
+
+
+def place_in_workdir(target: str) -> str:
+    """Return where a target below the dialect's name of the working directory is; "" for other targets."""
+    head, slash, rest = target.removeprefix("~/").partition("/")
+    return f"~/{WORKDIR}{slash}{rest}" if head == DIALECT_WORKDIR else ""
+
+
+def place_on_host(target: str) -> str:
+    """Return a path relative to the home folder when it begins with ~/; absolute paths stay."""
+    return (place_in_workdir(target) or target).removeprefix("~/")
+
+
+def gets_library(task: Task) -> bool:
+    """Return whether the program can import orch_run: it is of use where there is a bucket."""
+    return bool(task.run) and task.train is None and bool(task.checkpoint.bucket)
+
+
+def _expand_home(path: str) -> Path:
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for a user who does not exist
+
+
+def _trainer_package() -> Path:
+    """Find the bundled trainer's folder without importing it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("trainer")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("the bundled trainer is not installed", next_step="reinstall orch: scripts/bootstrap")
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -1,0 +1,148 @@
+"""The local copy of a program's output on one host: bounded on the disk, without moving what follows.
+
+A copy that grows above its limit keeps its first MiB and its end. The middle becomes a hole of the file, so the byte
+at which following resumes stays its size. Beside RANK.log, RANK.cut has the first and the last byte of the hole.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from orchestrator.private_files import write_whole
+
+HEAD = 1 << 20  # a multiple of the blocks of file systems, like the ends of all holes
+_CHUNK = 1 << 20
+_PUNCH_AND_KEEP_SIZE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE of Linux, in linux/falloc.h
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The bytes of a log that are not kept: from `begin`, before `end`."""
+
+    begin: int
+    end: int
+
+    def describe(self, begin: int) -> bytes:
+        """Return the line that stands for what is not kept from `begin` on."""
+        amount = (self.end - begin) / 1e6
+        where = "its host has all of it while it exists"
+        return f"\n[orch: {amount:.1f} MB of this output are not kept here; {where}]\n".encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLimits:
+    """How much output of programs is kept on this computer's disk.
+
+    Attributes:
+        attempt_bytes: Of one attempt, on all its hosts.
+        host_bytes: Of each of its hosts at least, where there are very many.
+        all_bytes: Of all jobs; the oldest that ended are deleted first.
+    """
+
+    attempt_bytes: int = 256 << 20
+    host_bytes: int = 4 << 20
+    all_bytes: int = 16 << 30
+
+    def of_host(self, hosts: int) -> int:
+        """Return how much of one host is kept."""
+        return max(self.attempt_bytes // max(hosts, 1), self.host_bytes)
+
+
+def append_bounded(file: IO[bytes], path: Path, block: bytes, most: int) -> None:
+    """Append a block to a log, and cut its middle out where it takes more than `most` bytes of the disk.
+
+    The caller holds the lock of the file.
+
+    Raises:
+        OSError: The disk is full or not writable.
+    """
+    found, known = os.fstat(file.fileno()), read_cut(path)
+    size = found.st_size
+    if found.st_blocks * 512 <= most:
+        file.write(block)
+        return
+    begin = size
+    if known is not None and known.end >= size:  # no hole could be made inside the file
+        begin = known.begin
+    elif (end := (size - most // 2) // HEAD * HEAD) > HEAD:
+        _note(path, Cut(begin=HEAD, end=end))  # before the hole is made: what it says is never shown as zeros
+        if _punch(file.fileno(), HEAD, end - HEAD):
+            file.write(block)
+            return
+    _note(path, Cut(begin=begin, end=size + len(block)))  # what follows is not written
+    os.ftruncate(file.fileno(), size + len(block))
+
+
+def read_cut(path: Path) -> Cut | None:
+    """Return which bytes of a log are not kept; None where all are."""
+    try:
+        begin, end = map(int, path.with_suffix(".cut").read_text("ascii").split())
+    except (FileNotFoundError, ValueError):
+        return None
+    return Cut(begin=begin, end=end)
+
+
+def read_log(path: Path, begin: int, most: int) -> tuple[bytes, int]:
+    """Return bytes of a log from `begin` on, and the byte behind them. A line stands for what is not kept.
+
+    It may return less than there is, and then has more behind its end.
+
+    Args:
+        path: The log.
+        begin: A byte of it.
+        most: How many bytes are returned at most, beside that line.
+    """
+    cut = read_cut(path)
+    with path.open("rb") as opened:
+        if cut is None or begin >= cut.end:
+            return _read(opened, begin, most)
+        if begin < cut.begin:
+            return _read(opened, begin, min(most, cut.begin - begin))
+        content, end = _read(opened, cut.end, most)
+        return cut.describe(begin) + content, end
+
+
+def copy_log(path: Path, target: IO[bytes]) -> None:
+    """Write all of a log that is kept, with a line in the place of the rest."""
+    size, begin = path.stat().st_size, 0
+    while begin < size:
+        content, begin = read_log(path, begin, _CHUNK)
+        if not content:
+            return
+        target.write(content)
+
+
+def _read(opened: IO[bytes], begin: int, most: int) -> tuple[bytes, int]:
+    opened.seek(begin)
+    content = opened.read(max(most, 0))
+    return content, begin + len(content)
+
+
+def _note(path: Path, cut: Cut) -> None:
+    write_whole(path.with_suffix(".cut"), f"{cut.begin} {cut.end}\n", flush=False)
+
+
+def _punch(descriptor: int, begin: int, length: int) -> bool:
+    """Give the disk space of a part of a file back; return False where the file system or this system cannot."""
+    call = find_fallocate()
+    return call is not None and call(descriptor, _PUNCH_AND_KEEP_SIZE, begin, length) == 0
+
+
+@cache
+def find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Return the system call that makes a hole in a file, None where this system has none."""
+    import ctypes
+
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    call = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if call is not None:
+        call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return call

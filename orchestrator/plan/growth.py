@@ -1,0 +1,123 @@
+"""Whether a run moves to better machines while it has some (`grow: true`): what that saves, and what it costs. Pure.
+
+The better ones are not rented beside the present ones: the run saves, its slice is ended, and the better one is asked
+for. Therefore the own record of capacity has to say that it is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from orchestrator.formatting import format_duration
+from orchestrator.offers.choice import Left, choose_for_rest
+from orchestrator.offers.estimates import HOUR, RESTART, Estimate
+from orchestrator.offers.offers import SURE, Offer, make_offer
+from orchestrator.plan import limits
+from orchestrator.plan.automatic import measure_left
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.desired import Run, Variant
+from orchestrator.plan.evidence import find_furthest_step
+from orchestrator.plan.observed import Observed
+from orchestrator.slices import Candidate
+
+LIKELY = 0.8  # the probability of machines, by at least five own requests, from which on the present ones are left
+GAIN = 2.0  # times what the restart costs: less is not worth it
+_SHARE = 0.1  # of what the rest costs on the present machines: likewise
+SHORTEST_ATTEMPT = 1800.0  # seconds that an attempt lasts at least before it moves
+PAUSE = 6 * HOUR  # seconds between two moves of a run
+_LEAST = 0.001  # of the work is left as long as the program runs
+
+
+def may_grow(desired: Run, observed: Observed, *, launched: float) -> bool:
+    """Return whether a run is one that may move now: it trains, has done so for a while, and has not moved lately."""
+    intent = observed.current
+    if not desired.grow or not desired.create or intent is None or observed.pending_end is not None:
+        return False
+    if desired.checkpoint_uri is None or not desired.budgets.preemptions or intent.candidate.adopted:
+        return False
+    began = max((launched, *(ended.at for ended in observed.ended)))
+    moved = max((ended.at for ended in observed.ended if ended.cause is EndCause.GROWN), default=-math.inf)
+    return observed.now >= began + SHORTEST_ATTEMPT and observed.now >= moved + PAUSE
+
+
+def explain_growth(
+    desired: Run, observed: Observed, chances: Mapping[Candidate, float], *, launched: float, step: int | None
+) -> str:
+    """Return why the run moves to better machines now, in one line; "" where it stays.
+
+    Args:
+        desired: The run.
+        observed: The present state, in which its program runs.
+        chances: The probability of machines, of the candidates of which it is known.
+        launched: When its job was opened (epoch seconds).
+        step: Of its newest checkpoint; None for none, or where it is not known.
+    """
+    intent = observed.current
+    present = desired.find_variant(intent.candidate) if intent is not None else None
+    if step is None or present is None or present.offer is None or not may_grow(desired, observed, launched=launched):
+        return ""
+    left = measure_left(desired, observed, launched=launched, step=step)
+    for better in _list_better(desired, present, left):
+        chance = max((chances.get(one, 0.0) for one in better.candidates), default=0.0)
+        if chance >= LIKELY and (gain := _explain_gain(desired, observed, present.offer, better.offer, step, left)):
+            return f"{gain}; machines within an hour: {100 * chance:.0f} %"
+    return ""
+
+
+def _list_better(desired: Run, present: Variant, left: Left) -> tuple[Variant, ...]:
+    """Return what the run prefers to what it has, the best first.
+
+    Of a range of nodes these are the sizes before the present one, of machines that orch chose the one that it would
+    choose now.
+    """
+    if desired.automatic is None:
+        return desired.variants[: desired.variants.index(present)]
+    choice = choose_for_rest([one.offer for one in desired.variants if one.offer is not None], left)
+    if not choice.offers:
+        return ()
+    first = choice.offers[0]
+    return tuple(one for one in desired.variants if one is not present and one.offer and _is_same(one.offer, first))
+
+
+def _is_same(one: Offer, other: Offer) -> bool:
+    return (one.machine, one.nodes, one.market) == (other.machine, other.nodes, other.market)
+
+
+def _explain_gain(desired: Run, observed: Observed, present: Offer, better: Offer | None, step: int, left: Left) -> str:
+    """Return what a move saves, in words, where that is worth the restart and within the limits; else "".
+
+    Of a range of nodes the time that it saves is worth what the present machines cost in it; of machines that orch
+    chose the money counts, and the date.
+    """
+    if better is None:
+        return ""
+    reached = max(find_furthest_step(observed.hosts) or step, step)
+    keep = make_offer(present, max(_LEAST, 1 - reached / present.steps))
+    move = make_offer(better, max(_LEAST, 1 - step / better.steps))  # it repeats what was not saved
+    if keep is None or move is None or not _is_affordable(desired, observed, move):
+        return ""
+    stay = keep.seconds.typical - RESTART.typical  # nothing is set up again
+    cost = _price(present) * stay / HOUR
+    if desired.automatic is None:
+        worth = _price(present) * (stay - move.seconds.typical) / HOUR
+    else:
+        worth = cost - move.dollars.typical
+    is_late = left.seconds is not None and keep.seconds.chance_below(left.seconds) < SURE
+    saves_date = is_late and left.seconds is not None and move.seconds.chance_below(left.seconds) >= SURE
+    if not saves_date and worth <= max(_SHARE * cost, GAIN * _price(better) * RESTART.typical / HOUR):
+        return ""
+    what = f"{move.name}, {move.market}: about {format_duration(move.seconds.typical)} and ${move.dollars.typical:,.0f}"
+    return f"{what}, in place of {format_duration(stay)} and ${cost:,.0f} on {present.name}"
+
+
+def _is_affordable(desired: Run, observed: Observed, move: Offer) -> bool:
+    """Return whether a move stays within limits.max_cost. There are never two slices at the same time."""
+    if desired.limits.dollars is None:
+        return True
+    spent = limits.dollars_spent(observed)
+    return spent is not None and spent + move.dollars.high <= desired.limits.dollars
+
+
+def _price(offer: Offer) -> float:
+    return Estimate.between(*offer.price_per_hour).typical

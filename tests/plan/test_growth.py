@@ -1,0 +1,128 @@
+"""`grow: true`: when better machines are worth leaving the present ones, and when not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from plan_samples import candidate, sample_run
+
+from orchestrator.catalog.accelerators import resolve
+from orchestrator.offers.estimates import Estimate
+from orchestrator.offers.offers import Offer, OfferTerms, make_offer
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.desired import AutomaticChoice, Budgets, Limits, Run, Variant
+from orchestrator.plan.growth import LIKELY, PAUSE, SHORTEST_ATTEMPT, explain_growth
+from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Observed
+from orchestrator.slices import Spot
+from orchestrator.values import Text
+
+HOUR, STEPS, NOW = 3600.0, 10_000, 1_800_000_000.0
+BEGAN = NOW - 2 * HOUR
+
+
+def offer(machine: str, hours: float, price: float) -> Offer:
+    step = Estimate.between(0.9 * hours * HOUR / STEPS, 1.1 * hours * HOUR / STEPS)
+    terms = OfferTerms(
+        machine=resolve(machine),
+        nodes=1,
+        market=Spot(),
+        price_per_hour=(price, price),
+        price_note="",
+        settings=(),
+        steps=STEPS,
+        step_seconds=step,
+        speed_source="",
+    )
+    made = make_offer(terms)
+    assert made is not None
+    return made
+
+
+SMALL, LARGE = offer("v6e-1", 20, 10.0), offer("v6e-4", 5, 40.0)
+
+
+def growing(*offers: Offer, **changes: Any) -> Run:
+    """Return a run that prefers the offers in their order."""
+    base = sample_run(checkpoint_uri=Text.of("gs://b/c"), grow=True, budgets=Budgets(preemptions=5), timer=None)
+    variants = tuple(
+        Variant(
+            candidates=(candidate(1, accelerator=one.machine.name, price_per_hour=one.price_per_hour[1]),),
+            setup=None, mounts=(), job=base.job, accelerator=one.machine.name, num_slices=1, env=(), timer=None,
+            offer=one,
+        )
+        for one in offers
+    )  # fmt: skip
+    places = tuple(place for one in variants for place in one.candidates)
+    return replace(base, candidates=places, variants=variants, **changes)
+
+
+def on(run: Run, machine: str, **changes: Any) -> Observed:
+    (place,) = [one for one in run.possible if one.accelerator == machine]
+    has = Intent(
+        generation=1, name="demo-1", candidate=place, state=IntentState.ACCEPTED, since=BEGAN, billed_from=BEGAN
+    )
+    return replace(Observed(now=NOW, intents=(has,), started=True), **changes)
+
+
+def explain(run: Run, seen: Observed, *, chance: float = 0.9, step: int | None = 1000) -> str:
+    return explain_growth(run, seen, dict.fromkeys(run.possible, chance), launched=BEGAN, step=step)
+
+
+RANGE = growing(LARGE, SMALL)
+
+
+def test_a_range_grows_to_its_larger_sizes_alone() -> None:
+    said = explain(RANGE, on(RANGE, "v6e-1"))
+    assert said.startswith("v6e-4, spot: about 4 h ") and said.endswith("; machines within an hour: 90 %")
+    assert explain(RANGE, on(RANGE, "v6e-4")) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"chance": LIKELY - 0.01}, "the records give it too small a chance"),
+        ({"step": None}, "what would be lost is not known"),
+        ({"step": 9_950}, "the rest is not worth a restart"),
+    ],
+)
+def test_a_run_stays(changes: dict[str, Any], why: str) -> None:
+    assert explain(RANGE, on(RANGE, "v6e-1"), **changes) == "", why
+
+
+def test_a_run_does_not_move_soon_after_a_start_or_another_move() -> None:
+    seen = on(RANGE, "v6e-1")
+    lost = EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="", at=NOW - SHORTEST_ATTEMPT + 1)
+    moved = EndedAttempt(attempt=1, cause=EndCause.GROWN, why="", at=NOW - PAUSE + 1)
+    for ended in (lost, moved):
+        assert explain(RANGE, replace(seen, attempt=2, ended=(ended,))) == ""
+        assert explain(RANGE, replace(seen, attempt=2, ended=(ended,), now=NOW + 1)) != ""
+
+
+def test_a_move_that_may_exceed_the_limit_is_not_made() -> None:
+    spent = 2 * 10.0
+    for dollars, moves in ((spent + 0.9 * LARGE.dollars.high - 60, False), (spent + LARGE.dollars.high, True)):
+        run = replace(RANGE, limits=Limits(dollars=dollars))
+        assert bool(explain(run, on(run, "v6e-1"))) is moves
+    unknown = replace(RANGE, limits=Limits(dollars=1e6))
+    assert explain(unknown, on(unknown, "v6e-1", spent_before=None)) == "", "what is spent is not known"
+
+
+def test_machines_that_orch_chose_are_left_for_those_that_it_would_choose_now() -> None:
+    cheap, dear = offer("v6e-1", 20, 10.0), offer("v6e-4", 5, 80.0)
+    run = growing(cheap, dear, automatic=AutomaticChoice(budget=None, by=""))
+    assert explain(run, on(run, "v6e-4")).startswith("v6e-1, spot: "), "half the price of the rest"
+    assert explain(run, on(run, "v6e-1")) == "", "it has what it would choose"
+    near = growing(cheap, offer("v6e-4", 5, 41.0), automatic=AutomaticChoice(budget=None, by=""))
+    assert explain(near, on(near, "v6e-4")) == "", "a little cheaper is not worth a restart"
+    late = replace(run, automatic=AutomaticChoice(budget=None, by="9h"))
+    assert explain(late, on(late, "v6e-1")).startswith("v6e-4, spot: "), "only they keep the date"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"grow": False}, {"create": False}, {"checkpoint_uri": None}, {"budgets": Budgets()}]
+)
+def test_a_run_that_may_not_move_stays(changes: dict[str, Any]) -> None:
+    run = replace(RANGE, **changes)
+    assert explain(run, on(run, "v6e-1")) == ""
