@@ -5,40 +5,33 @@ Needs the standard library alone. Errors are those of the command line, with the
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import ssl
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, cast
-from urllib.parse import quote, urlencode, urlsplit
+from types import MappingProxyType, TracebackType
+from typing import IO, Literal, cast
+from urllib.parse import quote, urlencode
 
-from orchestrator.errors import AccessError, CloudError, OrchError, UserError
-from orchestrator.paths import load_paths
-from orchestrator.private_files import make_private_folder, write_whole
+from orchestrator import client_ci
+from orchestrator.client_events import FollowedEvents
+from orchestrator.client_logins import read_logins
+from orchestrator.client_team import TeamCalls, make_address
+from orchestrator.client_transport import Document, ServiceError, Transport
+from orchestrator.errors import AccessError, CloudError, OrchError
+from orchestrator.project import find_named_project
 
-Document = dict[str, Any]
 Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
-_SECONDS = 60.0  # for an answer; streams send something every 15 s
+_KEEPING_SECONDS = 600.0  # in which a service unpacks what was sent
 _PAGE = 100
-_LOGINS = "logins.json"
-
-
-class ServiceError(OrchError):
-    """The service refused a request. Code, exit status and next step are those that it gave."""
-
-    def __init__(self, problem: Mapping[str, Any]) -> None:
-        what, why, step = (str(problem.get(name) or "") for name in ("title", "detail", "next_step"))
-        super().__init__(what, why, step)
-        self.code = str(problem.get("code") or self.code)
-        self.exit_status = int(problem.get("exit_status") or self.exit_status)
-        self.http_status = int(problem.get("status") or 0)
+_BUSY_SECONDS = 30.0  # a service reads keys of an issuer for about 20 s at most
+_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # RFC 8693, section 2.1
+_ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105  # the name of a kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +40,7 @@ class Plan:
 
     Attributes:
         request: What was asked for.
-        document: The plan as the API returns it; `text` is for people.
+        document: The plan as the API returns it; `text` and `notes` are for people.
     """
 
     request: Document
@@ -55,44 +48,37 @@ class Plan:
 
     @property
     def text(self) -> str:
-        """The plan for people."""
-        return str(self.document["text"])
+        """The plan for people, with its notes first, as the command line prints it."""
+        return "".join(f"note: {note}\n" for note in self.document["notes"]) + str(self.document["text"])
 
 
-class Client:
+class Client(TeamCalls):
     """A connection to a service, used as a context manager. For one thread."""
 
-    def __init__(self, url: str, token: str, *, ca: str = "") -> None:
+    def __init__(
+        self, url: str, token: str, *, ca: str = "", project: str = "", socket_path: Path | None = None
+    ) -> None:
         """Prepare; nothing is sent.
 
         Args:
             url: The address of the service.
             token: A token of it.
             ca: File with the certificate that its own must follow from; "" for those of the system.
+            socket_path: The Unix socket on which it listens, in place of a port.
+            project: In which clusters are found by their names; "" for that of the token, or of the service.
 
         Raises:
             UserError: The address is not that of a service, or would send the token in clear over a network.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-            raise UserError(f"`{url[:100]}` is not the address of a service", "", "https://orch.example.org")
-        self.url = f"{parts.scheme}://{parts.netloc}"
-        self._token = token
-        if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=ca or None)
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=_SECONDS, context=context
-            )
-        elif parts.hostname in ("127.0.0.1", "localhost", "::1"):
-            self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_SECONDS)
-        else:
-            raise UserError(
-                f"{self.url} has no TLS", "the token would be readable on the way", f"https://{parts.netloc}"
-            )
+        self._transport = Transport(url, token, ca=ca, socket_path=socket_path)
+        self.url = self._transport.url
+        self._project = project
 
     @classmethod
     def connect(cls, url: str = "") -> Client:
-        """Return a client with the token that `orch login` keeps.
+        """Return a client with the token that `orch login` keeps; for ORCH_SERVER alone, with that of ORCH_TOKEN first.
+
+        A job of GitHub Actions without either gets a token by its own one.
 
         Args:
             url: The address of the service; "" for ORCH_SERVER, or the one that was logged in to last.
@@ -100,12 +86,19 @@ class Client:
         Raises:
             AccessError: No token is kept for it.
         """
-        logins = _read_logins()
-        url = (url or os.environ.get("ORCH_SERVER", "") or next(reversed(logins), "")).rstrip("/")
+        project = find_named_project(os.environ)
+        logins, server = read_logins(), os.environ.get("ORCH_SERVER", "").strip().rstrip("/")
+        url = (url or server or next(reversed(logins), "")).rstrip("/")
+        if url == server and url and (token := os.environ.get(client_ci.TOKEN, "").strip()):
+            return cls(url, token, ca=logins.get(url, {}).get("ca", ""), project=project)
         if url not in logins:
+            if url == server and url and client_ci.can_request_id_token(os.environ):
+                client = cls(url, "", project=project)
+                client._renew()
+                return client
             named = url or "a service"
             raise AccessError(f"no token is kept for {named}", "", f"orch login {url or 'URL'}")
-        return cls(url, logins[url]["token"], ca=logins[url].get("ca", ""))
+        return cls(url, logins[url]["token"], ca=logins[url].get("ca", ""), project=project)
 
     def __enter__(self) -> Client:
         return self
@@ -117,15 +110,43 @@ class Client:
 
     def close(self) -> None:
         """End the connection."""
-        self._connection.close()
+        self._transport.close()
+
+    def exchange_token(self, id_token: str) -> Document:
+        """Return a short token for a job of CI, and for whom it acts. Needs no token of the service.
+
+        Args:
+            id_token: The token that the CI gave to the job, for the address of this service.
+
+        Raises:
+            ServiceError: The service does not believe it, or no rule is for the job.
+        """
+        form = {"grant_type": _EXCHANGE, "subject_token": id_token, "subject_token_type": _ID_TOKEN}
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        until = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                with self._transport.answer("POST", "/v1/tokens/exchange", urlencode(form).encode(), headers) as answer:
+                    return cast("Document", json.load(answer))
+            except ServiceError as error:
+                if error.code != "issuer-busy" or time.monotonic() > until:
+                    raise
+            time.sleep(1)  # another job of a matrix makes the service read the keys of the CI
+
+    def _renew(self) -> None:
+        """Take another token for this job of CI."""
+        self._transport.renew = None
+        given = self.exchange_token(client_ci.request_id_token(os.environ, self.url))
+        self._transport.headers["Authorization"] = f"Bearer {given['access_token']}"
+        self._transport.renew = self._renew
 
     def show_member(self) -> Document:
         """Return for whom this client acts, and their role."""
-        return self._get("/v1/me")
+        return self._get(make_address("/v1/me", project=self._project))
 
     def list_runs(self, *, project: str = "", owner: str = "") -> Iterator[Document]:
         """Yield all runs, newest first, a page at a time."""
-        path: str | None = _address("/v1/runs", limit=_PAGE, project=project, owner=owner)
+        path: str | None = make_address("/v1/runs", limit=_PAGE, project=project, owner=owner)
         while path is not None:
             document, path = self._get_page(path)
             yield from document["runs"]
@@ -136,7 +157,7 @@ class Client:
 
     def read_curves(self, run_id: str, points: int = 600) -> Document:
         """Return loss, rate and cost of a run by step."""
-        return self._get(_address(f"/v1/runs/{quote(run_id, safe='')}/curves", points=points))
+        return self._get(make_address(f"/v1/runs/{quote(run_id, safe='')}/curves", points=points))
 
     def list_clusters(self) -> list[Document]:
         """Return the open clusters."""
@@ -146,15 +167,96 @@ class Client:
         """Return the jobs and pipelines that have not ended."""
         return self._get("/v1/queue")
 
+    def compare_runs(self, run_ids: Sequence[str]) -> Document:
+        """Return runs side by side: results, costs and settings."""
+        return self._get(f"/v1/compare?{urlencode([('run', run_id) for run_id in run_ids])}")
+
+    def read_records(self, after: int = 0, tag: str = "") -> tuple[Document | None, str]:
+        """Return a page of the records after an event, with its tag; no document when nothing is newer than the tag.
+
+        Args:
+            after: The number of the event.
+            tag: That of the last answer to the same question.
+        """
+        try:
+            return self._get_packed(make_address("/v1/records", after=after), {"If-None-Match": tag} if tag else {})
+        except ServiceError as error:
+            if error.http_status != HTTPStatus.NOT_MODIFIED:
+                raise
+            return None, tag
+
+    def read_output(
+        self,
+        cluster: str,
+        job: int | None = None,
+        *,
+        uid: str = "",
+        setup: bool = False,
+        hosts: Sequence[int] = (),
+        tail: int | None = None,
+        since: int | None = None,
+        positions: Mapping[str, int] = MappingProxyType({}),
+    ) -> Document:
+        """Return a part of the output of a job, as the service's engine has kept it.
+
+        Args:
+            cluster: The name of its cluster.
+            job: Its number; the current one without it.
+            uid: The cluster's uid, where its name alone is not enough.
+            setup: Whether it is the output of the setup.
+            hosts: Of which hosts; none for all.
+            tail: Begin with so many last lines of each host.
+            since: Begin with what is at most so many seconds old.
+            positions: The byte at which to begin, by file; those of the parts that were returned before.
+        """
+        given = {
+            "project": self._project or None,
+            "job": job,
+            "uid": uid or None,
+            "setup": "yes" if setup else None,
+            "tail": tail,
+            "since": since,
+        }
+        query: list[tuple[str, object]] = [(name, value) for name, value in given.items() if value is not None]
+        query += [("host", host) for host in hosts]
+        query += [("begin", f"{file}:{byte}") for file, byte in positions.items()]
+        return self._get_packed(f"/v1/clusters/{quote(cluster, safe='')}/logs?{urlencode(query)}", {})[0]
+
+    def _get_packed(self, path: str, headers: Mapping[str, str]) -> tuple[Document, str]:
+        """Return a long document, which is packed on the way, and its tag."""
+        with self._transport.answer("GET", path, headers={"Accept-Encoding": "gzip", **headers}) as answer:
+            content = answer.read()
+            packed = answer.getheader("Content-Encoding") == "gzip"
+            document: Document = json.loads(_unpack(content) if packed else content)
+            return document, answer.getheader("ETag") or ""
+
+    def set_timeout(self, seconds: float) -> None:
+        """Set how long a connection, and an answer, may take from the next connection on."""
+        self._transport.set_timeout(seconds)
+
     def list_events(self, after: int = 0, *, cluster: str = "") -> Iterator[Document]:
         """Yield the events after a number, oldest first, up to the present one."""
-        path: str | None = _address("/v1/events", after=after, limit=_PAGE, cluster=cluster)
+        project = self._project if cluster else ""
+        path: str | None = make_address("/v1/events", after=after, limit=_PAGE, cluster=cluster, project=project)
         while path is not None:
             document, path = self._get_page(path)
             yield from document["events"]
 
+    def follow_events(self) -> FollowedEvents:
+        """Return the events from now on, as a context manager. It has its own connection and thread."""
+        return FollowedEvents(self._transport.make_connection, self._transport.headers)
+
     def make_plan(
-        self, verb: Verb, *, cluster: str = "", task: str = "", job: int | None = None, down: bool = False
+        self,
+        verb: Verb,
+        *,
+        cluster: str = "",
+        task: str = "",
+        job: int | None = None,
+        run: str = "",
+        down: bool = False,
+        machine_options: Mapping[str, bool] = MappingProxyType({}),
+        trees: Mapping[str, Document] = MappingProxyType({}),
     ) -> Plan:
         """Return what a command would do. Nothing is done.
 
@@ -163,23 +265,74 @@ class Client:
             cluster: The cluster; of a launch, in place of the task's name.
             task: The text of the task file of a launch.
             job: The job to cancel; the newest running one without it.
+            run: The run to resume, or the cluster whose last run it is.
             down: Whether a launch or resume deletes the machines when it ends.
+            machine_options: Options that are refused for a cluster that has other machines, such as `use_spot`.
+            trees: What is in the files that the task names (`orch-tree:DIGEST/NAME`), by name: see /openapi.json.
         """
-        given: Document = {"verb": verb, "cluster": cluster, "task": task, "job": job, "down": down}
+        given: Document = {
+            "verb": verb, "project": self._project, "cluster": cluster, "task": task, "job": job, "run": run,
+            "down": down, "machine_options": dict(machine_options), "trees": dict(trees),
+        }  # fmt: skip
         request = {name: value for name, value in given.items() if value}
         return Plan(request=request, document=self._post("/v1/plans", request))
 
-    def order(self, plan: Plan) -> Document:
-        """Order what a plan shows, and return the order. The request is sent again when its answer is lost.
+    def send_files(self, name: str, archive: IO[bytes]) -> None:
+        """Send files of a launch.
+
+        Args:
+            name: Their name in the task, `orch-tree:DIGEST/NAME`.
+            archive: The files as compressed tar, open for reading.
+        """
+        digest, _, encoded = name.partition(":")[2].partition("/")
+        size = archive.seek(0, os.SEEK_END)
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        self.close()
+        self._transport.set_timeout(_KEEPING_SECONDS)
+        try:
+            with self._transport.answer("PUT", f"/v1/blobs/{digest}?name={encoded}", archive, headers) as answer:
+                answer.read()
+        finally:
+            self.close()
+            self._transport.set_timeout()
+
+    def order(self, plan: Plan, *, seconds: float = 60.0) -> Document:
+        """Order what a plan shows, and return the order. The request is sent again while its answer is lost.
+
+        Args:
+            plan: The plan.
+            seconds: For how long it is sent again.
 
         Raises:
-            ServiceError: The plan would be another one now (code `plan-changed`), or the command is refused.
+            ServiceError: The plan would be another one now (code `plan-changed`), files of the task are to be sent
+                first (`files-missing`, with `trees`), or the command is refused.
         """
         body, key = plan.request | {"plan": plan.document["plan"]}, uuid.uuid4().hex
-        try:
-            return self._post("/v1/orders", body, key)
-        except CloudError:
-            return self._post("/v1/orders", body, key)
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return self._post("/v1/orders", body, key)
+            except CloudError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1.0)
+
+    def request_access(
+        self, cluster: str, public_key: str, *, uid: str = "", address: str = "", seconds: int | None = None
+    ) -> Document:
+        """Ask that the hosts of a cluster admit a key, and return the order by which they get it, and their addresses.
+
+        Args:
+            cluster: The name of the cluster.
+            public_key: The public half, such as `ssh-ed25519 AAAA...`.
+            uid: The cluster's uid: another one of this name is refused.
+            address: From which it logs in, as CIDR of one address, where a firewall has to admit it.
+            seconds: For how long; the service's usual time without it.
+        """
+        body: Document = {"public_key": public_key, "uid": uid, "address": address} | (
+            {} if seconds is None else {"seconds": seconds}
+        )
+        return self._post(make_address(f"/v1/clusters/{quote(cluster, safe='')}/access", project=self._project), body)
 
     def show_order(self, order_id: str) -> Document:
         """Return one order."""
@@ -199,71 +352,69 @@ class Client:
             time.sleep(1.0)
         return found
 
+    def request_device_code(self, computer: str) -> Document:
+        """Ask for a token for a computer, and return the codes: a person lets it in on the page. Needs no token."""
+        return self._post("/v1/device/code", {"computer": computer})
+
+    def wait_for_device_token(self, codes: Document) -> str:
+        """Return the token of this computer when a person has let it in.
+
+        Args:
+            codes: What `request_device_code` returned.
+
+        Raises:
+            AccessError: It was refused, or no person let it in in time.
+        """
+        pause, end = int(codes["interval"]), time.monotonic() + int(codes["expires_in"])
+        while time.monotonic() < end:
+            time.sleep(pause)
+            try:
+                return str(self._post("/v1/device/token", {"device_code": codes["device_code"]})["access_token"])
+            except ServiceError as error:
+                if error.oauth_error == "slow_down":
+                    pause += 5  # RFC 8628, section 3.5
+                elif error.oauth_error == "access_denied":
+                    raise AccessError(
+                        "this computer was not let in", "a person refused it", "orch login URL"
+                    ) from error
+                elif error.oauth_error == "expired_token":
+                    raise AccessError("this computer was not let in in time", "", "orch login URL") from error
+                elif error.oauth_error != "authorization_pending":
+                    raise
+            except CloudError:
+                pause = min(2 * pause, 60)  # a service that restarts
+        raise AccessError("this computer was not let in in time", "", f"orch login {self.url}")
+
     def make_link(self) -> str:
         """Return an address that opens the page once, within 15 minutes."""
-        return f"{self.url}/login?link={self._post('/v1/links', None)['link']}"
+        return f"{self.url}/login#{self._post('/v1/links', None)['link']}"
 
     def _get(self, path: str) -> Document:
         return self._get_page(path)[0]
 
     def _get_page(self, path: str) -> tuple[Document, str | None]:
         """Return a document, and the path of the next page of a list."""
-        with self._answer("GET", path) as answer:
+        with self._transport.answer("GET", path) as answer:
             following, _, relation = (answer.getheader("Link") or "").partition(";")
             document: Document = json.load(answer)
         return document, following.strip("<> ") if "next" in relation else None
 
     def _post(self, path: str, body: Document | None, key: str = "") -> Document:
-        with self._answer("POST", path, body, key) as answer:
+        return self._send_document("POST", path, body, key)
+
+    def _send_document(self, method: str, path: str, body: Document | None, key: str = "") -> Document:
+        headers = {"Idempotency-Key": key} if key else {}
+        headers |= {"Content-Type": "application/json"} if body is not None else {}
+        with self._transport.answer(
+            method, path, None if body is None else json.dumps(body).encode(), headers
+        ) as answer:
             document: Document = json.load(answer)
         return document
 
-    @contextmanager
-    def _answer(
-        self, method: str, path: str, body: Document | None = None, key: str = ""
-    ) -> Generator[http.client.HTTPResponse]:
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
-        headers |= {"Idempotency-Key": key} if key else {}
-        headers |= {"Content-Type": "application/json"} if body is not None else {}
-        try:
-            self._connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
-            answer = self._connection.getresponse()
-            if answer.status >= 300:
-                raise ServiceError(_read_problem(answer))
-            yield answer
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self._connection.close()
-            raise CloudError(f"{self.url} does not answer", str(error), f"curl {self.url}/healthz") from error
 
-
-def _address(path: str, **query: object) -> str:
-    return f"{path}?{urlencode({name: value for name, value in query.items() if value not in ('', None)})}"
-
-
-def _read_problem(answer: http.client.HTTPResponse) -> Document:
-    """Return why a request was refused; also an answer of something else than the service, such as a proxy."""
-    content = answer.read(100_000)
+def _unpack(content: bytes) -> bytes:
+    """Return what gzip packed. Raises ValueError for anything else."""
     try:
-        problem: Any = json.loads(content)
-    except ValueError:
-        problem = None
-    usual = {"title": f"{answer.status} {answer.reason}", "detail": content.decode("utf-8", "replace")[:200].strip()}
-    given = cast("Document", problem) if isinstance(problem, dict) else {}
-    return usual | given | {"status": answer.status}
-
-
-def keep_login(url: str, token: str, ca: str = "") -> None:
-    """Keep a token for a service, readable by this user alone. It becomes the one that is used without an address."""
-    logins = {known: login for known, login in _read_logins().items() if known != url}
-    folder = load_paths().state / "service"
-    make_private_folder(folder)
-    write_whole(folder / _LOGINS, json.dumps(logins | {url: {"token": token, "ca": ca}}))
-
-
-def _read_logins() -> dict[str, dict[str, str]]:
-    """Return the kept tokens by the address of their service, the last login last."""
-    try:
-        kept: dict[str, dict[str, str]] = json.loads(Path(load_paths().state / "service" / _LOGINS).read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    return kept
+        return zlib.decompress(content, wbits=31)
+    except zlib.error as error:
+        raise ValueError(f"the answer is not gzip: {error}") from error

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import gmtime, strftime
 
 from orchestrator.formatting import format_duration
 from orchestrator.plan.limits import dollars_spent, hours_up
 from orchestrator.plan.observed import Intent, IntentState, Observed
+from orchestrator.plan.spending_budget import SpendingBudget, Usage
 from orchestrator.slices import SliceState
 from orchestrator.store.audited import format_subject
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
@@ -32,7 +34,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition of a cluster.
+    """A condition of a cluster, or of a budget.
 
     Attributes:
         what: For people, one line.
@@ -60,6 +62,26 @@ class ClusterHistory:
 def find_conditions(history: ClusterHistory, thresholds: Thresholds, now: float) -> tuple[Condition, ...]:
     """Return the conditions of a cluster."""
     return (*_find_long_waits(history, thresholds, now), *_find_near_limits(history, thresholds, now))
+
+
+def find_budget_condition(budget: SpendingBudget, usage: Usage, near: float, now: float) -> Condition | None:
+    """Return the condition that the money of a month is nearly spent, or spent; None before.
+
+    Args:
+        budget: The budget.
+        usage: Of the budget, now. Money that is only held does not count.
+        near: The part of the limit, of 1, that is near.
+        now: Epoch seconds.
+    """
+    limit, spent = budget.dollars_per_month, usage.month.dollars
+    if limit is None or spent < near * limit:
+        return None
+    ends = "its runs end" if budget.at_limit == "stop" else "no further slice is allowed"
+    state = f"is spent: {ends}" if spent >= limit else f"is nearly spent; at the limit {ends}"
+    percent, month = 100 if spent >= limit else round(100 * near), strftime("%Y-%m", gmtime(now))
+    what = f"the budget of {budget.scope} {state} (${spent:,.2f} of ${limit:,.2f} in {month})"
+    subject = format_subject("budgets", {"project": budget.project, "member": budget.member})
+    return Condition(what=what, cause=f"budget: {subject}, {percent} % of {limit:g} in {month}")
 
 
 def describe_silence(job: JobRecord, cluster: str, who: str, seconds: float, why: str) -> Condition:

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     FAILED = "failed"
     LOST = "lost"  # the machines of a job were lost, or its program hung
     LIMIT = "limit"  # a limit of time or money is near, or was reached
+    BUDGET = "budget"  # a budget is nearly spent, or spent
     WAITING = "waiting"  # a job waits for machines for long
     SILENT = "silent"  # hosts of a running job, or their provider, do not answer
     STUCK = "stuck"  # the engine cannot drive a job, and tries again: credentials or secrets are missing, say
@@ -193,7 +194,7 @@ def _of_condition(event: EventRecord, key: Mapping[str, Any], records: Records) 
         kind = Kind(event.cause.partition(":")[0])
     except ValueError:  # of a newer orch
         return None
-    uid = str(key["cluster_uid"])
+    uid = str(key.get("cluster_uid", ""))  # a budget is of no cluster
     number = key.get("job_id", key.get("id"))
     job = records.job(uid, int(number)) if number is not None else None
     notice = _about_cluster(event, kind, event.what, uid, records)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.notifications.conditions import ClusterHistory, may_wait_for_machines
+from orchestrator.notifications.conditions import (
+    ClusterHistory,
+    Condition,
+    find_budget_condition,
+    may_wait_for_machines,
+)
 from orchestrator.notifications.notices import Notice, Records, find_cluster_uid, find_notices
+from orchestrator.plan.spending_budget import measure_usage
+from orchestrator.store.budget_records import list_billed_slices
 from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
 
@@ -39,6 +46,15 @@ def read_histories(reader: Reader) -> Iterator[ClusterHistory]:
             jobs=jobs,
             events=reader.events(cluster.qualified_name, limit=_EVENTS) if waits else (),
         )
+
+
+def read_budget_conditions(reader: Reader, near: float, now: float) -> Iterator[Condition]:
+    """Yield the conditions of budgets; see conditions.find_budget_condition."""
+    budgets = reader.budgets()
+    slices = list_billed_slices(reader, now) if budgets else ()
+    for budget in budgets:
+        if (found := find_budget_condition(budget, measure_usage(budget, slices, now), near, now)) is not None:
+            yield found
 
 
 def _read_records(reader: Reader, events: Sequence[EventRecord]) -> Records:

@@ -13,7 +13,7 @@ from orchestrator.notifications.messages import Message
 from orchestrator.notifications.settings import SlackChannel
 
 _LONGEST = 2900
-_SIGNS = {"ended": ":white_check_mark:", "failed": ":x:", "limit": ":moneybag:"}
+_SIGNS = {"ended": ":white_check_mark:", "failed": ":x:", "limit": ":moneybag:", "budget": ":moneybag:"}
 _OTHER_SIGN = ":warning:"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from orchestrator.errors import OrchError
+from orchestrator.errors import OrchError, UserError
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.service.entrance import Entrance
@@ -94,6 +94,18 @@ def request_link(paths: Paths) -> str:
     raise OrchError("no service answers on this computer", problem, "orch serve   starts one")
 
 
+def find_service_url(paths: Paths) -> str:
+    """Return the address of the service of this computer that was started last.
+
+    Raises:
+        UserError: None was started here.
+    """
+    files = sorted(find_folder(paths).glob(f"*{_SUFFIX}"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise UserError("no service is started on this computer", "so its address is not known", "--url https://NAME")
+    return Address(**json.loads(files[-1].read_text(encoding="utf-8"))).url
+
+
 def make_login_url(address: Address, link: str) -> str:
-    """Return the address that opens one session."""
-    return f"{address.url}/login?link={link}"
+    """Return the address that opens one session. Browsers do not send what is behind the #, so no log has it."""
+    return f"{address.url}/login#{link}"

@@ -11,8 +11,10 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from anyio import CapacityLimiter, to_thread
@@ -25,20 +27,32 @@ from starlette.routing import Route as Endpoint
 
 from orchestrator.acting import acting_as
 from orchestrator.errors import AccessError, NotFoundError, OrchError, UserError
-from orchestrator.service.entrance import Entrance
+from orchestrator.paths import load_paths
+from orchestrator.service.entrance import Entrance, name_network
+from orchestrator.service.entry_pages import choose_target
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import SESSION_SECONDS, Gate
+from orchestrator.service.issuer import BusyIssuerError
+from orchestrator.service.oidc import OidcClient
+from orchestrator.service.oidc_endpoints import BACK, BEGIN, SignIn
+from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.openapi import describe_api
 from orchestrator.service.pages import PageRenderer, find_static_file
-from orchestrator.service.problems import describe_problem, find_http_status
+from orchestrator.service.problems import describe_problem, find_http_status, refuse_old_client
 from orchestrator.service.request_body import make_form_token, read_body
 from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
 from orchestrator.service.routes import ROUTES
 from orchestrator.service.site import Site
+from orchestrator.service.upload import receive_file
+from orchestrator.service_version import HEADER
 
 _LOG = logging.getLogger("uvicorn.error")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+_RECEIVED = 4  # files at a time; others wait
+_PLANNED = 2  # plans at a time: each takes a processor, for seconds
 _THREADS = 8  # handlers read the store and buckets, which blocks
+_SIGN_IN_THREADS = 4  # an identity provider may be slow
+_EXCHANGES = 40  # tokens of CI at a time: one waits for each slow issuer, and few use the store (token_exchange.py)
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -52,6 +66,7 @@ _HEADERS = {
 }
 _SIGN_IN = "orch serve --link   prints a link that opens the page, on the computer of the service"
 Handler = Callable[[Request], Awaitable[Response]]
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +77,14 @@ class Service:
         hosts: Names and ports by which this server is called; others are refused (DNS rebinding).
         cookie: The name of the session's cookie; cookies of a host are shared by its ports.
         scheme: Of the address by which it is called.
+        received: The folder of what is being received.
+        receiving: How many files are received at a time.
+        senders: Who sends them, or waits to; used in the event loop alone.
+        planning: Of the threads that make plans, which take seconds of a processor.
+        exchanging: Of the threads that wait for issuers of tokens.
+        audiences: See Call.audiences.
+        sees_callers: Whether no proxy stands before it.
+        version: Of this orch, which every answer has.
     """
 
     site: Site
@@ -72,10 +95,18 @@ class Service:
     cookie: str
     scheme: str
     limiter: CapacityLimiter
+    received: Path
+    receiving: CapacityLimiter
+    planning: CapacityLimiter
+    exchanging: CapacityLimiter
+    audiences: frozenset[str]
+    sees_callers: bool
+    version: str
+    senders: list[str] = field(default_factory=list[str])
 
 
 def build_application(
-    site: Site, gate: Gate, entrance: Entrance, port: int, version: str
+    site: Site, gate: Gate, entrance: Entrance, port: int, version: str, provider: OidcSettings | None = None
 ) -> tuple[Starlette, EventHub]:
     """Return the application of a site, and its streams.
 
@@ -85,6 +116,7 @@ def build_application(
         entrance: By which names it is called.
         port: The port on which it listens.
         version: The version of orch.
+        provider: The identity provider by which people sign in.
     """
     service = Service(
         site=site,
@@ -95,6 +127,13 @@ def build_application(
         cookie="__Host-orch_session" if entrance.is_secure else f"orch_session_{port}",
         scheme=entrance.scheme,
         limiter=CapacityLimiter(_THREADS),
+        received=load_paths().state / "service" / "received",
+        receiving=CapacityLimiter(_RECEIVED),
+        planning=CapacityLimiter(_PLANNED),
+        exchanging=CapacityLimiter(_EXCHANGES),
+        audiences=entrance.list_audiences(port),
+        sees_callers=not entrance.behind_proxy,
+        version=version,
     )
     document = json.dumps(describe_api(ROUTES, version))
     endpoints = [
@@ -121,13 +160,44 @@ def build_application(
             *others,
             Endpoint("/openapi.json", _only_named_hosts(service, show_openapi)),
             Endpoint("/static/{name}", _only_named_hosts(service, _send_static)),
-            Endpoint("/login", _only_named_hosts(service, _open_session(service)), methods=["GET"]),
+            *_list_sign_in_endpoints(service, provider, port),
             Endpoint("/v1/links", _only_named_hosts(service, _make_link(service)), methods=["POST"]),
             Endpoint("/{path:path}", _only_named_hosts(service, _refuse_path(service))),
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=1000)],
     )
     return application, service.hub
+
+
+def _list_sign_in_endpoints(service: Service, provider: OidcSettings | None, port: int) -> list[Endpoint]:
+    if provider is None:
+        return []
+    sign_in = SignIn(
+        client=OidcClient(settings=provider),
+        gate=service.gate,
+        pages=service.pages,
+        cookie="__Host-orch_sign_in" if service.scheme == "https" else f"orch_sign_in_{port}",
+        scheme=service.scheme,
+        set_session=lambda response, secret: set_session(service, response, secret),
+        limiter=CapacityLimiter(_SIGN_IN_THREADS),
+    )
+
+    def show(handler: Handler) -> Handler:
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except OrchError as error:
+                return _show_error(service, request, error, Medium.PAGE, find_http_status(error))
+
+        return _only_named_hosts(service, answer)
+
+    read = {"GET", "HEAD"}
+    others = _only_named_hosts(service, _refuse_method(service, read))
+    return [
+        Endpoint(BEGIN, show(sign_in.begin)),
+        Endpoint(BACK, show(sign_in.come_back)),
+        *(Endpoint(path, others, methods=[*_METHODS - read]) for path in (BEGIN, BACK)),
+    ]
 
 
 def _only_named_hosts(service: Service, handler: Handler) -> Handler:
@@ -141,6 +211,7 @@ def _only_named_hosts(service: Service, handler: Handler) -> Handler:
             response = await _answer_or_explain(service, handler, request)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
+        response.headers[HEADER] = service.version
         if service.scheme == "https":
             response.headers.setdefault("Strict-Transport-Security", "max-age=31536000")
         return response
@@ -167,7 +238,12 @@ def _guard(service: Service, route: Route, handler: Callable[[Request, Person | 
 
     async def answer(request: Request) -> Response:
         try:
-            person = await to_thread.run_sync(_identify, service, request, limiter=service.limiter)
+            if route.path.startswith("/v1/"):
+                refuse_old_client(request.headers.get(HEADER), route.oldest_client, service.version)
+        except OrchError as refusal:
+            return _show_error(service, request, refusal, route.medium, find_http_status(refusal))
+        try:
+            person = None if route.immediate else await _run(service, _identify, service, request)
         except OrchError as failure:  # such as: the store cannot be read
             if route.role > Role.ANYONE:
                 return _show_error(service, request, failure, route.medium, find_http_status(failure))
@@ -176,14 +252,20 @@ def _guard(service: Service, route: Route, handler: Callable[[Request, Person | 
             error = AccessError("this needs a session or a token", "", _SIGN_IN)
             return _show_error(service, request, error, route.medium, 401)
         if person is not None and person.role < route.role:
-            hidden = NotFoundError(f"there is no {request.url.path}", "", "runs are at /")
-            return _show_error(service, request, hidden, route.medium, 404)
+            what = f"this needs the role {route.role.name.lower()}"
+            refused = AccessError(what, f"you are {person.role.name.lower()}", "ask who runs the service")
+            return _show_error(service, request, refused, route.medium, 403)
         try:
             return await handler(request, person)
         except OrchError as error:
             return _show_error(service, request, error, route.medium, find_http_status(error))
 
     return _only_named_hosts(service, answer)
+
+
+async def _run(service: Service, function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Run a function in a thread of those that all routes share."""
+    return await to_thread.run_sync(function, *arguments, limiter=service.limiter)
 
 
 def _identify(service: Service, request: Request) -> Person | None:
@@ -198,37 +280,68 @@ def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | No
         given = request.query_params
         query = route.parse_query({name: given.getlist(name) for name in given})
         if route.handler is None:
-            return _stream(service, request, query["after"] if "after" in request.query_params else None)
+            after = query["after"] if "after" in request.query_params else None
+            return _stream(service, request, after, person.project if person is not None else "")
+        if route.most_content:
+            async with receive_file(
+                request, route, person, service.received, service.receiving, service.senders
+            ) as file:
+                return await _call(service, request, route, person, query, file)
         body, key = await read_body(request, route, person, cookie=service.cookie, scheme=service.scheme)
-        call = Call(
-            site=service.site,
-            person=person,
-            body=body,
-            key=key,
-            form_token=make_form_token(request, service.cookie),
-            path=request.path_params,
-            query=query,
-        )
-        handler = route.handler
-        with acting_as(person.name if person is not None else ""):
-            made = await to_thread.run_sync(handler, call, limiter=service.limiter)
-        return await to_thread.run_sync(_respond, service, request, route, call, made, limiter=service.limiter)
+        return await _call(service, request, route, person, query, body, key)
 
     return answer
 
 
+async def _call(
+    service: Service,
+    request: Request,
+    route: Route,
+    person: Person | None,
+    query: Mapping[str, Any],
+    body: Any,
+    key: str = "",
+) -> Response:
+    call = Call(
+        site=service.site,
+        gate=service.gate,
+        person=person,
+        session=request.cookies.get(service.cookie, ""),
+        address=f"{service.scheme}://{request.headers['host']}",
+        audiences=service.audiences,
+        caller=name_network(request.client.host) if service.sees_callers and request.client is not None else "",
+        body=body,
+        key=key,
+        form_token=make_form_token(request, service.cookie),
+        path=request.path_params,
+        query=query,
+    )
+    handler = route.handler
+    assert handler is not None  # noqa: S101  # streams are served before
+    with acting_as(person.name if person is not None else ""):
+        if route.immediate:
+            return _respond(service, request, route, call, handler(call))
+        limiter = service.planning if route.computes else service.exchanging if route.oauth else service.limiter
+        made = await to_thread.run_sync(handler, call, limiter=limiter)
+    return await _run(service, _respond, service, request, route, call, made)
+
+
 def _respond(service: Service, request: Request, route: Route, call: Call, made: Answer) -> Response:
     if route.medium is Medium.PAGE and made.location:
-        return RedirectResponse(made.location, made.status)
+        return set_session(service, RedirectResponse(made.location, made.status), made.session)
     following = (
         f"{request.url.path}?{urlencode(dict(request.query_params) | dict(made.following))}" if made.following else ""
     )
     if route.medium is Medium.JSON:
         content = json.dumps(made.document)
     elif route.medium is Medium.PAGE:
-        content = service.pages.render(made.template, made.values, route=route, following=following, person=call.person)
+        values = {"form_token": call.form_token} | dict(made.values)
+        content = service.pages.render(made.template, values, route=route, following=following, person=call.person)
     else:
         content = made.text
+    if made.session is not None or made.secret:
+        response = Response(content, made.status, media_type=route.medium.value, headers={"Cache-Control": "no-store"})
+        return set_session(service, response, made.session)
     tag = f'W/"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     if following:
@@ -240,7 +353,25 @@ def _respond(service: Service, request: Request, route: Route, call: Call, made:
     return Response(content, made.status, media_type=route.medium.value, headers=headers)
 
 
-def _stream(service: Service, request: Request, after: int | None) -> Response:
+def set_session(service: Service, response: Response, secret: str | None) -> Response:
+    """Give the browser the cookie of a session, or take it away: see Answer.session."""
+    secure = service.scheme == "https"
+    if secret:
+        response.set_cookie(
+            service.cookie,
+            secret,
+            max_age=int(SESSION_SECONDS),
+            path="/",
+            secure=secure,
+            httponly=True,
+            samesite="strict",
+        )
+    elif secret is not None:
+        response.delete_cookie(service.cookie, path="/", secure=secure, httponly=True, samesite="strict")
+    return response
+
+
+def _stream(service: Service, request: Request, after: int | None, only_project: str) -> Response:
     """Answer with the stream of events, after the number that the client has."""
     seen = request.headers.get("last-event-id", "")
     if seen:
@@ -252,15 +383,20 @@ def _stream(service: Service, request: Request, after: int | None) -> Response:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":
         return Response(media_type=Medium.EVENTS.value, headers=headers)
-    return StreamingResponse(service.hub.listen(after), media_type=Medium.EVENTS.value, headers=headers)
+    return StreamingResponse(service.hub.listen(after, only_project), media_type=Medium.EVENTS.value, headers=headers)
 
 
 def _show_error(service: Service, request: Request, error: OrchError, medium: Medium, status: int) -> Response:
     """Return an error as a page or as problem details."""
     name = secrets.token_hex(8)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if status == 426:
+        headers["Upgrade"] = f"orch/{service.version}"  # RFC 9110, section 15.5.22
+    if isinstance(error, BusyIssuerError):
+        headers["Retry-After"] = "1"
     if medium is Medium.PAGE:
-        content = service.pages.render_error(error, status)
+        page = f"{request.url.path}?{request.url.query}".removesuffix("?")
+        content = service.pages.render_error(error, status, target=choose_target(page) if status == 401 else "")
         return Response(content, status, headers=headers, media_type=Medium.PAGE.value)
     problem = describe_problem(error, status, name)
     return Response(json.dumps(problem), status, headers=headers, media_type="application/problem+json")
@@ -274,29 +410,6 @@ async def _send_static(request: Request) -> Response:
     return Response(content, media_type=medium, headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
-def _open_session(service: Service) -> Handler:
-    """Return the endpoint of one-time links. Its answer leads to the page, so that the secret leaves the address."""
-
-    async def answer(request: Request) -> Response:
-        secret = service.gate.open_session(request.query_params.get("link", ""))
-        if secret is None:
-            error = AccessError("this link was used before, or is too old", "a link opens one session", _SIGN_IN)
-            return _show_error(service, request, error, Medium.PAGE, 403)
-        response = RedirectResponse("/", status_code=303)
-        response.set_cookie(
-            service.cookie,
-            secret,
-            max_age=int(SESSION_SECONDS),
-            httponly=True,
-            samesite="strict",
-            path="/",
-            secure=service.scheme == "https",
-        )
-        return response
-
-    return answer
-
-
 def _make_link(service: Service) -> Handler:
     """Return the endpoint by which a program gets a link for its member. It takes a token, not a session."""
 
@@ -305,7 +418,8 @@ def _make_link(service: Service) -> Handler:
         if person is None or person.session:
             error = AccessError("this needs the token", "", "orch serve --link")
             return _show_error(service, request, error, Medium.JSON, 401)
-        link = service.gate.make_link(request.headers["authorization"].partition(" ")[2].strip())
+        bearer = request.headers["authorization"].partition(" ")[2].strip()
+        link = await to_thread.run_sync(service.gate.make_link, bearer, limiter=service.limiter)
         return Response(json.dumps({"link": link}), 201, media_type="application/json")
 
     return answer

@@ -28,5 +28,5 @@ def show_comparison(call: Call) -> Answer:
 
 
 def _read_comparison(call: Call) -> Comparison:
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         return compare_runs(store, call.query["run"], call.site.now(), call.site.open_bucket, call.site.curves)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0  # within which a request has to come completely, from the first byte of the connection on
 MOST_CONNECTIONS = 2000
-_OTHER_FILES = 200  # of the process: the store, logs, the engine's connections to hosts
+MOST_HANDSHAKES = 100  # that are not complete: TLS connections that are not yet counted
+_COLLECT_SECONDS = 1.0  # between two searches for handshakes that ended: each takes some 50 ms
+_OTHER_FILES = 300  # of the process: the store, logs, the engine's connections to hosts
 
 
 def choose_connection_limit() -> int:
@@ -23,11 +27,40 @@ def choose_connection_limit() -> int:
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(20, min(MOST_CONNECTIONS, soft - _OTHER_FILES))
 
 
+class Handshakes:
+    """The TLS connections of a server whose handshake is not complete."""
+
+    def __init__(self) -> None:
+        self._begun: WeakKeyDictionary[H11Protocol, float] = WeakKeyDictionary()
+        self._collected = 0.0
+
+    def begin(self, protocol: H11Protocol, now: float) -> None:
+        """Count a handshake. Raises ConnectionRefusedError where too many are not complete."""
+        if len(self._begun) >= MOST_HANDSHAKES:
+            self._forget_ended(now)
+        if len(self._begun) >= MOST_HANDSHAKES:
+            raise ConnectionRefusedError("too many handshakes")
+        self._begun[protocol] = now
+
+    def end(self, protocol: H11Protocol) -> None:
+        """Forget a handshake that is complete."""
+        self._begun.pop(protocol, None)
+
+    def _forget_ended(self, now: float) -> None:
+        """Forget those that failed, or whose caller left: asyncio drops their protocol without a word to it."""
+        for old in [one for one, began in self._begun.items() if now - began > HEADER_SECONDS]:
+            self.end(old)  # asyncio has ended it: see server.py
+        if now - self._collected > _COLLECT_SECONDS:
+            self._collected = now
+            gc.collect()  # what was dropped is in cycles
+
+
 def limit_connections(most: int) -> type[LimitedProtocol]:
     """Return the protocol of a server with at most so many connections."""
 
     class OfServer(LimitedProtocol):
         most_connections = most
+        handshakes: ClassVar[Handshakes] = Handshakes()
 
     return OfServer
 
@@ -36,10 +69,23 @@ class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with a limit of connections, and a time within which the head of a request has to come."""
 
     most_connections = MOST_CONNECTIONS
+    handshakes: ClassVar[Handshakes] = Handshakes()  # of one server: see `limit_connections`
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Begin a connection. With TLS, it is counted from here on, and exists after its handshake alone.
+
+        Raises:
+            ConnectionRefusedError: Too many handshakes are not complete; asyncio ends the connection then.
+        """
+        super().__init__(*args, **kwargs)
+        if not self.config.is_ssl:
+            return
+        self.handshakes.begin(self, self.loop.time())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Accept a connection, or end it where there are too many."""
         super().connection_made(transport)
+        self.handshakes.end(self)
         self._timer: Any = None
         if len(self.connections) > self.most_connections:
             transport.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,3 +84,20 @@ class Entrance:
         named = {self._with_port(name, port) for name in self.names}
         own = () if self.certificate is not None else ("127.0.0.1", "localhost", "[::1]")
         return frozenset(named | {name if port == _PORTS["http"] else f"{name}:{port}" for name in own})
+
+    def list_audiences(self, port: int) -> frozenset[str]:
+        """Return the addresses that are this service's alone: its names. Other computers have a loopback address, too.
+
+        One without a name is known by the address of this computer, which only programs of this computer reach.
+        """
+        hosts = {self._with_port(name, port) for name in self.names} or self.list_hosts(port)
+        return frozenset(f"{self.scheme}://{host}" for host in hosts)
+
+
+def name_network(address: str) -> str:
+    """Return what stands for a caller in counts: an address, of IPv6 the network of 64 bits that one customer has."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    return str(ipaddress.ip_network((known, 64), strict=False)) if known.version == 6 else str(known)

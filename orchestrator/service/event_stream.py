@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from anyio import to_thread
 
 from orchestrator.errors import OrchError
+from orchestrator.project import split_name
 from orchestrator.service.site import Site
 from orchestrator.store.records import EventRecord
 
@@ -27,22 +28,43 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """Events that were read together, as messages: made once for all listeners."""
+    """Events that were read together, as messages: made once for all listeners.
+
+    Attributes:
+        shown: Of events that are of no cluster, such as bills: the numbers of those that a project may see. A project
+            that is missing here was not asked for.
+    """
 
     numbers: tuple[int, ...]
+    projects: tuple[str, ...]  # "" for events that are of no cluster
     messages: tuple[str, ...]
+    shown: dict[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
 
     @classmethod
     def of(cls, events: Sequence[EventRecord]) -> _Page:
-        return cls(tuple(event.seq for event in events), tuple(map(format_message, events)))
+        projects = tuple(split_name(event.cluster)[0] if event.cluster else "" for event in events)
+        return cls(tuple(event.seq for event in events), projects, tuple(map(format_message, events)))
 
-    def after(self, last: int) -> str:
-        """Return the messages past a number."""
-        return "".join(text for seq, text in zip(self.numbers, self.messages, strict=True) if seq > last)
+    def after(self, last: int, only_project: str) -> str:
+        """Return the messages past a number, of one project or of all."""
+        found = zip(self.numbers, self.projects, self.messages, strict=True)
+        own = self.shown.get(only_project, frozenset())
+        return "".join(
+            text
+            for seq, project, text in found
+            if seq > last and (only_project in ("", project) or (not project and seq in own))
+        )
+
+    def list_missing(self, projects: Iterable[str]) -> list[str]:
+        """Return the projects of which it is not known yet which events of no cluster they may see."""
+        if all(self.projects):
+            return []
+        return [one for one in dict.fromkeys(projects) if one and one not in self.shown]
 
 
 @dataclass(eq=False, slots=True)
 class _Listener:
+    only_project: str
     queue: asyncio.Queue[_Page | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
 
 
@@ -60,25 +82,27 @@ class EventHub:
         """Whether no further listener is taken."""
         return len(self._listeners) >= MOST_LISTENERS
 
-    async def listen(self, after: int | None) -> AsyncGenerator[str]:
+    async def listen(self, after: int | None, only_project: str = "") -> AsyncGenerator[str]:
         """Yield messages: those after a number first, then each event as it happens.
 
         Args:
             after: The last event that the client has; None for events from now on.
+            only_project: The only one whose events are sent, with the bills of its slices; "" for all events.
         """
-        listener = _Listener()
+        listener = _Listener(only_project)
         self._listeners.add(listener)
         loop = asyncio.get_running_loop()
         end = loop.time() + LIFE_SECONDS
         try:
+            yield "retry: 1000\n\n"
             if not self._is_polling:
                 self._start(await to_thread.run_sync(self._read_head))
             begun = self._seen  # later events come by the queue; a listener from now on reads nothing itself
             last = begun if after is None else after
-            yield "retry: 1000\n\n"
-            while last < begun and (events := await to_thread.run_sync(self._read_page, last)):
-                yield _Page.of(events).after(last)
-                last = events[-1].seq
+            yield f"id: {last}\n\n"  # so that a client that is cut off before an event misses none
+            while last < begun and (page := await to_thread.run_sync(self._read_page, last, (only_project,))):
+                yield page.after(last, only_project)
+                last = page.numbers[-1]
             while (left := end - loop.time()) > 0:
                 try:
                     async with asyncio.timeout(min(ALIVE_SECONDS, left)):
@@ -89,8 +113,10 @@ class EventHub:
                 if found is None:
                     return
                 if found.numbers[-1] > last:
-                    yield found.after(last)
+                    yield found.after(last, only_project)
                     last = found.numbers[-1]
+        except OrchError:  # the store is away: the client comes back with its last event
+            return
         finally:
             self._listeners.discard(listener)
 
@@ -119,12 +145,14 @@ class EventHub:
         while self._listeners:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                events = await to_thread.run_sync(self._read_page, self._seen)
+                page = await to_thread.run_sync(self._read_page, self._seen, self._list_projects())
+                while page and (missing := page.list_missing(self._list_projects())):  # who came meanwhile
+                    await to_thread.run_sync(self._add_shown, page, missing)
             except OrchError:  # the store is away: the next poll tries again, and nothing is lost
                 continue
-            if not events:
+            if page is None:
                 continue
-            self._seen, page = events[-1].seq, _Page.of(events)
+            self._seen = page.numbers[-1]
             for listener in list(self._listeners):
                 try:
                     listener.queue.put_nowait(page)
@@ -136,9 +164,24 @@ class EventHub:
         with self.site.open_reader() as store:
             return store.head().seq
 
-    def _read_page(self, after: int) -> tuple[EventRecord, ...]:
+    def _list_projects(self) -> tuple[str, ...]:
+        """Return the projects that listeners are limited to."""
+        return tuple(one.only_project for one in self._listeners)
+
+    def _read_page(self, after: int, projects: Sequence[str]) -> _Page | None:
+        """Return the events past a number, with what some projects may see of them; None where there are none."""
         with self.site.open_reader() as store:
-            return store.events_after(after, _PAGE)
+            events = store.events_after(after, _PAGE)
+        if not events:
+            return None
+        page = _Page.of(events)
+        self._add_shown(page, page.list_missing(projects))
+        return page
+
+    def _add_shown(self, page: _Page, projects: Sequence[str]) -> None:
+        for project in projects:
+            with self.site.open_reader(only_project=project) as store:
+                page.shown[project] = frozenset(one.seq for one in store.events_after(page.numbers[0] - 1, _PAGE))
 
 
 def _drop(listener: _Listener) -> None:

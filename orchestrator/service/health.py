@@ -17,14 +17,14 @@ def show_health(_call: Call) -> Answer:
 
 def show_readiness(call: Call) -> Answer:
     """Answer whether the store can be read. Raises OrchError when it cannot."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         store.head()
     return Answer(text="ready\n")
 
 
 def show_metrics(call: Call) -> Answer:
     """Answer with numbers in the text format of Prometheus."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         summaries = [summarize_cluster(store, record) for record in store.clusters()]
         job_states = store.count_jobs()
         seq = store.head().seq

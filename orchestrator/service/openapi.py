@@ -8,6 +8,8 @@ from importlib.resources import files
 from typing import Any
 
 from orchestrator.service.route import Medium, Parameter, Role, Route
+from orchestrator.service.upload import MEDIUM as UPLOAD
+from orchestrator.service_version import HEADER
 
 _TYPES = {int: "integer", float: "number", str: "string"}
 
@@ -44,15 +46,20 @@ def _describe_route(route: Route) -> dict[str, Any]:
         answers["401"] = {"description": "No session and no token."}
     if route.medium is not Medium.TEXT:
         answers["default"] = {"description": "A problem (RFC 9457) with `next_step` and `exit_status`."}
+    if route.path.startswith("/v1/"):
+        answers["426"] = {"description": f"`{HEADER}` names a client older than {route.oldest_client}."}
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     in_path: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
     ]
     described: dict[str, Any] = {}
     if route.request is not None:
-        medium = Medium.JSON.value if route.medium is Medium.JSON else "application/x-www-form-urlencoded"
+        is_json = route.medium is Medium.JSON and not route.oauth
+        medium = Medium.JSON.value if is_json else "application/x-www-form-urlencoded"
         schema = route.request.model_json_schema()
         described["requestBody"] = {"required": True, "content": {medium: {"schema": schema}}}
+    if route.most_content:
+        described["requestBody"] = {"required": True, "content": {UPLOAD: {"schema": {}}}}
     if route.keyed and route.medium is Medium.JSON:
         about = "The same request with the same key is done once."
         key = {"name": "Idempotency-Key", "in": "header", "required": True, "description": about}
@@ -61,6 +68,7 @@ def _describe_route(route: Route) -> dict[str, Any]:
         "operationId": route.name,
         "summary": route.meaning,
         "x-role": route.role.name.lower(),
+        **({"x-audit": route.audit} if route.audit else {}),
         "security": [{"token": []}] if route.role > Role.ANYONE else [],
         "parameters": [*in_path, *map(_describe_parameter, route.parameters)],
         "responses": answers,

@@ -71,7 +71,7 @@ def create_order(call: Call) -> Answer:
 
 def show_order(call: Call) -> Answer:
     """Show one order."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         order = store.order(call.path["uid"])
         run = store.find_run(order.run_id) if order.run_id else None
     values = {"order": order, "run": run[1].run_id if run is not None else "", "now": call.site.now()}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 
 from orchestrator.engine.state.names import new_run_id
-from orchestrator.errors import OrchError
+from orchestrator.errors import AccessError, NotFoundError, OrchError
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_duration
+from orchestrator.project import check_project
 from orchestrator.service.plans import OrderPlan, OrderRequest, PlanRequest, describe_difference, make_order_plan
 from orchestrator.service.route import Answer, Call, Role
+from orchestrator.service.sent_files import refuse_missing_trees
+from orchestrator.store.lookup import find_cluster, suggest_run
 from orchestrator.store.order_records import OrderRecord, make_order_uid
 from orchestrator.summaries.orders import order_as_json, orders_as_json
 
@@ -38,9 +42,15 @@ def show_plan(call: Call) -> Answer:
         "kind": "order-plan",
         "verb": request.verb,
         "cluster": plan.cluster,
+        "project": plan.project,
         "plan": plan.digest,
         "price_per_hour": plan.price_per_hour,
+        "cost": plan.cost or None,
+        "head": plan.head,
+        "owner": plan.owner or None,
+        "ends": _list_what_ends(call, plan),
         "text": plan.text,
+        "details": plan.details,
         "notes": list(plan.notes),
         "steps": plan.steps,
     }
@@ -55,13 +65,13 @@ def create_order(call: Call) -> Answer:
 
 def show_order(call: Call) -> Answer:
     """Answer with one order."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         return Answer(document=order_as_json(store.order(call.path["uid"])))
 
 
 def list_orders(call: Call) -> Answer:
     """Answer with the newest orders."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         return Answer(document=orders_as_json(store.newest_orders(call.query["limit"])))
 
 
@@ -78,13 +88,13 @@ def open_order(call: Call) -> OrderRecord:
     request: OrderRequest = call.body
     member = call.person.name if call.person is not None else ""
     uid, fingerprint = make_order_uid(member, call.key), _fingerprint(request)
-    with call.site.open_reader() as reader:
+    with call.site.open_reader() as reader:  # the key is of the member, in whichever project
         known = reader.find_order(uid)
     if known is None:
         plan = _confirm_plan(call, request)
         order = OrderRecord(
             uid=uid,
-            project=call.site.project,
+            project=plan.project,
             cluster=plan.cluster,
             verb=request.verb,
             arguments=plan.arguments,
@@ -95,9 +105,9 @@ def open_order(call: Call) -> OrderRecord:
             created=call.site.now(),
             run_id=_choose_run_id(plan, request.verb),
         )
-        with call.site.open_store(request.verb) as store:
+        with call.site.open_store(request.verb, plan.project) as store:
             known = store.open_order(order)
-    if known.fingerprint != fingerprint:
+    if known.fingerprint != fingerprint or call.only_project not in ("", known.project):
         raise ReusedKeyError(
             "this key was sent with another request before", "a key belongs to one request", "send a new key"
         )
@@ -111,12 +121,62 @@ def plan_for(call: Call, request: PlanRequest) -> OrderPlan:
     Raises:
         OrchError: The request cannot be planned.
     """
-    return make_order_plan(request, call.site.project, force=call.person is not None and call.person.role >= Role.OWNER)
+    project, own = request.project or call.project, call.only_project
+    if own and project != own:
+        raise AccessError(
+            f"you do not work in the project {project}", f"you are in {own}", f"export ORCH_PROJECT={own}"
+        )
+    check_project(project, "name a project of the service")
+    if own:
+        _find_subject(call, request)
+    role = call.person.role if call.person is not None else Role.ANYONE
+    rules = call.site.member_rules if role < Role.ADMIN else None
+    return make_order_plan(request, project, force=role >= Role.OWNER, rules=rules)
+
+
+def _find_subject(call: Call, request: PlanRequest) -> None:
+    """Refuse what is not on record in the project of who asks: what else would refuse it suggests names of others.
+
+    Raises:
+        NotFoundError: There is no such cluster or run.
+    """
+    if request.verb == "launch":
+        return
+    with call.open_reader() as store:
+        if request.verb != "resume":
+            find_cluster(store, request.cluster)
+            return
+        name = request.run or request.cluster
+        if store.last_run_of(name) is None and store.find_run(name) is None:
+            raise NotFoundError(
+                f"no cluster and no run called '{name}' is on record", suggest_run(store, name), "orch runs"
+            )
+
+
+def _list_what_ends(call: Call, plan: OrderPlan) -> list[str]:
+    """Return what a member is asked about before machines are stopped or deleted, a line each."""
+    ready = plan.ready
+    if ready.verb not in ("stop", "down"):
+        return []
+    with call.site.open_reader(plan.project, call.only_project) as store:
+        record = store.cluster(plan.cluster)
+        jobs = store.jobs(record) if record is not None else ()
+    now = call.site.now()
+    lines = [
+        f"job {job.id} ({job.kind}, for {format_duration(now - job.created)}) is running on '{plan.cluster}'"
+        for job in jobs
+        if job.state == "running"
+    ]
+    current = ready.recorded.current
+    if ready.verb == "down" and current is not None and current.candidate.adopted:
+        lines.append(f"'{plan.cluster}' was adopted: this deletes machines with their disks, which orch did not create")
+    return lines
 
 
 def _confirm_plan(call: Call, request: OrderRequest) -> OrderPlan:
     plan = plan_for(call, request)
     plan.ready.raise_refusal()
+    refuse_missing_trees(call, sorted(request.trees))
     if difference := describe_difference(request.plan, plan):
         raise PreconditionError(
             f"nothing was done: {difference}", "the plan is not the one you saw", "ask for it again"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.hosts import ChipReport, ChipSample
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.project import qualify_name
+from orchestrator.service.drawing.chip_marks import MEASURES, Measure, mark_chips
 from orchestrator.service.drawing.chips import ChipDrawing, HostHealth, HostState, draw_chips
 from orchestrator.service.drawing.run_charts import Axis, draw_curves
 from orchestrator.service.host_board import HostReport
@@ -19,7 +21,7 @@ from orchestrator.summaries.curves import reduce_points
 from orchestrator.summaries.queue import list_queue
 from orchestrator.summaries.run_view import RunView
 from orchestrator.summaries.runs import summarize_runs
-from orchestrator.summaries.topology import Topology, describe_topology
+from orchestrator.summaries.topology import describe_topology
 
 _RECENT = 30  # events on a page
 
@@ -27,10 +29,9 @@ _RECENT = 30  # events on a page
 def show_runs(call: Call) -> Answer:
     """Show the newest runs."""
     limit = call.query["limit"]
-    with call.site.open_reader() as store:
-        ids = store.newest_runs(
-            limit=limit + 1, before=call.query["before"], project=call.query["project"], owner=call.query["owner"]
-        )
+    with call.open_reader() as store:
+        project, owner = call.read_filter(store)
+        ids = store.newest_runs(limit=limit + 1, before=call.query["before"], project=project, owner=owner)
         found = summarize_runs(store, call.site.now(), ids[:limit])
     older = {"before": repr(found[-1].last.created)} if len(ids) > limit else None
     return Answer(template="runs.html", values={"runs": found}, following=older)
@@ -43,67 +44,78 @@ def show_run(call: Call) -> Answer:
     if axis == "dollars" and not view.spending.known:
         axis = "time"
     loss, cost = draw_curves(view, axis)
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         recent = store.events(view.run.cluster.qualified_name, limit=_RECENT)
         summary = summarize_cluster(store, view.run.cluster)
     reports: Mapping[int, HostReport] = call.site.hosts.read(summary.cluster.uid) if view.at_work else {}
-    topology, drawing = draw_topology(view.slice, summary, view, reports)
-    values: dict[str, Any] = {
+    values: dict[str, Any] = _show_topology(call, view.slice, summary, view, reports) | {
         "view": view, "run": view.run, "last": view.points[-1] if view.points else None, "axis": axis, "loss": loss,
-        "cost": cost, "events": recent[::-1], "topology": topology, "chips": drawing, "now": call.site.now(),
-        "cluster": summary, "rows": reduce_points(view.points, 24), "reports": reports,
+        "cost": cost, "events": recent[::-1], "now": call.site.now(), "cluster": summary,
+        "rows": reduce_points(view.points, 24), "query": f"x={axis}&",
     }  # fmt: skip
     return Answer(template="run.html", values=values)
 
 
 def show_clusters(call: Call) -> Answer:
     """Show the open clusters."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         summaries = [summarize_cluster(store, record) for record in select_clusters(store, call)]
     return Answer(template="clusters.html", values={"clusters": summaries, "now": call.site.now()})
 
 
 def show_cluster(call: Call) -> Answer:
     """Show one cluster with the topology of its machines."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         summary = summarize_cluster(store, find_cluster(store, call.path["name"]))
         recent = store.events(summary.cluster.qualified_name, limit=_RECENT)
     reports = call.site.hosts.read(summary.cluster.uid)
-    topology, drawing = draw_topology(summary.current, summary, None, reports)
-    values = {
+    values = _show_topology(call, summary.current, summary, None, reports) | {
         "item": summary,
-        "topology": topology,
-        "chips": drawing,
         "events": recent[::-1],
         "now": call.site.now(),
-        "reports": reports,
+        "query": "",
     }
     return Answer(template="cluster.html", values=values)
 
 
 def show_queue(call: Call) -> Answer:
     """Show what runs, what waits, and what drives it."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         return Answer(template="queue.html", values={"queue": list_queue(store), "now": call.site.now()})
 
 
 def show_events(call: Call) -> Answer:
     """Show the newest events."""
     cluster, limit = call.query["cluster"], call.query["limit"]
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         name = qualify_name(store.project, cluster) if cluster else None
         found = store.events(name, limit=limit)
     return Answer(template="events.html", values={"events": found[::-1], "cluster": cluster})
 
 
-def draw_topology(
-    intent: Intent | None, summary: ClusterSummary, view: RunView | None, reports: Mapping[int, HostReport]
-) -> tuple[Topology | None, ChipDrawing | None]:
-    """Return the topology of a slice and its drawing; None without a slice."""
-    if intent is None:
-        return None, None
-    topology = describe_topology(intent.candidate)
-    return topology, draw_chips(topology, find_health(intent, summary, view, reports))
+def _show_topology(
+    call: Call, intent: Intent | None, summary: ClusterSummary, view: RunView | None, reports: Mapping[int, HostReport]
+) -> dict[str, Any]:
+    """Return what the drawing of a slice and its table need; no drawing without a slice."""
+    measure: Measure = call.query["chips"]
+    sampled = {
+        rank: report.chips for rank, report in reports.items() if report.chips is not None and report.chips.chips
+    }
+    topology = describe_topology(intent.candidate) if intent is not None else None
+    drawing: ChipDrawing | None = None
+    if intent is not None and topology is not None:
+        marks = mark_chips(measure, topology, sampled)
+        drawing = draw_chips(topology, find_health(intent, summary, view, reports), marks, measure)
+    return {
+        "topology": topology, "chips": drawing, "reports": reports, "measure": measure,
+        "measures": MEASURES if sampled or (topology is not None and topology.chips) else (),
+        "chip_rows": _list_chip_rows(sampled) if measure != "steps" else [],
+        "sample_age": max((report.age for report in sampled.values()), default=None),
+    }  # fmt: skip
+
+
+def _list_chip_rows(sampled: Mapping[int, ChipReport]) -> list[tuple[int, ChipSample]]:
+    return [(rank, chip) for rank in sorted(sampled) for chip in sampled[rank].chips]
 
 
 def find_health(

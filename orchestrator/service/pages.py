@@ -17,11 +17,14 @@ from orchestrator.formatting import (
     format_dollars,
     format_duration,
     format_local_time,
+    format_microdollars,
     format_price,
+    format_size,
     format_utc,
 )
 from orchestrator.service.drawing import chart
 from orchestrator.service.route import Person, Route
+from orchestrator.summaries.accuracy import describe_bounds, describe_compared
 from orchestrator.summaries.clusters import describe_job
 from orchestrator.summaries.runs import format_run_cost
 
@@ -44,15 +47,20 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.filters |= {
+        filters: dict[str, Any] = environment.filters
+        filters |= {
             "age": format_age,
             "duration": format_duration,
             "local_time": format_local_time,
+            "microdollars": format_microdollars,
             "price": format_price,
+            "size": format_size,
             "utc": format_utc,
             "run_cost": format_run_cost,
             "job": describe_job,
-            "money": lambda value: f"${value:,.2f}",
+            "bounds": describe_bounds,
+            "compared": describe_compared,
+            "money": _format_money,
             "dollars": format_dollars,
         }
         shared = cast("dict[str, Any]", environment.globals)  # typed by Jinja for its built-in values only
@@ -75,11 +83,31 @@ class PageRenderer:
             following: Address of the next page of its list; "" for none.
             person: Who looks at it.
         """
-        return self.environment.get_template(template).render(**values, route=route, following=following, person=person)
+        shown = {"page": _name_page(template), "route": route, "following": following, "person": person}
+        return self.environment.get_template(template).render(values, **shown)
 
-    def render_error(self, error: OrchError, status: int) -> str:
-        """Return an error as a page."""
-        return self.environment.get_template("error.html").render(error=error, status=status, route=None, person=None)
+    def render_entry(self, template: str, values: Mapping[str, Any]) -> str:
+        """Return a page that no route of the table shows, to who has no session yet."""
+        shown = {"page": _name_page(template), "route": None, "person": None}
+        return self.environment.get_template(template).render(values, **shown)
+
+    def render_error(self, error: OrchError, status: int, target: str = "") -> str:
+        """Return an error as a page.
+
+        Args:
+            error: The error.
+            status: The HTTP status.
+            target: The address that needs a session; "" where a session would not help.
+        """
+        return self.render_entry("error.html", {"error": error, "status": status, "target": target})
+
+
+def _format_money(dollars: float) -> str:
+    return f"${dollars:,.2f}"
+
+
+def _name_page(template: str) -> str:
+    return template.removesuffix(".html")
 
 
 @cache

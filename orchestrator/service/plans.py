@@ -11,29 +11,54 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from orchestrator.engine.preparation.cluster_match import option_mismatch
+from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.preparation.spending import describe_cost, list_machines_to_pay
+from orchestrator.engine.preparation.trees import DescribedTree
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.unattended.orders import prepare_order
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_price
 from orchestrator.plan.actions import CreateSlice, StartSlice
-from orchestrator.plan.desired import Cancel
+from orchestrator.plan.desired import Cancel, Run
 from orchestrator.plan.dry_run import Plan, make_plan
-from orchestrator.plan.preview import render_plan
+from orchestrator.plan.preview import render_head, render_plan
 from orchestrator.plan.preview_json import render_json
+from orchestrator.project import qualify_name
+from orchestrator.remote.tree import Tree, TreeFile
+from orchestrator.service.member_rules import MemberRules
+from orchestrator.setup_guide.clouds import choose_machines_here
 from orchestrator.task.config import load_config
 from orchestrator.task.errors import InvalidValueError
+from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
+from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
 
 _WIDTH = 100
-_PRICES = ("price_per_hour", "price_note")
+_PRICES = ("price_per_hour", "price_note", "dollars")
 _PARTS = ("the cluster", "the machines", "the price", "the steps")
+MachineOption = Literal["infra", "use_spot", "num_nodes", "disk_size", "image_id"]
 Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
+
+
+class TreeDescription(BaseModel):
+    """What a plan needs to know of files that the member has, or has sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    files: int = Field(ge=0, le=10**9, description="How many files it has.")
+    bytes: int = Field(ge=0, le=2**53, description="Of all files.")
+    decisive: dict[str, str] = Field(
+        default={}, max_length=5_000, description="SHA-256 by path, of the files that decide whether setup runs again."
+    )
 
 
 class PlanRequest(BaseModel):
@@ -42,10 +67,18 @@ class PlanRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     verb: Verb = Field(description="The command.")
+    project: str = Field(default="", max_length=40, description="The project of the cluster; yours without it.")
     cluster: str = Field(default="", max_length=100, description="The cluster; of a launch, in place of the task's.")
     job: int | None = Field(default=None, ge=1, description="The job to cancel; the newest running one without it.")
     down: bool = Field(default=False, description="Whether a launch or resume deletes the machines when it ends.")
+    run: str = Field(default="", max_length=200, description="The run to resume; the last of the cluster without it.")
     task: str = Field(default="", max_length=500_000, description="The task file of a launch, as YAML.")
+    machine_options: dict[MachineOption, bool] = Field(
+        default={}, description="Options that the command line contains; refused for a cluster with other machines."
+    )
+    trees: dict[str, TreeDescription] = Field(
+        default={}, max_length=100, description="Of each `orch-tree:` that the task names: what is in it."
+    )
 
     @field_validator("task")
     @classmethod
@@ -65,6 +98,7 @@ class OrderPlan:
 
     Attributes:
         cluster: The name of the cluster.
+        project: The project of the cluster.
         arguments: What the order keeps beside verb and cluster; see engine/unattended/orders.py.
         digest: Of the plan.
         steps: The plan as a document, as `-o json` prints it.
@@ -72,9 +106,13 @@ class OrderPlan:
         details: The same with every request and script.
         price_per_hour: Of the machines that it may begin to pay for; 0 for none, None when not known.
         notes: Lines to show with it.
+        cost: What it may begin to pay, in one line; "" for nothing.
+        head: The first lines of the text, to be shown above a question about the cost.
+        owner: To whom the cluster belongs, where that is another member; else "".
     """
 
     cluster: str
+    project: str
     arguments: str
     digest: str
     steps: Mapping[str, Any]
@@ -82,48 +120,67 @@ class OrderPlan:
     details: str
     price_per_hour: float | None
     notes: tuple[str, ...]
+    cost: str
+    head: str
+    owner: str
     ready: PreparedCommand
 
 
-def make_order_plan(request: PlanRequest, project: str, *, force: bool = False) -> OrderPlan:
+def make_order_plan(
+    request: PlanRequest, project: str, *, force: bool = False, rules: MemberRules | None = None
+) -> OrderPlan:
     """Return the plan of a request. Sends nothing and changes nothing.
 
     Args:
         request: What a member asks for.
         project: In which clusters are found.
         force: Whether the member may change clusters of other members.
+        rules: What the task may use of this computer; None for everything.
 
     Raises:
         OrchError: The request cannot be planned.
     """
-    if request.verb != "launch" and not request.cluster:
+    if request.verb != "launch" and not (request.cluster or (request.verb == "resume" and request.run)):
         raise UserError(f"`{request.verb}` needs a cluster", "", "name it in `cluster`")
     arguments: dict[str, Any] = {"down": request.down} if request.verb in ("launch", "resume") else {}
+    kept: dict[str, DescribedTree] = {}
     if request.verb == "launch":
-        arguments["task"] = _read_task(request.task)
+        arguments["task"] = _read_task(request.task, rules, project)
+        kept = _describe_trees(arguments["task"], request)
     if request.verb == "cancel":
         arguments["job"] = request.job
+    if request.verb == "resume" and request.run:
+        arguments["run"] = request.run
     if force and request.verb not in ("launch", "resume"):
         arguments["force"] = True
-    ready = prepare_order(request.verb, request.cluster, arguments, project)
-    owner = _name_subject(ready, arguments, project)
+    ready = prepare_order(request.verb, request.cluster, arguments, project, kept)
+    if request.machine_options and ready.refusal() is None and isinstance(ready.desired, Run):
+        candidates = ready.desired.candidates
+        given = {str(name): value for name, value in request.machine_options.items()}
+        mismatch = option_mismatch(ready.cluster, ready.recorded, candidates, given)
+        ready = replace(ready, refused=mismatch)
+    owner = _name_subject(ready, arguments, project, force=force)
     plan, refusal = make_plan(ready.desired, ready.recorded, ready.facts), ready.refusal()
     document = json.loads(render_json(plan, advice=ready.advice, refusal=refusal))
     price = _find_price(ready, plan)
     return OrderPlan(
         cluster=ready.cluster,
+        project=project,
         arguments=json.dumps(arguments, sort_keys=True),
-        digest=_make_digest(f"{ready.cluster} {arguments.get('uid', '')}", document, price),
+        digest=_make_digest(f"{qualify_name(project, ready.cluster)} {arguments.get('uid', '')}", document, price),
         steps=document,
         text=render_plan(plan, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
         details=render_plan(plan, verbose=True, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
         price_per_hour=price,
         notes=(*ready.notes, *([f"the cluster belongs to {owner}"] if force and owner else [])),
+        cost=describe_cost(rented) if (rented := list_machines_to_pay(ready)) else "",
+        head=render_head(plan, width=_WIDTH, advice=ready.advice),
+        owner=owner,
         ready=ready,
     )
 
 
-def _name_subject(ready: PreparedCommand, arguments: dict[str, Any], project: str) -> str:
+def _name_subject(ready: PreparedCommand, arguments: dict[str, Any], project: str, *, force: bool) -> str:
     """Note in the arguments which cluster, run and job an order is about, beyond their names.
 
     Returns:
@@ -137,7 +194,22 @@ def _name_subject(ready: PreparedCommand, arguments: dict[str, Any], project: st
         arguments["job"] = int(ready.desired.folder.partition("-")[0])
     if ready.verb == "resume" and ready.job is not None:
         arguments["run"] = ready.job.run_id
+        _refuse_run_of_another_member(ready.job.run_id, project, force=force)
     return record.owner if record is not None and record.owner not in ("", member) else ""
+
+
+def _refuse_run_of_another_member(run_id: str, project: str, *, force: bool) -> None:
+    """Refuse to resume what another member launched, with their files and in their bucket, on whatever cluster.
+
+    Raises:
+        ConflictError: It is such a run, and the member may not change clusters of others.
+    """
+    with open_reader(project) as reader:
+        found = reader.find_run(run_id)
+        launched_on = reader.clusters_by_uid({found[1].cluster_uid}) if found is not None else {}
+        for cluster in launched_on.values():
+            if (refused := refuse_other_owner(cluster, reader.member, force=force)) is not None:
+                raise refused
 
 
 def describe_difference(seen: str, plan: OrderPlan) -> str:
@@ -190,20 +262,53 @@ def _find_price(ready: PreparedCommand, plan: Plan) -> float | None:
     return None if None in prices else sum(price for price in prices if price is not None)
 
 
-def _read_task(text: str) -> str:
+def _read_task(text: str, rules: MemberRules | None, project: str) -> str:
     """Return the one task of a task file as JSON.
 
     Raises:
-        OrchError: It is wrong, is a pipeline, or names files of a computer.
+        OrchError: It is wrong, is a pipeline, names files of a computer, or uses more of this one than the rules allow.
     """
+    config = load_config(os.environ)
+    variables = os.environ if rules is None else rules.select_variables(os.environ)
     file = parse_task(
-        text, file="task", env=os.environ, config=load_config(os.environ), find_source_problem=_refuse_local_source
+        text,
+        file="task",
+        env=variables,
+        config=config,
+        find_source_problem=_refuse_local_source,
+        choose_machines=partial(choose_machines_here, project=project),
     )
     if len(file.tasks) > 1:
         raise UserError("a pipeline cannot be launched from here", "", "orch launch FILE   on a computer")
+    if rules is not None:
+        rules.check_task(file.only, config)
+    if written := [one.name for one in file.only.secrets if os.environ.get(one.name) != one.value]:
+        what = f"the value of the secret {written[0]} is in the task"
+        raise UserError(what, "an order is kept on record, and secrets are not", f"write `{written[0]}: null`")
     return file.only.to_json()
 
 
-def _refuse_local_source(path: str) -> InvalidValueError:
+def _describe_trees(task: str, request: PlanRequest) -> dict[str, DescribedTree]:
+    """Return what is known of the files that a task names by their digest, by label.
+
+    Raises:
+        UserError: The request does not describe one of them.
+    """
+    found: dict[str, DescribedTree] = {}
+    for label, sent in list_sent_trees(Task.from_json(task)).items():
+        described = request.trees.get(str(sent))
+        if described is None:
+            raise UserError(f"`trees` does not describe {sent}", "the task names it", "see /openapi.json")
+        files = tuple(
+            TreeFile(path=path, size=0, mode=0, sha256=digest) for path, digest in sorted(described.decisive.items())
+        )
+        tree = Tree(root=Path(str(sent)), files=files, digest=sent.digest, total_bytes=described.bytes)
+        found[label] = DescribedTree(tree=tree, count=described.files)
+    return found
+
+
+def _refuse_local_source(path: str) -> InvalidValueError | None:
+    if parse_sent_tree(path) is not None:  # orders.py refuses what the member has not sent
+        return None
     step = "take it from a bucket or a git repository, or: orch launch FILE   on a computer"
     return InvalidValueError(f"`{path}` is a path of a computer", "the service sends no local files", step)

@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import UserError
 from orchestrator.service.site import Site
+from orchestrator.service_version import OLDEST_CLIENT
+from orchestrator.store.known_names import refuse_unknown_member, refuse_unknown_project
+
+if TYPE_CHECKING:
+    from orchestrator.service.gate import Gate
+    from orchestrator.store.read import Reader
 
 _MANY = 2**53  # up to which floats hold every whole number
 
@@ -45,12 +51,16 @@ class Person:
     Attributes:
         name: The member.
         role: What they may do.
+        project: The only one that they see and change; "" for every project.
         session: Whether a browser's session proves it, and not a token.
+        token: The digest of the token that proves it; "" for a session, and for the token of this computer's programs.
     """
 
     name: str
     role: Role
+    project: str = ""
     session: bool = False
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,18 +121,48 @@ class Call:
     """One call of a route, with everything parsed.
 
     Attributes:
-        body: What was sent, for routes with a request model.
+        body: What was sent, for routes with a request model; the file of what was sent, for those that take content.
         key: By which a repeated request is the same one (Idempotency-Key); "" where none is needed.
         form_token: What a form of this session has to send back.
+        session: The secret of the browser's session; "" without one.
+        address: By which the service was called, such as https://orch.example.org.
+        caller: The network from which it comes; "" where a proxy hides it.
+        audiences: The addresses that are this service's alone: tokens of others have to be made for one of them.
     """
 
     site: Site
+    gate: Gate
     person: Person | None
+    session: str = ""
+    address: str = ""
+    caller: str = ""
+    audiences: frozenset[str] = frozenset()
     body: Any = None
     key: str = ""
     form_token: str = ""
     path: Mapping[str, str] = field(default_factory=dict[str, str])
     query: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def only_project(self) -> str:
+        """The only project that who asks may see and change; "" for every project."""
+        return self.person.project if self.person is not None else ""
+
+    @property
+    def project(self) -> str:
+        """The project in which clusters are found by their names: that of the request, else of who asks."""
+        return str(self.query.get("project") or self.only_project or self.site.project)
+
+    def open_reader(self) -> Reader:
+        """Open the records that who asks may see. Use it as a context manager. Raises StoreError as the site does."""
+        return self.site.open_reader(self.project, self.only_project)
+
+    def read_filter(self, reader: Reader) -> tuple[str, str]:
+        """Return the project and the owner that a list is limited to, "" for all. Raises UserError for unknown ones."""
+        project, owner = str(self.query["project"]), str(self.query["owner"])
+        refuse_unknown_project(reader, project, self.only_project or self.site.project)
+        refuse_unknown_member(reader, owner)
+        return project, owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +173,8 @@ class Answer:
         following: The query of the next page of a list; None for the last.
         location: Address of what was made: a page leads there, other answers name it.
         status: The HTTP status.
+        session: The secret of a new session for the browser; "" takes the present one from it; None changes nothing.
+        secret: Whether it shows a secret, which nothing on the way may keep.
     """
 
     document: Any = None
@@ -142,6 +184,8 @@ class Answer:
     following: Mapping[str, str] | None = None
     location: str = ""
     status: int = 200
+    session: str | None = None
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +198,12 @@ class Route:
         handler: Answers a call, in a thread; None for streams, which application.py serves.
         request: The model of what is sent: JSON with a token, or the fields of a form with a session.
         keyed: Whether a request has a key, by which the same request again changes nothing more.
+        immediate: Whether it is answered without a thread, and without who asks: also when every thread is at work.
+        computes: Whether the handler computes for seconds: few of these work at a time, so that others are answered.
+        oauth: Whether programs send a form, as OAuth does. Others are asked then, so few of these work at a time.
+        most_content: Bytes that it takes as they are, into a file that the call has as its body; 0 for none.
+        oldest_client: The oldest orch that may call it, where its header says a version; others get 426.
+        audit: The kind of the event that a change writes; "" for routes whose order, sign-in or files write their own.
     """
 
     name: str
@@ -167,6 +217,12 @@ class Route:
     parameters: Sequence[Parameter] = ()
     request: type[BaseModel] | None = None
     keyed: bool = False
+    immediate: bool = False
+    computes: bool = False
+    oauth: bool = False
+    most_content: int = 0
+    audit: str = ""
+    oldest_client: str = OLDEST_CLIENT
 
     def parse_body(self, content: bytes | Mapping[str, str]) -> Any:
         """Return what was sent, as JSON or as the fields of a form.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Generator
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,11 +23,13 @@ from orchestrator.paths import Paths
 from orchestrator.project import read_project
 from orchestrator.service.address import Address, find_folder, note_address
 from orchestrator.service.application import build_application
-from orchestrator.service.connections import choose_connection_limit, limit_connections
+from orchestrator.service.connections import HEADER_SECONDS, choose_connection_limit, limit_connections
 from orchestrator.service.entrance import Entrance
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import Gate
 from orchestrator.service.host_board import HostBoard
+from orchestrator.service.member_rules import MemberRules
+from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.site import Site
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
@@ -44,6 +48,9 @@ def serve_pages(
     stop: threading.Event,
     wake_engine: Callable[[], None] = lambda: None,
     hosts: HostBoard | None = None,
+    member_rules: MemberRules | None = None,
+    provider: OidcSettings | None = None,
+    files: str = "",
 ) -> None:
     """Serve API and page until a signal, or until `stop` is set.
 
@@ -55,38 +62,64 @@ def serve_pages(
         stop: Set when the engine beside it has failed.
         wake_engine: Called after each order, where no engine works beside it.
         hosts: Where the engine beside it keeps what it observes of hosts.
+        member_rules: What tasks of members may use of this computer; None for nothing.
+        provider: The identity provider by which people sign in.
+        files: The bucket in which all servers of the team keep files that members send; "" for this computer's disk.
 
     Raises:
+        OrchError: The bucket cannot be written.
         UserError: Others could read along, or the port is taken.
     """
     entrance.check()
+    site, gate = open_site(paths, wake_engine, hosts, member_rules, provider, files)
+    with _listen(entrance.host, entrance.port) as listening:
+        address = Address.of(entrance, listening.getsockname()[1])
+        application, streams = build_application(site, gate, entrance, address.port, version, provider)
+        config = _configure(application, entrance)
+        server = _Server(config, lambda: on_start(address, gate.make_link()), stop, streams)
+        # uvicorn ends in order, and then sends itself the signal that ended it: the default would skip what follows.
+        before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+        try:
+            with note_address(find_folder(paths), address):
+                server.run(sockets=[listening])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def open_site(
+    paths: Paths,
+    wake_engine: Callable[[], None] = lambda: None,
+    hosts: HostBoard | None = None,
+    member_rules: MemberRules | None = None,
+    provider: OidcSettings | None = None,
+    files: str = "",
+) -> tuple[Site, Gate]:
+    """Return what is served of an installation, and who may enter. The arguments are those of `serve_pages`."""
     location, project = store_location(os.environ, paths), read_project(os.environ)
-    if isinstance(location, Path) and not location.exists():  # its id is in plans, which must not change by themselves
-        open_store(paths, real_services(paths), "serve").close()
     with open_reader_at(location, project) as store:
-        member = store.member
+        member, is_new = store.member, store.installation() is None
+    if is_new:  # its id is in plans, which must not change by themselves
+        open_store(paths, real_services(paths), "serve").close()
     site = Site(
         location=location,
         project=project,
         access=read_cloud_access(os.environ),
         wake_engine=wake_engine,
         hosts=hosts or HostBoard(),
+        member_rules=member_rules or MemberRules(),
+        files=files,
     )
-    folder = find_folder(paths)
-    gate = Gate(member=member, token_file=folder / "token", find_token=site.find_token)
+    if files:
+        site.open_bucket(files, project).check_access(write=True)
+    gate = Gate(
+        member=member,
+        token_file=find_folder(paths) / "token",
+        open_reader=site.open_reader,
+        open_store=site.open_store,
+        provider=provider.name if provider is not None else "",
+    )
     gate.read_token()
-    with _listen(entrance.host, entrance.port) as listening:
-        address = Address.of(entrance, listening.getsockname()[1])
-        application, streams = build_application(site, gate, entrance, address.port, version)
-        config = _configure(application, entrance)
-        server = _Server(config, lambda: on_start(address, gate.make_link()), stop, streams)
-        # uvicorn ends in order, and then sends itself the signal that ended it: the default would skip what follows.
-        before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-        try:
-            with note_address(folder, address):
-                server.run(sockets=[listening])
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    return site, gate
 
 
 def _configure(application: Starlette, entrance: Entrance) -> uvicorn.Config:
@@ -134,6 +167,9 @@ class _Server(uvicorn.Server):
         self._streams = streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.is_ssl:  # uvicorn leaves it at the minute of asyncio, and has no setting for it
+            loop: Any = asyncio.get_running_loop()
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=HEADER_SECONDS)
         await super().startup(sockets)
         if self.started:
             self._on_start()

@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.cloud_access import CloudAccess
+from orchestrator.cloud_identities.role import name_caller
 from orchestrator.engine.services import real_services
+from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.opening import open_store
 from orchestrator.paths import load_paths
 from orchestrator.service.host_board import HostBoard
+from orchestrator.service.member_rules import MemberRules
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.failures import StoreError
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.store import Store
-from orchestrator.store.token_records import TokenRecord
 from orchestrator.summaries.curves import CurveReader
 
 
@@ -31,6 +33,8 @@ class Site:
         access: How buckets are reached.
         now: The time, in epoch seconds.
         wake_engine: Makes sure that an engine works, which carries out what was asked.
+        member_rules: What tasks of members may use of this computer.
+        files: The bucket in which all servers of the team keep files that members send; "" where each keeps its own.
         hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
     """
@@ -40,11 +44,17 @@ class Site:
     access: CloudAccess
     now: Callable[[], float] = time.time
     wake_engine: Callable[[], None] = lambda: None
+    member_rules: MemberRules = field(default_factory=MemberRules)
+    files: str = ""
     hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
 
-    def open_reader(self) -> Reader:
+    def open_reader(self, project: str = "", only_project: str = "") -> Reader:
         """Open the store for reading. Use it as a context manager.
+
+        Args:
+            project: In which clusters are found by their names; "" for that of the site.
+            only_project: The only one whose records are seen; "" for every project.
 
         Raises:
             StoreError: Its file, which the server had made or found, is not there any more.
@@ -55,18 +65,20 @@ class Site:
                 "the machines on its record may still run, and cost money",
                 "end this server, then: orch store restore URI   or: orch recover",
             )
-        return open_reader_at(self.location, self.project)
+        return open_reader_at(self.location, project or self.project, only_project)
 
-    def find_token(self, digest: str) -> TokenRecord | None:
-        """Return the token of a digest, or None."""
-        with self.open_reader() as store:
-            return store.find_token(digest)
+    def open_store(self, doing: str, project: str = "") -> Store:
+        """Open the store for a change. Use it as a context manager.
 
-    def open_store(self, doing: str) -> Store:
-        """Open the store for a change; `doing` is the cause that its events name. Use it as a context manager."""
+        Args:
+            doing: The cause that its events name.
+            project: Of the command; "" for that of the site.
+        """
         where = load_paths()
-        return open_store(where, real_services(where), doing, self.project)
+        return open_store(where, real_services(where), doing, project or self.project)
 
-    def open_bucket(self, uri: str) -> Bucket:
-        """Return a bucket. Sends nothing."""
-        return Bucket.open(uri, self.access)
+    def open_bucket(self, uri: str, project: str) -> Bucket:
+        """Return a bucket of a project's run. Sends nothing."""
+        with self.open_reader() as reader:
+            caller = name_caller(reader.installation() or "", reader.member)
+            return Bucket.open(uri, find_access(reader, self.access, caller, project=project))

@@ -12,6 +12,7 @@ from orchestrator.errors import UserError
 from orchestrator.formatting import parse_duration
 from orchestrator.service.route import Answer, Call
 from orchestrator.store.read import Reader
+from orchestrator.summaries.budgets import summarize_budgets
 from orchestrator.summaries.ledger import DIMENSIONS, SpendingRow, SpendingTable, spending_as_json, summarize_spending
 
 _MOST_ROWS = 200  # of a page; the document has all
@@ -35,41 +36,41 @@ class ShownRow:
 
 def list_spending(call: Call) -> Answer:
     """Answer with the sums."""
-    with call.site.open_reader() as store:
+    with call.open_reader() as store:
         return Answer(document=spending_as_json(_read_table(call, store)))
 
 
-def show_spending(call: Call) -> Answer:
-    """Show the sums with bars."""
-    with call.site.open_reader() as store:
+def read_page(call: Call) -> dict[str, Any]:
+    """Return what the page of costs shows: the sums with bars, and the budgets."""
+    with call.open_reader() as store:
         table = _read_table(call, store)
+        budgets = summarize_budgets(store, call.site.now())
         pages = {record.qualified_name: record.name for record in store.clusters() if record.project == store.project}
     highest = max((row.dollars for row in table.rows), default=0.0)
     rows = [
         ShownRow(
             cells=tuple(_describe_key(name, key, pages) for name, key in zip(table.by, row.key, strict=True)),
             row=row,
-            share=row.dollars / highest if highest else 0.0,
+            share=max(row.dollars, 0.0) / highest if highest > 0 else 0.0,
         )
         for row in _order(table)
     ]
-    values: dict[str, Any] = {
-        "table": table, "rows": rows[:_MOST_ROWS], "left_out": max(len(rows) - _MOST_ROWS, 0),
+    return {
+        "budgets": budgets, "table": table, "rows": rows[:_MOST_ROWS], "left_out": max(len(rows) - _MOST_ROWS, 0),
         "since": call.query["since"], "times": TIMES, "dimensions": DIMENSIONS,
         "address": partial(_address, call),
     }  # fmt: skip
-    return Answer(template="spend.html", values=values)
 
 
 def _read_table(call: Call, store: Reader) -> SpendingTable:
-    now = call.site.now()
+    now, (project, owner) = call.site.now(), call.read_filter(store)
     return summarize_spending(
         store,
         now,
         since=_find_begin(call.query["since"], now),
         by=[one for one in call.query["by"].split(",") if one],
-        project=call.query["project"],
-        owner=call.query["owner"],
+        project=project,
+        owner=owner,
     )
 
 

@@ -11,9 +11,10 @@ from support.simulated import SimHome, sim_launch, sim_task, use_home
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.notifications.conditions import Condition, Thresholds, find_conditions
 from orchestrator.notifications.notices import Kind
-from orchestrator.notifications.reading import read_histories, read_notices
+from orchestrator.notifications.reading import read_budget_conditions, read_histories, read_notices
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import IntentState
+from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.programs import Program
@@ -107,6 +108,30 @@ def test_limits_are_near_from_the_configured_part_on_by_the_reckoning_that_ends_
     assert [one.cause.rpartition(", ")[2] for one in conditions(history, own_home)] == ["max_cost 20", "max_hours 10"]
     history.store.set_limits(cluster, {"max_cost": 200.0})
     assert conditions(history, own_home) == ()
+
+
+def test_a_budget_is_reported_when_it_is_nearly_spent_and_when_it_is_spent_once_each(
+    history: History, own_home: Path
+) -> None:
+    history.store.set_budget(SpendingBudget(project="", member="", dollars_per_month=100.0, at_limit="stop"))
+    cluster = history.cluster()
+    history.slice(cluster, 1, IntentState.ACCEPTED)
+    billed = history.store.intents(cluster)[0]
+    price = billed.candidate.price_per_hour
+    assert price and billed.billed_from is not None
+    found: list[str] = []
+    with Reader(own_home / "state" / "orch.db") as reader:
+        for dollars in (79.0, 81.0, 90.0, 101.0, 150.0):
+            now = billed.billed_from + dollars / price * 3600
+            present = read_budget_conditions(reader, LIMITS.near, now)
+            found += [one.what for one in present if history.store.record_condition("", one.what, one.cause)]
+        notices, _ = read_notices(reader, 0)
+    assert [text.partition(" (")[0] for text in found] == [
+        "the budget of everything is nearly spent; at the limit its runs end",
+        "the budget of everything is spent: its runs end",
+    ]
+    reported = [one for one in notices if one.kind is Kind.BUDGET]
+    assert [one.title for one in reported] == found and reported[0].cluster == ""
 
 
 def _run_with_faults(*, silent: float, blind: float) -> list[tuple[Kind, str]]:

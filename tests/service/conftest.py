@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from service_site import Served, record_run, save_steps, serve, write_points
+from service_site import EMPTY, Served, pack, record_run, save_steps, serve, write_points
 from support.orch_process import Orch
 
 from orchestrator.plan.observed import Outcome
+from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.store import Store
 
@@ -23,6 +24,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Store(orch.state / "orch.db") as store:
         record_run(store, "first", "one", f"file://{bucket}", attempts=2)
         record_run(store, "second", "two", ended=False)
+        store.set_budget(SpendingBudget(project="", member="", dollars_per_month=1e6, largest_slice=256))
+        store.set_budget(SpendingBudget(project="vision", member="ada", dollars_per_hour=40.0, at_limit="stop"))
         order = OrderRecord(
             uid="asked", project="default", cluster="first", verb="down", arguments="{}", plan="p", fingerprint="f",
             member="ann", state="open", created=time.time(),
@@ -33,4 +36,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     write_points(bucket, "one", 2, [(step, now + 40 + step, 5 - step / 10) for step in range(21, 41)])
     save_steps(bucket, "one", [20, 40])
     with serve(orch) as served:
+        sent = served.ask(f"/v1/blobs/{EMPTY}", method="PUT", body=pack({}), content_type="application/octet-stream")
+        assert sent.status == 201, sent.text
         yield served

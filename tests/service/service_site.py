@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import re
 import signal
 import subprocess
+import tarfile
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from support.orch_process import Orch
 
@@ -34,6 +38,20 @@ OUTCOMES = {
     3: Outcome(status=3, code="program-failed", what="program failed on host 1", why="CUDA out of memory",
                next_step="orch logs first 1"),
 }  # fmt: skip
+
+
+EMPTY = hashlib.sha256().hexdigest()  # the digest of a folder without files
+
+
+def pack(files: dict[str, bytes]) -> bytes:
+    """Return files as the compressed tar that a client sends."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +100,32 @@ class Served:
         mine = {"authorization": f"Bearer {self.token}"} if signed else {}
         connection, answer = self.open(path, method=method, body=body, **(mine | headers))
         try:
-            named = {name.lower(): value for name, value in answer.getheaders()}
+            named: dict[str, str] = {}
+            for name, value in answer.getheaders():  # there may be several cookies
+                named[name.lower()] = f"{named[name.lower()]}, {value}" if name.lower() in named else value
             return Reply(status=answer.status, headers=named, body=answer.read())
         finally:
             connection.close()
+
+    def send_form(self, path: str, cookie: str = "", **fields: str) -> Reply:
+        """Send a form as a browser does that shows this server's page."""
+        token = hashlib.sha256(f"form\0{cookie.partition('=')[2]}".encode()).hexdigest()
+        return self.ask(
+            path,
+            method="POST",
+            signed=False,
+            body=urlencode({"_token": token} | fields).encode(),
+            content_type="application/x-www-form-urlencoded",
+            sec_fetch_site="same-origin",
+            **({"cookie": cookie} if cookie else {}),
+        )
+
+    def sign_in(self, link: str = "") -> str:
+        """Open a link, or a new one for this user, and return the cookie of its session."""
+        code = link.partition("#")[2] or self.ask("/v1/links", method="POST", content_length="0").document["link"]
+        opened = self.send_form("/login", code=code)
+        assert (opened.status, opened.headers["location"]) == (303, "/"), opened.text
+        return opened.headers["set-cookie"].partition(";")[0]
 
 
 @contextmanager
@@ -97,7 +137,7 @@ def serve(orch: Orch, *words: str, page_only: bool = True) -> Generator[Served]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        assert re.fullmatch(r"https?://[\w.:-]+/login\?link=\S+\n", line), line
+        assert re.fullmatch(r"https?://[\w.:-]+/login#\S+\n", line), line
         files = (orch.state / "service").glob("*.address.json")
         newest = max(files, key=lambda file: file.stat().st_mtime_ns)
         yield Served(orch=orch, port=json.loads(newest.read_text())["port"], link=line.strip(), process=process)
@@ -136,14 +176,16 @@ def record_run(
     return cluster
 
 
-def write_points(bucket: Path, run_id: str, attempt: int, points: Iterable[tuple[int, float, float]]) -> None:
+def write_points(
+    bucket: Path, run_id: str, attempt: int, points: Iterable[tuple[int, float, float]], *, eta_s: float = 60.0
+) -> None:
     """Write a part of metrics: step, time in epoch seconds, and loss of each point."""
     folder = bucket / run_id / "metrics" / f"attempt-{attempt:04d}"
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
         json.dumps(
             {"step": step, "loss": loss, "time": format_utc(at), "tokens": step * 1000, "tokens_per_s": 5000.0,
-             "mfu": 0.4, "memory": None, "eta_s": 60.0, "failed_saves": 0, "checkpoint_stall_s": 0.1}
+             "mfu": 0.4, "memory": None, "eta_s": eta_s, "failed_saves": 0, "checkpoint_stall_s": 0.1}
         )
         for step, at, loss in points
     ]  # fmt: skip
@@ -155,3 +197,13 @@ def save_steps(bucket: Path, run_id: str, steps: Sequence[int]) -> None:
     for step in steps:
         (bucket / run_id / "checkpoints" / f"step-{step:08d}-e0001-a0001").mkdir(parents=True)
         (bucket / run_id / "checkpoints" / f"step-{step:08d}-e0001-a0001" / "manifest.json").write_text("{}")
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    certificate, key = folder / "crt.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=orch.test", "-addext", "subjectAltName=DNS:orch.test", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key

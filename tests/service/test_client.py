@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -14,7 +15,8 @@ from service_site import Served, record_run, serve
 from support.orch_process import Orch
 
 import orchestrator
-from orchestrator.client import Client, ServiceError
+from orchestrator.client import Client
+from orchestrator.client_transport import ServiceError
 from orchestrator.errors import AccessError, CloudError, UserError
 from orchestrator.store.store import Store
 
@@ -26,7 +28,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     orch = Orch(tmp_path_factory.mktemp("service"))
     with Store(orch.state / "orch.db") as store:
         for number in range(130):
-            record_run(store, f"c{number}", f"run-{number}")
+            record_run(store, f"c{number}", f"run-{number}", ended=number < 129)
     with serve(orch) as served:
         yield served
 
@@ -45,6 +47,14 @@ def test_lists_are_read_to_their_end(client: Client) -> None:
     numbers = [event["seq"] for event in client.list_events()]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(client.list_clusters()) == 130 and client.show_queue()["kind"] == "queue"
+
+
+def test_the_text_of_a_plan_says_which_jobs_end_with_the_machines(client: Client) -> None:
+    text = client.make_plan("down", cluster="c129").text
+    assert (
+        text.startswith("note: job 1 (launch) is running on 'c129'; it ends with the machines\n") and "c129-1" in text
+    )
+    assert "note:" not in client.make_plan("down", cluster="c0").text
 
 
 def test_what_is_ordered_is_done(client: Client) -> None:
@@ -110,6 +120,32 @@ def test_a_lost_answer_to_an_order_makes_no_second_one(service: Served) -> None:
     assert (before, len(made)) == (0, 1) and made[0]["subject"] == f"order {order['id']}"
 
 
+@pytest.mark.slow
+@pytest.mark.rotating
+def test_an_answer_that_is_cut_anywhere_and_requested_again_is_of_one_order(service: Served, client: Client) -> None:
+    """The connection ends after so many bytes of the answer; the same key again gives the whole of the same one."""
+    size = 600
+    for number, cut in enumerate([*range(0, size, 29), size - 1]):
+        cluster, key = f"c{20 + number}", f"cut-after-{cut:03}"
+        plan = client.make_plan("down", cluster=cluster)
+        content = json.dumps(plan.request | {"plan": plan.document["plan"]}).encode()
+        head = (
+            f"POST /v1/orders HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\nAuthorization: Bearer {service.token}\r\n"
+            f"Content-Type: application/json\r\nIdempotency-Key: {key}\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", service.port)) as first:
+            first.sendall(head.encode() + content)
+            if cut:
+                first.recv(cut, socket.MSG_WAITALL)
+        with socket.create_connection(("127.0.0.1", service.port)) as again:
+            again.sendall(head.encode() + content)
+            answer = read_message(again)
+        assert answer.startswith(b"HTTP/1.1 202"), answer
+        assert len(answer) > size
+        found = [one for one in client.list_events(cluster=cluster) if one["what"].endswith(f"asked: down '{cluster}'")]
+        assert len(found) == 1, f"cut after {cut} bytes"
+
+
 @pytest.mark.parametrize("url", ["orch.example.org", "ftp://x", "https://x/path", "http://orch.example.org", ""])
 def test_an_address_that_is_wrong_or_readable_is_refused(url: str) -> None:
     with pytest.raises(UserError):
@@ -130,10 +166,10 @@ def test_a_login_keeps_the_token_for_this_user_alone(
     url, ada = f"http://127.0.0.1:{service.port}", Orch(tmp_path)
     secret = service.orch.ok("token", "create", f"ada-{os.getpid()}", "--member", "ada")
     link = ada.ok("login", url, stdin=secret)
-    assert link.startswith(f"{url}/login?link=")
+    assert link.startswith(f"{url}/login#")
     kept = ada.state / "service" / "logins.json"
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert ada.ok("login").startswith(f"{url}/login?link=")
+    assert ada.ok("login").startswith(f"{url}/login#")
     wrong = ada("login", url, stdin="orch_wrong\n")
     assert wrong.returncode == 4 and "orch_wrong" not in wrong.stderr, wrong.stderr
     assert ada("login", url, stdin="").returncode == 2

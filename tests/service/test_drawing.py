@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 
+from orchestrator.hosts import ChipReport, ChipSample
 from orchestrator.service.drawing.chart import HEIGHT, TOP, Pair, Series, draw_chart
+from orchestrator.service.drawing.chip_marks import Grade, Measure, mark_chips
 from orchestrator.service.drawing.chips import draw_chips
-from orchestrator.slices import Candidate, Spot
+from orchestrator.slices import Candidate, OnDemand, Spot
 from orchestrator.summaries.topology import describe_topology
 
 
@@ -46,3 +48,37 @@ def test_many_planes_are_in_rows_that_fit() -> None:
     assert max(x for x, _ in squares) < drawing.width and max(y for _, y in squares) < drawing.height
     labels = [(x, y) for x, y, _ in drawing.labels]
     assert len(set(labels)) == 8 and len({y for _, y in labels}) == 2
+
+
+def mark(measure: Measure, machine: str, *chips: ChipSample, count: int = 8) -> list[tuple[str, str, Grade]]:
+    """Return the marks of the one host of a machine."""
+    candidate = Candidate(provider="aws", accelerator=machine, hosts=1, chips_per_host=count, market=OnDemand())
+    found = mark_chips(measure, describe_topology(candidate), {0: ChipReport(age=1.0, chips=chips)})
+    return [(one.text, one.words, one.grade) for one in found[0]]
+
+
+def test_of_chips_that_are_left_no_place_is_known() -> None:
+    seven = [ChipSample(name=str(number), use=0.9) for number in range(7)]
+    assert mark("use", "p5.48xlarge", *seven) == [("", "7 of 8 chips report", Grade.UNKNOWN)]
+    assert len(mark("use", "p5.48xlarge", *seven, ChipSample(name="7"))) == 8
+
+
+def test_cores_are_drawn_as_their_chip() -> None:
+    cores = [
+        ChipSample(name=str(core), use=core % 2 / 2, used=2**30, total=4 * 2**30, errors=core // 2)
+        for core in range(32)
+    ]
+    found = mark("use", "trn1.32xlarge", *cores, count=16)
+    assert len(found) == 16 and found[0] == ("25", "25 % in use", Grade.PLAIN)
+    assert found[1][1] == "25 % in use, 1 uncorrected error"
+    assert mark("memory", "trn1.32xlarge", *cores, count=16)[0][1] == "25 % of 8.0 GiB in use"
+
+
+def test_a_chip_is_hot_only_by_its_own_limit() -> None:
+    chips = [
+        ChipSample(name="0", temperature=87.4, slowdown=88.0), ChipSample(name="1", temperature=88.0, slowdown=88.0),
+        ChipSample(name="2", temperature=150.0), *(ChipSample(name=str(number)) for number in range(3, 8)),
+    ]  # fmt: skip
+    assert [grade for _, _, grade in mark("temperature", "p5.48xlarge", *chips)] == [
+        Grade.PLAIN, Grade.HOT, Grade.PLAIN, *[Grade.UNKNOWN] * 5,
+    ]  # fmt: skip

