@@ -13,6 +13,11 @@ SECTIONS = (
         "Run something",
         (
             LazyCommand(
+                "init",
+                "orchestrator.cli.commands.before.init:init",
+                "A task file in seven questions, with checks and prices.",
+            ),
+            LazyCommand(
                 "launch",
                 "orchestrator.cli.commands.run.launch:launch",
                 "Provision hosts for a task file, set them up, run it.",
@@ -69,6 +74,16 @@ SECTIONS = (
                 "accelerators",
                 "orchestrator.cli.commands.before.accelerators:accelerators",
                 "Shapes, hosts and list prices.",
+            ),
+            LazyCommand(
+                "catalog",
+                "orchestrator.cli.commands.before.catalog:catalog",
+                "Which prices are used; read them from the vendors.",
+            ),
+            LazyCommand(
+                "offers",
+                "orchestrator.cli.commands.before.offers:offers",
+                "Which machines train this, how long it takes, what it costs.",
             ),
             LazyCommand(
                 "acceptance",
@@ -183,6 +198,11 @@ SECTIONS = (
                 "token",
                 "orchestrator.cli.commands.settings.token:token",
                 "Tokens with which members call the service.",
+            ),
+            LazyCommand(
+                "budget",
+                "orchestrator.cli.commands.settings.budget:budget",
+                "What projects and members may spend.",
             ),
             LazyCommand(
                 "schema", "orchestrator.cli.commands.settings.schema:schema", "JSON Schemas of what -o json prints."

@@ -39,7 +39,38 @@ def current_session() -> Session:
     return session if session is not None else Session()
 
 
-class OrchCommand(click.Command):
+class CheckedCommand(click.Command):
+    """A command that is refused where a service is named and it would use the store of this computer.
+
+    Its help is shown all the same: a group leaves it to the command that is called.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click does not name the command of an option without its value
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises UserError for one that is refused."""
+        if ctx.parent is not None and ctx.invoked_subcommand is None:
+            import os
+
+            from orchestrator.cli.execution.served_commands import refuse_without_store
+
+            refuse_without_store(_name_command(ctx), os.environ)
+        return super().invoke(ctx)
+
+
+def _name_command(ctx: click.Context) -> str:
+    """Return the first word after `orch`."""
+    while ctx.parent is not None and ctx.parent.parent is not None:
+        ctx = ctx.parent
+    return str(ctx.info_name)
+
+
+class OrchCommand(CheckedCommand):
     """A command whose help begins with examples.
 
     Attributes:

@@ -74,7 +74,7 @@ def _write_json(error: BaseException, status: int) -> None:
 
 def translate_click_error(error: click.ClickException) -> OrchError:
     """Return click's complaint about the arguments as a UserError in our words."""
-    next_step = "orch --help"  # click does not say which command it was for an option without its value
+    next_step = "orch --help"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         context = error.ctx
         next_step = f"{context.command_path} --help"

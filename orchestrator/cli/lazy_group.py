@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from orchestrator.cli.command import write_examples
+from orchestrator.cli.command import CheckedCommand, write_examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Section:
     commands: tuple[LazyCommand, ...]
 
 
-class LazyGroup(click.Group):
+class LazyGroup(click.Group, CheckedCommand):
     """A click group that imports a command only when it is called."""
 
     def __init__(

@@ -97,22 +97,8 @@ class Comparison:
     common_loss: float | None
 
 
-def compare_runs(
-    store: Reader, run_ids: Sequence[str], now: float, open_bucket: Callable[[str], Bucket], curves: CurveReader
-) -> Comparison:
-    """Read runs and compare them, each named once, in the order of their ids.
-
-    Args:
-        store: Open.
-        run_ids: At most MOST_COMPARED.
-        now: Epoch seconds.
-        open_bucket: Returns the bucket of a URI.
-        curves: Keeps what was read of the runs' files before.
-
-    Raises:
-        UserError: These are too many.
-        NotFoundError: No such run is on record.
-    """
+def list_compared(run_ids: Sequence[str]) -> list[str]:
+    """Return the runs that are compared, each once. Raises UserError for too many."""
     names = list(dict.fromkeys(run_ids))
     if len(names) > MOST_COMPARED:
         raise UserError(
@@ -120,7 +106,26 @@ def compare_runs(
             f"at most {MOST_COMPARED} are compared",
             "name fewer runs",
         )
-    views = [read_run(store, name, now, open_bucket, curves) for name in names]
+    return names
+
+
+def compare_runs(
+    store: Reader, run_ids: Sequence[str], now: float, open_bucket: Callable[[str, str], Bucket], curves: CurveReader
+) -> Comparison:
+    """Read runs and compare them, each named once, in the order of their ids.
+
+    Args:
+        store: Open.
+        run_ids: At most MOST_COMPARED.
+        now: Epoch seconds.
+        open_bucket: Returns the bucket of a URI, as it is reached in a project.
+        curves: Keeps what was read of the runs' files before.
+
+    Raises:
+        UserError: These are too many.
+        NotFoundError: No such run is on record.
+    """
+    views = [read_run(store, name, now, open_bucket, curves) for name in list_compared(run_ids)]
     runs = [ComparedRun(letter=chr(ord("A") + number), view=view) for number, view in enumerate(views)]
     lowest = [one.lowest_loss for one in runs if one.lowest_loss is not None]
     common = max(lowest) if len(lowest) > 1 else None

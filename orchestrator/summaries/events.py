@@ -10,6 +10,9 @@ from orchestrator.formatting import format_utc
 from orchestrator.project import split_name
 from orchestrator.store.records import EventRecord
 from orchestrator.task.likely_secrets import mask_likely_secrets
+from orchestrator.values import MASK
+
+_ENTRIES = frozenset({"token", "session", "invitation", "sign_in", "trust_rule"})
 
 
 def events_as_json(found: Sequence[EventRecord]) -> dict[str, object]:
@@ -30,19 +33,43 @@ def event_as_json(event: EventRecord) -> dict[str, object]:
         "what": event.what,
         "subject": event.subject or None,
         "cause": event.cause or None,
-        "before": _columns_json(event.before),
-        "after": _columns_json(event.after),
+        "before": None if is_about_entry(event) else _columns_json(event.before),
+        "after": None if is_about_entry(event) else _columns_json(event.after),
         "hash": event.hash,
     }
 
 
+def is_about_entry(event: EventRecord) -> bool:
+    """Whether an event is about who may enter: its columns have digests and ids of people, and `what` says enough."""
+    return event.subject.partition(" ")[0] in _ENTRIES
+
+
 def _columns_json(text: str | None) -> dict[str, object] | None:
-    """Return the changed columns; in tasks, variables that are likely secrets are masked."""
-    if text is None:
-        return None
-    columns: dict[str, Any] = json.loads(text)
+    return None if text is None else mask_columns(json.loads(text))
+
+
+def mask_columns(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return changed columns; in tasks, variables that are likely secrets are masked. Masked ones stay as they are."""
+    masked = dict(columns)
     if "task" in columns:
-        columns["task"] = mask_likely_secrets(columns["task"])
+        masked["task"] = _mask_task(columns["task"])
     if "tasks" in columns:  # of a pipeline: a list as JSON
-        columns["tasks"] = json.dumps([mask_likely_secrets(one) for one in json.loads(columns["tasks"])])
-    return columns
+        masked["tasks"] = json.dumps([_mask_task(one) for one in json.loads(columns["tasks"])])
+    if "arguments" in columns:  # of an order
+        masked["arguments"] = _mask_arguments(columns["arguments"])
+    return masked
+
+
+def _mask_task(task: str) -> str:
+    try:
+        return mask_likely_secrets(task)
+    except (ValueError, AttributeError):  # no task of ours: one row must not hide all events, nor show a secret
+        return MASK
+
+
+def _mask_arguments(text: str) -> str:
+    try:
+        arguments: dict[str, Any] = json.loads(text)
+        return json.dumps(arguments | {"task": _mask_task(arguments["task"])}) if "task" in arguments else text
+    except (ValueError, TypeError):
+        return MASK

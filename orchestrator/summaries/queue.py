@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from orchestrator.computer import name_engine
 from orchestrator.formatting import format_utc
 from orchestrator.store.audited import format_subject
 from orchestrator.store.read import Reader
@@ -76,7 +74,7 @@ def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> st
 
 def _engine(store: Reader) -> str:
     """Return whether an unattended engine drives it; engines hold a lease."""
-    return "an unattended engine, shortly" if store.lease_holder(f"engine:{name_engine(os.environ)}") else _NO_ENGINE
+    return "an unattended engine, shortly" if store.engine_works() else _NO_ENGINE
 
 
 def queue_as_json(queue: Queue, actors: Mapping[str, str]) -> dict[str, object]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.errors import NotFoundError, OrchError
 from orchestrator.formatting import format_utc
-from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent
+from orchestrator.offers.predictions import read_bounds
+from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.storage.bucket import Bucket
-from orchestrator.store.lookup import suggest_name
+from orchestrator.store.job_spans import list_job_spans
+from orchestrator.store.lookup import RUNNING, suggest_name
 from orchestrator.store.read import Reader
+from orchestrator.store.records import JobRecord
 from orchestrator.summaries.curves import CurveReader, Point, reduce_points
 from orchestrator.summaries.runs import RunSummary, runs_as_json, summarize_runs
-from orchestrator.summaries.spending import Spending, list_kept_times
+from orchestrator.summaries.spending import Spending, list_billed_times, list_kept_times
 
 _STEP_FOLDER = re.compile(r"step-(\d{1,12})-.*")
 
@@ -29,7 +33,8 @@ class RunView:
         points: All of them, by time.
         attempts: The attempts that have ended, over all jobs, in order.
         saved_steps: Steps whose checkpoint the bucket has or is receiving.
-        slice: The newest slice of its cluster; None when there never was one.
+        slice: The newest slice that it had on its cluster; None when it never had one.
+        planned: Low and high of what its plan estimated for its machines, by quantity (offers/predictions.py).
         bucket_problem: Why the bucket could not be read; "" where it could.
     """
 
@@ -38,6 +43,7 @@ class RunView:
     attempts: tuple[EndedAttempt, ...]
     saved_steps: tuple[int, ...]
     slice: Intent | None
+    planned: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     bucket_problem: str = ""
 
     @property
@@ -68,6 +74,11 @@ class RunView:
         return self.spending.dollars_until(self.run.now) + max(end - self.run.now, 0) / 3600 * rate
 
     @property
+    def machine_seconds(self) -> float:
+        """For how long it has had machines: what its plan estimates as its time."""
+        return sum(one.end - one.begin for one in self.spending.billed)
+
+    @property
     def dollars_per_million_tokens(self) -> float | None:
         """What a million tokens cost so far; None when it is not known."""
         tokens = max((point.tokens or 0 for point in self.points), default=0)
@@ -76,7 +87,7 @@ class RunView:
 
 
 def read_run(
-    store: Reader, run_id: str, now: float, open_bucket: Callable[[str], Bucket], curves: CurveReader
+    store: Reader, run_id: str, now: float, open_bucket: Callable[[str, str], Bucket], curves: CurveReader
 ) -> RunView:
     """Read one run.
 
@@ -84,7 +95,7 @@ def read_run(
         store: Open.
         run_id: The run.
         now: Epoch seconds.
-        open_bucket: Returns the bucket of a URI.
+        open_bucket: Returns the bucket of a URI, as it is reached in a project.
         curves: Keeps what was read of the run's files before.
 
     Raises:
@@ -96,16 +107,31 @@ def read_run(
         raise NotFoundError(f"no run '{run_id}' on record", near, "orch runs   (lists the runs on record)")
     run = found[0]
     points, steps, problem = _read_bucket(run, open_bucket, curves)
-    intents = store.intents(run.cluster)
-    live = [intent for intent in intents if intent.state not in FINAL_STATES]
     return RunView(
         run=replace(run, spending=replace(run.spending, kept=list_kept_times(points))),
         points=points,
         attempts=_list_attempts(store, run),
         saved_steps=steps,
-        slice=next(iter([*reversed(live), *reversed(intents)]), None),
+        slice=_find_slice(store, run),
+        planned=_read_planned(store, run),
         bucket_problem=problem,
     )
+
+
+def _find_slice(store: Reader, run: RunSummary) -> Intent | None:
+    """Return the newest slice of its cluster that was there during its jobs: others may have rented more since."""
+    intents = store.intents(run.cluster)
+    if run.last.state in RUNNING and intents:
+        return intents[-1]
+    jobs = [job for job in store.jobs(run.cluster) if job.kind != "exec"]
+    spans = [(begin, end) for job, begin, end in list_job_spans(jobs, run.now) if job.run_id == run.run_id]
+    had = [one for one in intents if list_billed_times([one], spans, run.now)]
+    return had[-1] if had else None
+
+
+def _read_planned(store: Reader, run: RunSummary) -> dict[str, tuple[float, float]]:
+    found, machines = store.find_prediction(run.run_id), run.spending.newest_machines
+    return {} if found is None or machines is None else read_bounds(json.loads(found.estimate), machines.accelerator)
 
 
 def _list_attempts(store: Reader, run: RunSummary) -> tuple[EndedAttempt, ...]:
@@ -119,12 +145,12 @@ def _list_attempts(store: Reader, run: RunSummary) -> tuple[EndedAttempt, ...]:
 
 
 def _read_bucket(
-    run: RunSummary, open_bucket: Callable[[str], Bucket], curves: CurveReader
+    run: RunSummary, open_bucket: Callable[[str, str], Bucket], curves: CurveReader
 ) -> tuple[tuple[Point, ...], tuple[int, ...], str]:
     if not run.last.bucket:
         return (), (), ""
     try:
-        bucket = open_bucket(run.last.bucket)
+        bucket = open_bucket(run.last.bucket, run.project)
         return curves.read_points(bucket, run.run_id), _list_saved_steps(bucket, run.run_id), ""
     except OrchError as error:
         return (), (), f"{error.what}: {error.why}" if error.why else error.what
@@ -167,7 +193,14 @@ def run_as_json(view: RunView) -> dict[str, object]:
         "dollars_at_end": _round(view.dollars_at_end),
         "ends_at": format_utc(view.ends_at) if view.ends_at is not None else None,
         "bucket_problem": view.bucket_problem or None,
+        "outcome": _outcome_json(view.run.last),
     }
+
+
+def _outcome_json(job: JobRecord) -> dict[str, object] | None:
+    if job.state != "ended":
+        return None
+    return {"code": job.code or None, "what": job.what, "why": job.why or None, "next_step": job.next_step or None}
 
 
 def curves_as_json(view: RunView, most: int) -> dict[str, object]:

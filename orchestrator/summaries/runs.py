@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from orchestrator.formatting import format_utc
+from orchestrator.formatting import format_microdollars, format_utc
 from orchestrator.plan.observed import Intent
 from orchestrator.store.audited import format_subject
+from orchestrator.store.job_spans import list_job_spans
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
-from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times, list_job_spans
+from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +64,15 @@ class RunSummary:
 
 def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = None) -> list[RunSummary]:
     """Return all runs on record, or those of these ids, the one with the newest job first."""
+    chosen = None if run_ids is None else frozenset(run_ids)
+    uids = None if chosen is None else store.clusters_of_runs(chosen)
+    of_clusters = store.jobs_by_uid(uids)
     jobs: dict[str, list[JobRecord]] = {}
-    for job in store.jobs_of_runs(run_ids):
-        jobs.setdefault(job.run_id, []).append(job)
-    uids = None if run_ids is None else {job.cluster_uid for own in jobs.values() for job in own}
+    for job in sorted(chain.from_iterable(of_clusters.values()), key=lambda job: job.created):
+        if chosen is None or job.run_id in chosen:
+            jobs.setdefault(job.run_id, []).append(job)
     clusters, intents = store.clusters_by_uid(uids), store.intents_by_uid(uids)
-    spans = _list_spans(store.jobs_by_uid(uids), now)
+    spans = _list_spans(of_clusters, now)
     names = None if run_ids is None else {record.qualified_name for record in clusters.values()}
     openers, changers = store.job_actors(names), store.last_actors("subject", names)
     found = [
@@ -110,7 +115,7 @@ def format_run_cost(run: RunSummary) -> str:
     """Format the cost of a run; a cost that is not known is never shown as 0."""
     if run.dollars is None:
         return "not known"
-    return f"${run.dollars:,.2f}" if run.dollars else "free"
+    return format_microdollars(round(run.dollars * 1e6)) if run.dollars else "free"
 
 
 def runs_as_json(runs: Sequence[RunSummary]) -> dict[str, object]:

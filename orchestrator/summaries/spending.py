@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.observed import Intent
+from orchestrator.slices import Candidate
 
 if TYPE_CHECKING:  # `orch runs` needs no curves
-    from orchestrator.store.records import JobRecord
     from orchestrator.summaries.curves import Point
 
 _HOUR = 3600.0
@@ -26,12 +26,17 @@ class BilledTime:
     Attributes:
         begin: Epoch seconds.
         end: Epoch seconds; the present for machines that are still billed.
-        price_per_hour: List price; None when not known.
+        candidate: The machines.
     """
 
     begin: float
     end: float
-    price_per_hour: float | None
+    candidate: Candidate
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """The list price; None when not known."""
+        return self.candidate.price_per_hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,12 @@ class Spending:
 
     billed: tuple[BilledTime, ...]
     kept: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def newest_machines(self) -> Candidate | None:
+        """Those of its machines that came last; None without any. Its cluster may have had others since."""
+        newest = max(self.billed, key=lambda one: (one.begin, one.end), default=None)
+        return None if newest is None else newest.candidate
 
     @property
     def known(self) -> bool:
@@ -75,25 +86,6 @@ def _dollars(one: BilledTime, begin: float, end: float) -> float:
     return seconds / _HOUR * one.price_per_hour if seconds > 0 and one.price_per_hour is not None else 0.0
 
 
-def list_job_spans(jobs: Sequence[JobRecord], now: float) -> tuple[tuple[JobRecord, float, float], ...]:
-    """Return the jobs of one cluster with the time that each has its machines, in epoch seconds, in order.
-
-    A job that is queued behind another has them from the other's end on, so that no hour is counted twice.
-
-    Args:
-        jobs: All launches and resumes of the cluster.
-        now: The end of those that have not ended.
-    """
-    found: list[tuple[JobRecord, float, float]] = []
-    free = float("-inf")
-    for job in sorted(jobs, key=lambda job: job.id):
-        begin, end = max(job.created, free), job.ended or now
-        if end > begin:
-            found.append((job, begin, end))
-            free = end
-    return tuple(found)
-
-
 def list_billed_times(
     intents: Sequence[Intent], spans: Sequence[tuple[float, float]], now: float
 ) -> tuple[BilledTime, ...]:
@@ -105,8 +97,7 @@ def list_billed_times(
         for opened, ended in spans:
             begin, end = max(intent.billed_from, opened), min(intent.billed_until or now, ended)
             if end > begin:
-                price = intent.candidate.price_per_hour
-                found.append(BilledTime(begin=begin, end=end, price_per_hour=price))
+                found.append(BilledTime(begin=begin, end=end, candidate=intent.candidate))
     return tuple(sorted(found, key=lambda one: one.begin))
 
 

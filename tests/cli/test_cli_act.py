@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.cli.drawing.outcomes import ending_as_json, error_from_give_up, failed_host_table
+from orchestrator.cli.drawing.outcomes import ending_as_json, failed_host_table
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.hosts import Failure, HostOutcome
 from orchestrator.plan.steps import Done, GiveUp
@@ -336,5 +336,5 @@ def test_endings_as_json_keep_their_schema() -> None:
 
 
 def test_a_giveup_keeps_its_message_and_status() -> None:
-    error = error_from_give_up(GiveUp(code="host-lost", status=8, what="a", why="b", next_step="c"))
+    error = GiveUp(code="host-lost", status=8, what="a", why="b", next_step="c").make_error()
     assert error.lines() == ["error[host-lost]: a", "  why:  b", "  next: c"] and error.exit_status == 8

@@ -78,6 +78,7 @@ def test_a_bought_block_is_printed_for_the_task_file_and_listed_with_its_time(or
     )
     (listed,) = orch("blocks", "list").out.splitlines()[1:]
     assert "cr-00000000000000000  4 x p5.48xlarge" in listed and "payment-pending" in listed and "begins in" in listed
+    assert "block cr-00000000000000000  $7,552.00" in orch("cost").out, "paid whole, used or not"
     assert (
         json.loads(orch("blocks", "list", "--region", "us-east-1", "-o", "json").out)["found"][0]["state"]
         == "payment-pending"

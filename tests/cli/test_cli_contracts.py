@@ -97,7 +97,7 @@ def test_watch_without_a_job_names_the_command_that_lists_jobs(orch: Orch, fille
         (("--page-only", "--engine-only"), "exclude each other"),
         (("--until-idle",), "add --engine-only"),
         (("--host", "0.0.0.0"), "ssh -L"),  # it must be refused
-        (("--host", "example.com"), "answers on this computer alone"),
+        (("--host", "example.com"), "without TLS"),
     ],
 )
 def test_serve_refuses_what_would_open_it_to_others(
@@ -117,13 +117,14 @@ def test_an_engine_with_nothing_to_do_ends(orch: Orch, home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"), [("rank=2@step=50", (2, 50)), ("step=7", (0, 7)), ("rank=0 @ step=1", (0, 1))]
+    ("words", "meant"),
+    [("rank=2@step=50", (2, 50)), ("step=7", (0, 7)), ("rank=0 @ step=1", (0, 1)), ("2@50", (2, 50)), ("50", (0, 50))],
 )
 def test_preemptions_are_written_as_rank_and_step(words: str, meant: tuple[int, int]) -> None:
     assert parse_preemption(words) == meant
 
 
-@pytest.mark.parametrize("words", ["", "rank=2", "step=", "step=-1", "rank=x@step=3", "50"])
+@pytest.mark.parametrize("words", ["", "rank=2", "step=", "step=-1", "rank=x@step=3"])
 def test_other_forms_of_a_preemption_are_refused(words: str) -> None:
     with pytest.raises(UserError, match="not understood"):
         parse_preemption(words)

@@ -99,7 +99,7 @@ def test_a_typing_error_gets_the_nearest_word_and_exit_2(orch: Orch, words: tupl
         (("logs", "x", "--tail", "abc"), "--tail: 'abc' is not a whole number", "orch logs --help"),
         (("plan", "t", "-o", "x"), "--output: 'x' is not one of 'text', 'json', 'sh'", "orch plan --help"),
         (("check", "--nope"), "there is no option --nope; did you mean --zone?", "orch check --help"),
-        (("launch", "t", "-c"), "-c needs a value", "orch --help"),
+        (("launch", "t", "-c"), "-c needs a value", "orch launch --help"),
     ],
 )
 def test_mistakes_in_arguments_are_said_in_plain_words(

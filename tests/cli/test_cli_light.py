@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -183,6 +184,20 @@ def test_config_explain_names_every_place_and_the_winner_first(
 def test_config_explain_of_an_unknown_key_suggests_the_right_one(orch: Orch) -> None:
     said = orch("config", "explain", "checkpoint.buckets")
     assert said.status == 2 and "checkpoint.bucket" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [("mine uptime -p", "mine -- uptime -p"), ("mine 1 ls -l 'a b'", "mine 1 -- ls -l 'a b'"), ("mine -p", "--help")],
+)
+def test_an_option_of_the_command_of_a_host_belongs_behind_the_dashes(orch: Orch, words: str, step: str) -> None:
+    said = orch("ssh", *shlex.split(words))
+    assert said.status == 2 and f"orch ssh {step}" in said.err
+
+
+def test_a_store_that_is_a_file_is_refused_before_a_missing_password(orch: Orch) -> None:
+    said = orch("store", "serve-only", "https://orch.example.org", "--dry-run")
+    assert said.status == 2 and "is a file of this user" in said.err and "--password-file" not in said.err
 
 
 def test_machines_without_accelerators_are_listed_by_cpu_and_by_name(orch: Orch) -> None:

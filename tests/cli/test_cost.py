@@ -44,14 +44,18 @@ def rented(home: Path) -> None:
 @pytest.mark.usefixtures("rented")
 def test_clusters_of_the_project_are_listed_the_most_expensive_first(orch: Orch) -> None:
     said = orch("cost")
-    assert (said.status, said.err) == (0, "")
+    assert said.status == 0
+    assert said.err.splitlines() == [
+        "by list prices, recorded when the machines were requested",
+        "not in it, as the price is not known: disks and addresses of some slices",
+    ]
     rows = [line.split("  ") for line in said.out.splitlines()]
     table = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert table == [
-        ["CLUSTER", "COST", "HOURS", "PRICE NOT KNOWN"],
-        ["dear", "$30.00", "10.0 h"],
+        ["CLUSTER", "COST", "BY", "HOURS", "PRICE NOT KNOWN"],
+        ["dear", "$30.00", "list prices", "10.0 h"],
         ["dark", "not known", "2.0 h", "2.0 h"],
-        ["TOTAL", "$30.00", "12.0 h", "2.0 h"],
+        ["TOTAL", "$30.00", "list prices", "12.0 h", "2.0 h"],
     ]
 
 
@@ -86,3 +90,20 @@ def test_without_machines_the_first_step_is_shown(orch: Orch) -> None:
 def test_what_cannot_be_summed_is_refused(orch: Orch, words: tuple[str, ...]) -> None:
     said = orch("cost", *words)
     assert said.status == 2 and words[1].split(",")[0] in said.err
+
+
+@pytest.mark.usefixtures("rented")
+def test_own_requests_are_shown_by_place(orch: Orch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = orch("offers", "--capacity")
+    assert shown.status == 0, shown.err
+    assert "on-demand" in shown.out and "not known" in shown.out and "84 days" in shown.err
+    document = json.loads(orch("offers", "--capacity", "-o", "json").out)
+    schema = Path(orchestrator.summaries.__file__).parent / "data" / "capacity.schema.json"
+    jsonschema.validate(document, json.loads(schema.read_text()))
+
+
+def test_accuracy_without_runs_says_so(orch: Orch) -> None:
+    said = orch("offers", "--accuracy")
+    assert said.status == 0 and "no run has ended" in said.err
+    assert json.loads(orch("offers", "--accuracy", "-o", "json").out)["runs"] == []

@@ -182,7 +182,12 @@ def test_a_copy_never_deletes_what_is_there(mine: Cluster) -> None:
 
 def test_a_copy_that_fails_names_the_host_and_its_message(mine: Cluster) -> None:
     done = mine("cp", "mine:nothing here", "x/")
-    assert done.returncode == 7 and "worker1" in done.stderr and "does not exist" in done.stderr
+    assert done.returncode == 3 and "worker1" in done.stderr and "does not exist" in done.stderr
+    assert not (mine.folder / "x").exists(), "nothing came"
+    assert mine("exec", "mine", "--head", "--", "touch of-head").returncode == 0
+    some = mine("cp", "mine:of-head", "some/")
+    assert some.returncode == 3 and "host 0: copied" in some.stderr and "of-head does not exist" in some.stderr
+    assert [path.name for path in (mine.folder / "some").iterdir()] == ["head"]
     missing = mine("cp", "no such file", "mine:")
     assert missing.returncode == 2 and "no such file" in missing.stderr
 

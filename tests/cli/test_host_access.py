@@ -20,6 +20,7 @@ from threading import Thread
 
 import jsonschema
 import pytest
+from support.jupyter import JUPYTER, PUT_JUPYTER
 from support.orch_process import Orch
 
 import orchestrator.cli
@@ -213,49 +214,16 @@ def test_a_taken_port_is_refused_with_the_command_for_a_free_one(mine: Orch, ser
     assert re.search(rf"next: orch forward mine \d+:{server}\n", done.stderr)
 
 
-JUPYTER = """#!/usr/bin/env python3
-# What jupyter_server does, as far as orch uses it: the runtime file, the token of the environment, the first free port.
-import json, os, sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-if sys.argv[1] != "lab":
-    sys.exit(1)
-if "--version" in sys.argv:
-    print("4.6.6")
-    sys.exit(0)
-token = os.environ["JUPYTER_TOKEN"]
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass  # it writes [secret] for the token
-    def do_GET(self):
-        self.send_response(200 if self.path == "/?token=" + token else 403)
-        self.end_headers()
-        self.wfile.write(os.getcwd().encode())
-HTTPServer.allow_reuse_address = False
-for port in range(8888, 8939):
-    try:
-        server = HTTPServer(("127.0.0.1", port), Handler)
-        break
-    except OSError:
-        pass
-file = os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], "jpserver-%d.json" % os.getpid())
-with open(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as written:
-    port = server.server_address[1]
-    json.dump({"port": port, "token": token, "pid": os.getpid()}, written, indent=2)
-server.serve_forever()
-"""
-
-
 def test_a_notebook_that_is_not_installed_is_refused_with_the_command_that_installs_it(mine: Orch) -> None:
     done = mine("notebook", "mine", "--host", "1")
     assert done.returncode == 7 and "jupyter is not installed on host 1" in done.stderr
     assert "next: orch exec mine --host 1 -- python3 -m pip install jupyterlab" in done.stderr
-
-
-PUT = "mkdir -p .local/bin && cat >.local/bin/jupyter && chmod +x .local/bin/jupyter"
+    last = json.loads(mine.ok("status", "mine", "-o", "json"))["clusters"][0]["jobs"][-1]
+    assert (last["state"], last["status"]) == ("ended", 127)
 
 
 def test_a_notebook_stays_after_ctrl_c_and_ends_with_its_job(mine: Orch) -> None:
-    mine.ok("ssh", "mine", "0", "--", PUT, stdin=JUPYTER)
+    mine.ok("ssh", "mine", "0", "--", PUT_JUPYTER, stdin=JUPYTER)
     with forwarding(mine, "notebook", "mine") as (process, url):
         home = mine.ok("ssh", "mine", "0", "--", "pwd").strip()
         assert read(url).decode() == home

@@ -48,10 +48,10 @@ KILLED = """
 import os, sys
 from orchestrator.engine.loop.addresses import Gate
 point, note = sys.argv.pop(1), Gate.note
-def killed(gate, address, now, *, confirmed):
+def killed(gate, address, until, *, confirmed):
     if confirmed and point == "request":
         os._exit(137)
-    note(gate, address, now, confirmed=confirmed)
+    note(gate, address, until, confirmed=confirmed)
     if not confirmed and point == "record":
         os._exit(137)
 Gate.note = killed

@@ -25,6 +25,8 @@ SECRET_TASK = TASK + "secrets: {TOKEN: sesame}\n"
 NEW_TABLES = (
     *("host_pins", "provider_records", "computers", "run_keys", "blobs", "slice_owners", "admissions"),
     *("orders", "tokens", "notification_channels"),
+    *("sessions", "invitations", "sign_ins", "entry_codes", "device_grants", "budgets"),
+    *("trust_rules", "project_settings", "bills", "blocks", "predictions"),
 )
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
@@ -240,7 +242,10 @@ def forget_pins(orch: Orch) -> None:
     with sqlite3.connect(orch.state / "orch.db") as store:
         for name, body in store.execute("SELECT name, body FROM provider_records WHERE kind = 'hosts'"):
             (folder / f"{name}.json").write_text(body.replace('"state:', f'"{orch.state}/'))
-        for index in ("events_by_request", "one_open_cluster_of_a_name_and_project"):
+        for index in (
+            *("events_by_request", "one_open_cluster_of_a_name_and_project"),
+            *("jobs_by_run", "jobs_by_time", "events_by_kind"),
+        ):
             store.execute(f"DROP INDEX {index}")
         for column in ("events.request", "clusters.project", "clusters.owner", "intents.account"):
             store.execute("ALTER TABLE {} DROP COLUMN {}".format(*column.split(".")))

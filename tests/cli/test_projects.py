@@ -72,6 +72,16 @@ def test_listings_show_the_project_all_or_one_member(
 
 
 @pytest.mark.usefixtures("team")
+@pytest.mark.parametrize("kind", ["status", "queue", "runs", "events", "cost"])
+def test_a_member_of_whom_nothing_is_on_record_is_said(orch: Orch, kind: str) -> None:
+    for output in ((), ("-o", "json")):
+        said = orch(kind, "--owner", "bobb", *output)
+        assert said.status == 2 and "nothing of a member 'bobb' is on record" in said.err
+        assert "did you mean bob?" in said.err
+    assert orch(kind, "--owner", "me").status == orch(kind, "--owner", "bob").status == 0
+
+
+@pytest.mark.usefixtures("team")
 def test_events_are_of_the_project_and_of_who_did_it(orch: Orch) -> None:
     def shown(*words: str) -> set[tuple[str, str]]:
         return {

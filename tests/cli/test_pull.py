@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,9 +19,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.s3 import S3Server, s3_server
 
+from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.engine.operations import checkpoints as engine
+from orchestrator.engine.operations.transfers import list_launch_transfers
+from orchestrator.engine.preparation.bucket_locations import save_bucket_location
+from orchestrator.engine.preparation.commands import prepare_launch
 from orchestrator.errors import StorageError
+from orchestrator.plan.desired import Run
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.storage.bucket import Bucket
+from orchestrator.task.parse import parse_task
+from orchestrator.values import Text
 
 RUN = "run-k3x9q"
 Orch = Callable[..., Any]
@@ -228,3 +237,40 @@ def test_what_the_disk_cannot_hold_is_not_begun(tmp_path: Path) -> None:
     location = engine.RunLocation(_Unread(bucket.address, bucket.backend), RUN)
     with pytest.raises(StorageError, match=r"checkpoint 200 does not fit into .*: 8,796\.1 GB to download"):
         engine.download_checkpoint(location, tmp_path / "home", None, lambda _: None)
+
+
+def test_a_download_that_costs_much_needs_consent(
+    orch: Orch, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With bounds of a byte and a cent, since no test has 100 GiB."""
+    monkeypatch.setattr("orchestrator.engine.operations.transfers._NAMED_FROM", 1)
+    monkeypatch.setattr("orchestrator.engine.operations.transfers.CONSENT_FROM", 1e-9)
+    save(bucket, 100)
+    home = tmp_path / "home"
+    said = orch("pull", RUN, str(home), "--bucket", bucket.uri)
+    if bucket.address.scheme == "file":
+        assert said.status == 0 and "transfer" not in said.err, "nothing leaves this computer"
+        return
+    assert said.status == 2 and "add --yes" in said.err and "$0.09 per GiB, price of 2026-06-30" in said.err
+    assert not list(home.rglob("*.safetensors"))
+    said = orch("pull", RUN, str(home), "--bucket", bucket.uri, "--yes")
+    assert said.status == 0 and "to this computer: " in said.err and list(home.rglob("*.safetensors"))
+    copied = orch("storage", "sync", f"{bucket.uri}/{RUN}", str(tmp_path / "again"))
+    assert copied.status == 2 and "add --yes" in copied.err and not (tmp_path / "again").exists()
+
+
+def test_a_resume_in_another_region_names_the_size_of_its_checkpoint(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bucket.address.scheme == "file":
+        pytest.skip("a folder is in no region")
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path / "orch"))
+    save(bucket, 100)
+    text = f"resources: {{infra: aws/us-west-2, accelerators: H100:8}}\ncheckpoint: {{bucket: {bucket.uri}}}\nrun: x\n"
+    ready = prepare_launch(parse_task(text, file="t", env={}).only, cluster=None, after=TeardownPolicy.KEEP)
+    assert isinstance(ready.desired, Run) and list_launch_transfers(ready) == ()
+    save_bucket_location(bucket.uri, BucketPlace("us-east-1"))
+    resumed = replace(ready, desired=replace(ready.desired, run_id=Text.of(RUN), resume_from=Text.of("latest")))
+    (found,) = list_launch_transfers(resumed)
+    assert found.size == sum(len(f"100 {rank} ") * 9000 for rank in range(3)) and found.dollars is not None
+    assert f"the checkpoint from s3://{bucket.address.container} in us-east-1, to us-west-2" in str(found)

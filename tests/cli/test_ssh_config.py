@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.state.ssh_aliases import format_ssh_config, list_aliases
+from orchestrator.engine.state.ssh_aliases import Alias, format_ssh_config, list_aliases
+from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, OwnSsh, ssh_argv
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
@@ -69,6 +70,27 @@ def test_no_name_is_given_twice() -> None:
         for records in itertools.combinations(every, count):
             given = [name for alias in list_aliases(records) for name in alias.names]
             assert len(given) == len(set(given)), records
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"host": "fe80::1%h\n    ProxyCommand touch x\n#"},
+        {"host": "a b"},
+        {"host": ""},
+        {"user": "me\tx"},
+        {"user": "me\r"},
+        {"alias": "a b"},
+        {"identity_file": Path("/k\nProxyCommand touch x")},
+        {"proxy": ("nc", "a\nUser x")},
+    ],
+)
+def test_what_ssh_would_read_as_more_than_a_value_is_not_written(changed: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="is not written to a configuration of ssh"):
+        format_ssh_config([Alias(("mine",), "uid", replace(HOST, **changed))])
+    for name in ("*", "!mine", "a b", "x\n", "-x"):
+        with pytest.raises(UserError):
+            format_ssh_config([Alias((name,), "uid", HOST)])
 
 
 @pytest.mark.parametrize(

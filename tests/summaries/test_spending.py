@@ -9,7 +9,7 @@ import pytest
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.summaries.curves import Point, parse_point, reduce_points
-from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times, list_kept_times
+from orchestrator.summaries.spending import Spending, list_billed_times, list_kept_times
 
 HOUR = 3600.0
 POINT = Point(
@@ -62,7 +62,7 @@ def test_an_attempt_without_a_kept_step_is_no_progress() -> None:
 def test_setup_waiting_and_lost_steps_are_paid_without_progress() -> None:
     points = [*steps(1, 1, 100, at=50), *steps(2, 61, 120, at=300)]
     spent = Spending(
-        billed=(BilledTime(begin=0, end=400, price_per_hour=3600),), kept=list_kept_times(points)
+        billed=list_billed_times([billed(0, 400, 3600)], [(0, 400)], now=400), kept=list_kept_times(points)
     )  # a dollar a second
     assert spent.dollars_until(400) == 400
     assert spent.dollars_without_progress_until(400) == pytest.approx(400 - 59 - 59)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal, write_stderr
-from orchestrator.errors import OrchError
 from orchestrator.formatting import align_columns, format_duration, format_local_time, format_utc
 from orchestrator.hosts import HostOutcome
 from orchestrator.messages import count_noun
@@ -36,7 +35,7 @@ def print_ending(ending: CommandResult) -> None:
     if lines:
         head, *rest = lines
         write_stderr(terminal.paint(head, Style.BOLD), *rest)
-    said = [step.message] if isinstance(step, Done) else error_from_give_up(step).lines()
+    said = [step.message] if isinstance(step, Done) else step.make_error().lines()
     write_stderr(terminal.paint(said[0], Style.RED), *said[1:])
 
 
@@ -76,14 +75,6 @@ def _row(outcome: HostOutcome) -> tuple[str, str, str, str, str]:
     text = to_one_line(outcome.last_line or outcome.detail).strip()
     short = text if len(text) <= LAST_LINE else text[: LAST_LINE - 1] + "…"
     return (f"{label} ({outcome.host})", str(outcome.rank), outcome.verdict, format_duration(outcome.seconds), short)
-
-
-def error_from_give_up(step: GiveUp) -> OrchError:
-    """Return the error that a GiveUp describes."""
-    error = OrchError(step.what, step.why, step.next_step)
-    error.code = step.code
-    error.exit_status = int(step.status)
-    return error
 
 
 def ending_as_json(cluster: str, verb: str, ending: CommandResult) -> dict[str, object]:

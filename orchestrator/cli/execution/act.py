@@ -19,6 +19,7 @@ from orchestrator.exits import Exit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from orchestrator.engine.operations.transfers import Transfer
     from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
     from orchestrator.plan.dry_run import Plan
     from orchestrator.plan.preview import PreviewFormat
@@ -153,15 +154,20 @@ def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSto
 
 def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutStore | None) -> int:
     from orchestrator.cli.drawing.outcomes import print_ending
+    from orchestrator.cli.execution.transfer_consent import agree_to_transfers
+    from orchestrator.engine.operations.transfers import list_launch_transfers
     from orchestrator.engine.state.store_backup import back_up_if_due
     from orchestrator.paths import load_paths
     from orchestrator.store.failures import StoreError
 
     ready.raise_refusal()
     write_stderr(*_warnings(ready))
-    if not mode.consent:
-        ask_before_spending(ready)
     ready = _record_bucket_regions(ready)
+    transfers = list_launch_transfers(ready)
+    if mode.consent:
+        agree_to_transfers(transfers, agreed=True)
+    else:
+        ask_before_spending(ready, transfers)
     try:
         ending = _drive(ready, mode) if mode.follow else _leave_to_engine(ready, mode)
     except OrchError as failure:
@@ -316,64 +322,55 @@ def _print_json(ready: PreparedCommand, ending: CommandResult) -> None:
     write_stdout(json.dumps(ending_as_json(ready.cluster, ready.verb, ending), indent=2))
 
 
-def ask_before_spending(ready: PreparedCommand) -> None:
+def ask_before_spending(ready: PreparedCommand, transfers: Sequence[Transfer] = ()) -> None:
     """Ask before money is spent, below the head of the plan; return where nothing is spent or the user agrees.
+
+    Args:
+        ready: What will be done.
+        transfers: Data that leaves its region for it.
 
     Raises:
         UserError: There is no terminal to ask on.
         OrchError: The user does not agree.
     """
-    rented = machines_to_pay(ready)
+    from orchestrator.cli.execution.transfer_consent import agree_to_transfers
+    from orchestrator.engine.preparation.spending import describe_cost, list_machines_to_pay
+
+    rented = list_machines_to_pay(ready)
     if not rented:
+        agree_to_transfers(transfers, agreed=False)
         return
+    moved = [f"transfer {one}" for one in transfers]
+    cost = "; ".join([describe_cost(rented), *moved])
+    ask_to_spend(cost, lambda: "\n".join([_describe_spending(ready, rented), *moved]))
+
+
+def ask_to_spend(cost: str, describe: Callable[[], str]) -> None:
+    """Ask before money is spent; return where the user agrees.
+
+    Args:
+        cost: What it costs, in one line.
+        describe: Makes what is shown above the question.
+
+    Raises:
+        UserError: There is no terminal to ask on.
+        OrchError: The user does not agree.
+    """
     if not can_ask():
         raise UserError(
             "this spends money, and there is no terminal to ask on",
-            _describe_cost(rented),
+            cost,
             "add --yes to agree, or --dry-run to see what would be done",
         )
-    write_stderr(_describe_spending(ready, rented))
+    write_stderr(describe())
     if not click.confirm("spend this?", default=False, err=True):
         raise OrchError("not agreed to", "nothing was done")
 
 
 def _describe_spending(ready: PreparedCommand, rented: tuple[Candidate, ...]) -> str:
     """Return the head of the plan; for machines that are started again, which it does not name, their price."""
+    from orchestrator.engine.preparation.spending import describe_cost
     from orchestrator.plan.preview import render_head
 
     head = render_head(make_preview_plan(ready), width=preview_width(sys.stderr), advice=ready.advice)
-    return head + _describe_cost(rented)
-
-
-def machines_to_pay(ready: PreparedCommand) -> tuple[Candidate, ...]:
-    """Return the machines the plan may begin to pay for: those whose price is not known to be 0."""
-    from orchestrator.plan.actions import CreateSlice, StartSlice
-    from orchestrator.plan.desired import Run
-
-    desired, actions = ready.desired, make_preview_plan(ready).actions
-    possible: tuple[Candidate, ...] = ()
-    if any(isinstance(action, CreateSlice) for action in actions) and isinstance(desired, Run):
-        possible = desired.candidates  # the first may be refused, and the others tried
-    elif any(isinstance(action, StartSlice) for action in actions) and ready.recorded.current is not None:
-        possible = (ready.recorded.current.candidate,)
-    return tuple(candidate for candidate in possible if not _is_free(candidate))
-
-
-def _is_free(candidate: Candidate) -> bool:
-    from orchestrator.slices import Owned
-
-    return candidate.price_per_hour == 0 or isinstance(candidate.market, Owned)
-
-
-def _describe_cost(rented: tuple[Candidate, ...]) -> str:
-    from orchestrator.formatting import format_price
-    from orchestrator.messages import count_noun
-
-    first, *others = rented
-    message = f"{count_noun(first.hosts, 'host')} of {first.accelerator} on {first.where}, {first.market}: "
-    message += format_price(first.price_per_hour) + (f" ({first.price_note})" if first.price_note else "")
-    known = [other.price_per_hour for other in others if other.price_per_hour is not None]
-    if others:
-        most = f", up to {format_price(max(known))}" if known else ""
-        message += f"; {count_noun(len(others), 'other choice')} if that is refused{most}"
-    return message
+    return head + describe_cost(rented)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.cli.drawing.terminal import write_stderr
-from orchestrator.cli.parameters.clusters import admit_this_computer, open_store_reader, select_hosts
+from orchestrator.cli.execution.host_access import enter_hosts
+from orchestrator.cli.parameters.clusters import open_store_reader
 from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostAddress
 from orchestrator.slices import SliceState
@@ -29,11 +29,9 @@ def prepare_ssh(cluster: str, rank: int, identity: str = "", *, connects: bool =
     """
     with open_store_reader() as store:
         record = find_cluster(store, cluster)
-        host = select_hosts(record, (rank,))[0]
         if connects:
             refuse_stopped(record)
-            admit_this_computer(store, replace(record, hosts=(host,)), own_key=not identity)
-    host = replace_identity(host, Path(identity).expanduser().absolute()) if identity else host
+        host = enter_hosts(store, record, (rank,), identity=identity, connects=connects)[0]
     own = any(hop.own is not None for hop in host.hops)
     if own:
         from orchestrator.engine.state.pins import write_keys_for_ssh
@@ -65,9 +63,3 @@ def write_pinned_keys(hosts: Iterable[HostAddress]) -> None:
 
         for path, hops in missing.items():
             write_known_hosts(path, hops)
-
-
-def replace_identity(host: HostAddress, identity: Path) -> HostAddress:
-    """Return the address with another key, for itself and for those of its jump hosts that orch made."""
-    jump = replace_identity(host.jump, identity) if host.jump is not None else None
-    return replace(host, identity_file=host.identity_file if host.own is not None else identity, jump=jump)

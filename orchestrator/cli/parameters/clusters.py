@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -16,19 +16,41 @@ if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.store.read import Reader
     from orchestrator.store.records import ClusterRecord
 
+COMPLETION_SECONDS = 3.0  # a shell that completes a word waits no longer for a service
+
 
 @contextmanager
-def open_store_reader() -> Generator[Reader]:
-    """Open the store of this installation for reading."""
+def open_store_reader(*, seconds: float | None = None) -> Generator[Reader]:
+    """Open the records for reading: those of the service that ORCH_SERVER names, else the store of this installation.
+
+    Args:
+        seconds: How long an answer of the service may take; None for its usual time.
+    """
+    with record_source(seconds=seconds) as open_reader, open_reader() as store:
+        yield store
+
+
+@contextmanager
+def record_source(*, seconds: float | None = None) -> Generator[Callable[[], AbstractContextManager[Reader]]]:
+    """Yield a function that opens the present records for reading, for a command that reads them again and again."""
     import os
 
+    from orchestrator.project import find_named_project, read_project
+    from orchestrator.service_address import find_server
+
+    if url := find_server(os.environ):
+        from orchestrator.cli.execution.served import ANSWER_SECONDS, ServedRecords
+
+        project, patience = find_named_project(os.environ), ANSWER_SECONDS if seconds is None else seconds
+        with ServedRecords(url, project, seconds=patience) as served:
+            yield served.open_reader
+        return
     from orchestrator.paths import load_paths
-    from orchestrator.project import read_project
     from orchestrator.store.location import store_location
     from orchestrator.store.read import open_reader_at
 
-    with open_reader_at(store_location(os.environ, load_paths()), read_project(os.environ)) as store:
-        yield store
+    project = read_project(os.environ)
+    yield lambda: open_reader_at(store_location(os.environ, load_paths()), project)
 
 
 def select_hosts(record: ClusterRecord, ranks: tuple[int, ...] | None = None) -> tuple[HostAddress, ...]:
@@ -76,13 +98,13 @@ def admit_this_computer(store: Reader, record: ClusterRecord, *, own_key: bool =
 
 
 class ClusterName(click.ParamType[str]):
-    """The name of a cluster; completes existing names from the store on this computer alone."""
+    """The name of a cluster; completes existing names from the records alone."""
 
     name = "cluster"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            with open_store_reader() as store:
+            with open_store_reader(seconds=COMPLETION_SECONDS) as store:
                 known = store.clusters()
         except OrchError:  # the command itself reports an unreadable store, not its completion
             return []

@@ -47,5 +47,9 @@ def scope_options(*flags: str) -> Callable[[_Command], _Command]:
 
 
 def make_scope(reader: Reader, owner: str, *, all_projects: bool) -> Scope:
-    """Return the scope of a listing by its options."""
-    return Scope("" if all_projects else reader.project, reader.member if owner == "me" else owner)
+    """Return the scope of a listing by its options. Raises UserError for a member of whom nothing is on record."""
+    from orchestrator.store.known_names import refuse_unknown_member
+
+    scope = Scope("" if all_projects else reader.project, reader.member if owner == "me" else owner)
+    refuse_unknown_member(reader, scope.owner)
+    return scope

@@ -38,6 +38,11 @@ class LocalChecks:
     def requested(self) -> bool:
         return self.compile or self.world
 
+    @property
+    def options(self) -> dict[str, object]:
+        """The options by their names: whether each was given."""
+        return {"--compile": self.compile, "--rehearse-world": self.world}
+
 
 class HostRanks(click.ParamType["tuple[int, ...] | None"]):
     """A set of hosts: `0,3-5` as ranks, `all` as None."""

@@ -9,20 +9,41 @@ import click
 
 from orchestrator.cli.parameters.shared import Command, split_pairs
 from orchestrator.drivers import list_clouds
+from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.task.layers import Overrides
 
+
+class NodeCount(click.ParamType[int | str]):
+    """A number of nodes, or a range of it, which the task's own rules check."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value)
+        if all(part.isascii() and part.isdigit() for part in text.split("-", 1)) and "-" in text:
+            return text
+        return click.IntRange(min=1).convert(value, param, ctx)
+
+
 _PLACES = ", ".join(f"{driver.name}/REGION/ZONE" for driver in list_clouds())
 _OPTIONS = (
     click.option("--infra", help=f"Place: local:4, hosts, {_PLACES}; * for any."),
-    click.option("--accelerators", "--gpus", metavar="NAME", help="v5litepod-16, H100:8, ...: see orch accelerators."),
+    click.option(
+        "--accelerators", "--gpus", metavar="NAME", help="v5litepod-16, H100:8, auto, ...: see orch accelerators."
+    ),
     click.option("--instance-type", metavar="TYPE", help="p5.48xlarge, ..."),
-    click.option("--num-nodes", type=click.IntRange(min=1), help="Slices or instances."),
+    click.option("--num-nodes", type=NodeCount(), help="Slices or instances; 2-4: the most of these that are there."),
     click.option("--use-spot/--no-use-spot", default=None, help="Spot capacity: cheaper, may be preempted."),
     click.option("--disk-size", type=click.IntRange(min=1), metavar="GB", help="Boot disk."),
     click.option("--image-id", metavar="IMAGE", help="Machine image."),
     click.option("--max-hourly-cost", type=float, metavar="USD", help="Highest price of one slice or instance."),
+    click.option(
+        "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="With auto: the most it may cost."
+    ),
+    click.option("--by", metavar="WHEN", help="With auto: when it has to be done: 36h, 5d, 2026-12-24."),
+    click.option("--only", metavar="WORDS", help="With auto: clouds, markets, chips or machines: H100,spot."),
     click.option(
         "--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable; NAME alone takes the shell's value."
     ),
@@ -56,7 +77,12 @@ def task_options(command: Command) -> Command:
 
 
 def make_overrides(
-    given: dict[str, Any], *, backend: str | None = None, train_args: tuple[tuple[str, str], ...] = ()
+    given: dict[str, Any],
+    *,
+    backend: str | None = None,
+    train_args: tuple[tuple[str, str], ...] = (),
+    tokens: str | None = None,
+    by_argument: str = "",
 ) -> Overrides:
     """Return the overrides that the command line contains.
 
@@ -64,11 +90,21 @@ def make_overrides(
         given: The values of `task_options`, by click's names.
         backend: The trainer's backend, where the command has that option.
         train_args: Settings of the bundled trainer.
+        tokens: Of the whole run, for `accelerators: auto`.
+        by_argument: The field that an argument gave, and no option.
+
+    Raises:
+        UserError: The machines are named, and to be chosen.
     """
     from orchestrator.cli.parameters.variable_files import read_variable_files
+    from orchestrator.task.automatic import AUTO
     from orchestrator.task.layers import Overrides
 
+    if given["accelerators"] == AUTO and given["instance_type"]:
+        name = given["instance_type"]
+        raise UserError(f"auto chooses the machines, and --instance-type names {name}", "", f"--only {name}   instead")
     return Overrides(
+        by_argument=by_argument,
         infra=given["infra"],
         accelerators=given["accelerators"],
         instance_type=given["instance_type"],
@@ -87,6 +123,10 @@ def make_overrides(
         max_hours=given["max_hours"],
         idle_minutes=given["idle_minutes"],
         max_hourly_cost=given["max_hourly_cost"],
+        budget=given["budget"],
+        by=given["by"],
+        only=given["only"],
+        tokens=tokens,
         env=(*read_variable_files(given["env_file"], os.environ), *split_pairs(given["env"])),
         secrets=(*read_variable_files(given["secret_file"], os.environ), *split_pairs(given["secret"])),
         train_args=train_args,

@@ -27,19 +27,29 @@ def task_argument(command: Command) -> Command:
     return click.argument("task", metavar=METAVAR, nargs=-1, required=True, type=click.Path(allow_dash=True))(command)
 
 
-def load_task_argument(words: tuple[str, ...], flags: Overrides) -> TaskFile:
+def load_task_argument(words: tuple[str, ...], flags: Overrides, *, for_service: bool = False) -> TaskFile:
     """Return the task that the words name.
+
+    Args:
+        words: A file, `-`, or a command.
+        flags: What the command line sets.
+        for_service: A service has the values of secrets, and what the configuration sets for clouds.
 
     Raises:
         NotFoundError: A file is meant, and there is none.
         OrchError: The task is wrong.
     """
+    from orchestrator.setup_guide.clouds import choose_machines_elsewhere, choose_machines_here
     from orchestrator.task.config import load_config
     from orchestrator.task.parse import find_source_problem, load_task_file, parse_task
 
+    choose = choose_machines_elsewhere if for_service else choose_machines_here
     config, first = load_config(os.environ), words[0]
+    config = config.without_clouds() if for_service else config
     if names_task_file(words):
-        return load_task_file(first, env=os.environ, flags=flags, config=config)
+        return load_task_file(
+            first, env=os.environ, flags=flags, config=config, secrets_elsewhere=for_service, choose_machines=choose
+        )
     text, name = _COMMAND, "command"
     if words == ("-",):
         text, name = _read_standard_input(), "standard input"
@@ -48,7 +58,14 @@ def load_task_argument(words: tuple[str, ...], flags: Overrides) -> TaskFile:
         if not join_command(words).strip():
             raise UserError("the command is empty", "", "orch launch 'COMMAND'   or: orch launch TASK.yaml")
     return parse_task(
-        text, file=name, env=os.environ, flags=flags, config=config, find_source_problem=find_source_problem
+        text,
+        file=name,
+        env=os.environ,
+        flags=flags,
+        config=config,
+        find_source_problem=find_source_problem,
+        secrets_elsewhere=for_service,
+        choose_machines=choose,
     )
 
 

@@ -26,6 +26,8 @@ from orchestrator.providers.block_market import Answers, find_seller, load_selle
 if TYPE_CHECKING:
     from orchestrator.providers.block_market import Block, Offering
     from orchestrator.slices import Request
+    from orchestrator.store.bill_records import BlockRecord
+    from orchestrator.store.store import Store
 
 _SELLER = find_seller()
 _PLACE = _SELLER.place_option
@@ -204,13 +206,15 @@ def list_blocks(regions: tuple[str, ...], profile: str | None, output: str) -> N
 
 
 def _choose_place(profile: str | None) -> str:
-    """Return the account to ask: the option, or else the configuration."""
+    """Return the account to ask: the option, or else that of the project or the configuration."""
     if profile is not None:
         return profile
+    from orchestrator.engine.state.identities import find_identity
     from orchestrator.task.config import load_config
 
     layers = load_config(os.environ).explain(f"{_SELLER.name}.{_PLACE}")
-    return str(layers[0].value or "") if layers else ""
+    place = str(layers[0].value or "") if layers else ""
+    return load_seller().name_place(((_PLACE, place), *find_identity(_SELLER.name)))
 
 
 def _buy(known: Offering, profile: str, confirm: str | None) -> None:
@@ -229,8 +233,28 @@ def _buy(known: Offering, profile: str, confirm: str | None) -> None:
     where = load_paths()
     with open_store(where, real_services(where)) as store:
         block = of.buy(session, now, typed, store.installation)
+        if now.currency == "USD":  # money in the records is in dollars
+            store.record_block(_describe_purchase(now, block, store))
     write_stderr(f"bought: {block.id}, {block.state}; in the task file:")
     write_stdout(*_task_lines(now, block))
+
+
+def _describe_purchase(offering: Offering, block: Block, store: Store) -> BlockRecord:
+    """Return what the records say of a block: paid whole now, whether it is used or not."""
+    from orchestrator.store.bill_records import BlockRecord
+
+    return BlockRecord(
+        block_id=block.id,
+        provider=_SELLER.name,
+        region=block.region,
+        machine=offering.instance_type,
+        count=offering.count,
+        begin=offering.start,
+        until=offering.end,
+        microdollars=round(offering.fee * 1_000_000),
+        project=store.project,
+        member=store.member,
+    )
 
 
 def _typed(offering: Offering) -> str:

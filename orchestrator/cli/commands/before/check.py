@@ -151,7 +151,7 @@ def _print_findings(found: Mapping[str, tuple[Finding, ...]], ask: Ask, output: 
         write_stdout(json.dumps(_as_json(found), indent=2))
         return
     terminal = inspect_terminal(sys.stdout)
-    write_stdout(*(line for name, findings in found.items() for line in _finding_lines(name, findings, terminal)))
+    write_stdout(*(line for name, findings in found.items() for line in format_findings(name, findings, terminal)))
     _print_summary(found, ask)
 
 
@@ -168,7 +168,7 @@ def _ask_from_options(given: Mapping[str, Any], provider: str | None, file: Path
 
     return Ask(
         state=load_paths().state,
-        installation=_installation(),
+        installation=find_installation(),
         accelerator=given["accelerators"] or "",
         nodes=given["num_nodes"],
         spot=given["use_spot"],
@@ -179,16 +179,18 @@ def _ask_from_options(given: Mapping[str, Any], provider: str | None, file: Path
 
 
 def _read_options(provider: str, given: Mapping[str, Any]) -> Any:
-    """Return the options of a driver as a launch would use them: the configuration, and what the command line sets."""
+    """Return the options of a driver as a launch would use them: configuration, project, and the command line."""
     from dataclasses import replace
 
+    from orchestrator.engine.state.identities import override_identity
     from orchestrator.task.config import load_config
     from orchestrator.task.parse import read_configured_options
 
     if not has_part(provider, "options"):
         return None
     flags = {option.name: given[option.name] for option in _list_flags(provider) if given[option.name]}
-    return replace(read_configured_options(load_config(os.environ), provider), **flags)
+    found = override_identity(read_configured_options(load_config(os.environ), provider), provider)
+    return replace(found, **flags)
 
 
 def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
@@ -214,7 +216,7 @@ def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
     return tuple(OwnHost(**host.model_dump(exclude_none=True)) for host in task.hosts)
 
 
-def _installation() -> str:
+def find_installation() -> str:
     """Return the label of all that orch creates; "" before the first launch or for an unreadable store."""
     from orchestrator.engine.state.recorded import open_reader
 
@@ -338,7 +340,7 @@ _VERDICT_TEXT = {
 }
 
 
-def _finding_lines(provider: str, findings: Sequence[Finding], terminal: Terminal) -> list[str]:
+def format_findings(provider: str, findings: Sequence[Finding], terminal: Terminal) -> list[str]:
     """Return a line for each finding, and below it how to fix it."""
     width = max(len(finding.check) for finding in findings)
     lines: list[str] = []

@@ -33,14 +33,43 @@ def repair(findings: Iterable[Finding], *, agreed: bool) -> bool:
     if not lines:
         write_stderr("nothing that orch can fix itself")
         return False
-    write_stdout("to be sent, in this order:", *(f"  {line}" for line in lines))
+    _show(lines)
     _confirm(agreed=agreed)
     for one, requests in planned:
-        for request in requests:
-            one.send(request)
-            write_stderr(f"done: {request.method} {request.target.partition('/')[2]}")
-        _store_settings(one)
+        _send(one, requests)
     return True
+
+
+def offer_repair(one: Repair, *, agreed: bool) -> bool:
+    """Show what one repair would send, ask, and send it; return whether anything was changed.
+
+    Args:
+        one: The repair.
+        agreed: Whether the user agreed beforehand.
+
+    Raises:
+        OrchError: The cloud refused.
+    """
+    requests = one.plan()
+    if not (lines := _describe(one, requests)):
+        return False
+    _show(lines)
+    if not agreed and not click.confirm("send them?", default=False, err=True):
+        write_stderr("skipped; nothing was created")
+        return False
+    _send(one, requests)
+    return True
+
+
+def _show(lines: Iterable[str]) -> None:
+    write_stdout("to be sent, in this order:", *(f"  {line}" for line in lines))
+
+
+def _send(one: Repair, requests: tuple[Request, ...]) -> None:
+    for request in requests:
+        one.send(request)
+        write_stderr(f"done: {request.method} {request.target.partition('/')[2]}")
+    _store_settings(one)
 
 
 def _describe(one: Repair, requests: tuple[Request, ...]) -> list[str]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     examples=[
         ("orch rehearse task.yaml", "the task on simulated machines of its shape; costs nothing"),
         ("orch rehearse task.yaml --preempt rank=2@step=50 --crash-launcher 3", "with faults, to see what is lost"),
+        ("orch rehearse task.yaml --preempt 50 --step-pattern 'step (\\d+)'", "a program that only prints its steps"),
         ("orch rehearse task.yaml --bucket-folder gs://books/data=./sample", "files for a bucket that the task mounts"),
         ("orch rehearse task.yaml --stockout us-west4-a --scenario flaky.toml", "with your own simulated cloud"),
     ],
@@ -47,6 +48,12 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="[RANK@]STEP",
     help="Preempt the slice when this rank reaches this step: rank=2@step=50.",
+)
+@click.option(
+    "--step-pattern",
+    metavar="REGEX",
+    default="",
+    help="Take steps from the log, for programs without heartbeats: 'step (\\d+)'.",
 )
 @click.option("--stockout", multiple=True, metavar="ZONE", help="Simulate a zone without capacity.")
 @click.option(
@@ -75,6 +82,7 @@ def rehearse(
     /,
     task: tuple[str, ...],
     preempt: tuple[str, ...],
+    step_pattern: str,
     stockout: tuple[str, ...],
     crash_launcher: int,
     scenario: str,
@@ -93,7 +101,7 @@ def rehearse(
     buckets are not touched.
     """
     from orchestrator.engine.rehearsal.buckets import parse_bucket_folder
-    from orchestrator.engine.rehearsal.rehearse import Faults, parse_preemption
+    from orchestrator.engine.rehearsal.rehearse import Faults, check_step_pattern, parse_preemption
 
     faults = Faults(
         preemptions=tuple(map(parse_preemption, preempt)),
@@ -101,6 +109,7 @@ def rehearse(
         crashes=crash_launcher,
         scenario=scenario,
         seed=seed,
+        step_pattern=check_step_pattern(step_pattern) if step_pattern else "",
     )
     folders = tuple(map(parse_bucket_folder, bucket_folders))
     ctx.exit(_rehearse(task, cluster, faults, folders, given, keep, output))
@@ -116,7 +125,7 @@ def _rehearse(
     output: str,
 ) -> int:
     from orchestrator.engine.preparation.candidates import list_candidates
-    from orchestrator.engine.preparation.host_inputs import choose_cluster_name
+    from orchestrator.engine.preparation.cluster_name import choose_cluster_name
     from orchestrator.engine.rehearsal.rehearse import prepare_rehearsal, remove_rehearsal, run_rehearsal
     from orchestrator.engine.rehearsal.report import read_report
     from orchestrator.engine.training.advice import refuse_misfit
@@ -141,7 +150,8 @@ def _rehearse(
     spec = home / "launch.json"
     spec.write_text(json.dumps({"task": stage.task.to_json(), "cluster": stage.cluster}), encoding="utf-8")
     os.environ["ORCH_HOME"] = str(home)
-    os.environ.pop("ORCH_STORE", None)
+    for name in ("ORCH_STORE", "ORCH_SERVER"):
+        os.environ.pop(name, None)
     os.environ["ORCH_PROJECT"] = DEFAULT_PROJECT  # whatever the configuration names: its store is its own
     for secret in file.only.secrets:
         os.environ[secret.name] = secret.value
@@ -200,7 +210,10 @@ def _not_preempted_error(happened: int, requested: int, *, with_steps: bool) -> 
         step = "choose an earlier step, or do more work per step"
     else:
         why = "your program writes no steps to $ORCH_HEARTBEAT_FILE, by which the rehearsal knows when"
-        step = 'write them: echo "$step" >"$ORCH_HEARTBEAT_FILE"\ndocs/limits.md'
+        step = (
+            'write them: echo "$step" >"$ORCH_HEARTBEAT_FILE"   docs/own-programs.md\n'
+            "or name how the log has them: --step-pattern 'step (\\d+)'"
+        )
     error = OrchError(f"{happened} of {count_noun(requested, 'preemption')} happened", why, step)
     error.code, error.exit_status = "not-preempted", Exit.NOT_RESUMED
     return error
@@ -221,6 +234,8 @@ def _report_lines(report: Report, faults: Faults) -> list[str]:
     lines.append(f"launcher      killed {count_noun(report.launcher_crashes, 'time')}")
     lines.append(f"resumed       {count_noun(len(report.resumes), 'time')}")
     lines += [f"  {_describe_resume(resume)}" for resume in report.resumes]
+    if faults.step_pattern:
+        lines.append(f"steps         from the log, by --step-pattern '{faults.step_pattern}'")
     lines.append(f"verdict       {_describe_verdict(report, requested=bool(faults.preemptions))}")
     lines.append(f"loss curve    {_describe_loss(report)}")
     lines.append(f"real cost     {_describe_cost(report)}")
@@ -233,6 +248,7 @@ def _describe_resume(resume: Restart) -> str:
         text += f"{format_duration(resume.seconds)} until it made progress again; "
     if resume.lost_steps is None:
         return text + "the number of lost steps is unknown (see heartbeats in docs/limits.md)"
+    text += "" if resume.resumed_step is None else f"continued from step {resume.resumed_step}; "
     text += f"lost {count_noun(resume.lost_steps, 'step')}"
     return text if resume.lost_seconds is None else f"{text}, {format_duration(resume.lost_seconds)} of work"
 

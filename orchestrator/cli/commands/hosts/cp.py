@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,8 +14,17 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
-from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
-from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, TakenOverError, UserError
+from orchestrator.cli.execution.host_access import enter_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.errors import (
+    HostError,
+    IdentityMismatch,
+    NotFoundError,
+    OrchError,
+    SetupError,
+    TakenOverError,
+    UserError,
+)
 from orchestrator.formatting import format_size, parse_ranges
 from orchestrator.messages import count_noun
 from orchestrator.store.lookup import find_cluster
@@ -172,11 +182,22 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
             result = _fetch_as(fleet, path, to, skip_link)
         else:
             several = len(hosts) > 1
-            result = fetch_tree(fleet, path, lambda host: to / host.label if several else to, skip_link=skip_link)
+            folders = {host.rank: to / host.label if several else to for host in hosts}
+            new = [folder for folder in (*dict.fromkeys(folders.values()), to) if not folder.exists()]
+            result = fetch_tree(fleet, path, lambda host: folders[host.rank], skip_link=skip_link)
+            if not result.ok:
+                _remove_empty(new)
     if left_out:
         more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
         write_stderr(f"left out, as a symbolic link: {left_out[0]}{more}; --links copies those that stay inside")
     return _print_result(result, f"copied {what}")
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove the folders of hosts that sent nothing."""
+    for folder in folders:
+        with suppress(OSError):  # something is in it, or it was never made
+            folder.rmdir()
 
 
 def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddress, str], None] | None) -> FleetResult:
@@ -194,14 +215,9 @@ def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddres
 
 
 def _hosts(place: RemotePath, *, connects: bool) -> tuple[HostAddress, ...]:
-    from orchestrator.engine.state.fences import fence_recorded_hosts
-
     with open_store_reader() as store:
         record = find_cluster(store, place.cluster)
-        hosts = select_hosts(replace(record, hosts=fence_recorded_hosts(store, record)), place.ranks)
-        if connects:
-            admit_this_computer(store, replace(record, hosts=hosts))
-        return hosts
+        return enter_hosts(store, record, place.ranks) if connects else select_hosts(record, place.ranks)
 
 
 def _named(hosts: tuple[HostAddress, ...]) -> str:
@@ -216,8 +232,11 @@ def _print_result(result: FleetResult, done: str) -> int:
         write_stderr(done)
         return 0
     from orchestrator.cli.drawing.outcomes import failed_host_table
+    from orchestrator.plan.ranks import format_hosts
 
-    write_stderr(*failed_host_table(tuple(host.outcome for host in result.hosts)))
+    write_stderr(*failed_host_table(result.failed))
+    if fine := [host.outcome.rank for host in result.hosts if host.outcome.ok]:
+        write_stderr(f"{format_hosts(fine)}: copied")
     raise _failure(result)
 
 
@@ -232,4 +251,6 @@ def _failure(result: FleetResult) -> OrchError:
         return TakenOverError(message, f"its hosts were {taken[0].detail}", "orch status --refresh   records it")
     if any(outcome.failure is not None for outcome in failed):
         return HostError(message, failed[0].detail, "orch status --refresh")
+    if all(outcome.last_line.endswith(" does not exist") for outcome in failed):
+        return NotFoundError(message, failed[0].last_line, "name hosts that have it: orch cp CLUSTER/0,2:PATH ...")
     return SetupError(message, failed[0].last_line, "fix that, then run the same command again")

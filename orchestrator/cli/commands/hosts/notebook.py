@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +13,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.engine.operations.notebook import Notebook
@@ -35,9 +39,10 @@ FIRST_PORT = 8888
 def notebook(ctx: click.Context, cluster: str, rank: int, port: int | None) -> None:
     """Open Jupyter on a host of CLUSTER, started there where it does not run, and forward its port until Ctrl-C.
 
-    The notebook is a command of the cluster: it stays after Ctrl-C, and `orch cancel` ends it. The URL has its token.
+    The notebook is a command of the cluster: it stays after Ctrl-C, and `orch cancel` ends it. Through a service no job
+    is recorded, so a notebook that is started ends with this command. The URL has its token.
     """
-    from orchestrator.cli.execution.host_ssh import prepare_ssh
+    from orchestrator.cli.execution.end_signals import interrupt_on_end_signals
     from orchestrator.cli.execution.port_forward import (
         Forward,
         find_free_port,
@@ -49,37 +54,52 @@ def notebook(ctx: click.Context, cluster: str, rank: int, port: int | None) -> N
     again = f"orch notebook {cluster}{host} --port PORT"
     if port is not None:
         refuse_taken_port(Forward(cluster=cluster, rank=rank, local=port, remote=port, again=again))
-    prepare_ssh(cluster, rank)
-    found = _open(cluster, rank)
-    here = port or find_free_port(
-        FIRST_PORT
-    )  # after the start: the server on a local host takes a port of this computer
-    what = Forward(cluster=cluster, rank=rank, local=here, remote=found.port, again=again)
+    found, end = None, ""
     try:
-        forward_until_interrupted(what, lambda host: _show(cluster, host.label, here, found))
+        with interrupt_on_end_signals(), _open(cluster, rank) as (found, end):
+            # After the start: the server on a local host takes a port of this computer.
+            here = port or find_free_port(FIRST_PORT)
+            what = Forward(cluster=cluster, rank=rank, local=here, remote=found.port, again=again)
+            shown = found
+            forward_until_interrupted(what, lambda host: _show(cluster, host.label, here, shown, end))
     except KeyboardInterrupt:
-        write_stderr(
-            f"the notebook continues; come back: orch notebook {cluster}{host}   {_describe_end(cluster, found)}"
-        )
+        if found is not None:
+            left = f"the notebook continues; come back: orch notebook {cluster}{host}   end it: {end}"
+            write_stderr(left if end else "the notebook has ended")
         ctx.exit(130)
 
 
-def _open(cluster: str, rank: int) -> Notebook:
+@contextmanager
+def _open(cluster: str, rank: int) -> Generator[tuple[Notebook, str]]:
+    """Give the notebook and the command that ends it; "" for one that ends with the block."""
     from orchestrator.cli.drawing.narrator import TerminalNarrator
-    from orchestrator.engine.operations.notebook import open_notebook
+    from orchestrator.cli.execution.host_ssh import prepare_ssh
+    from orchestrator.cli.parameters.clusters import record_source
+    from orchestrator.engine.operations.notebook import hold_notebook, open_notebook
 
-    with TerminalNarrator(sys.stderr) as narrator:
-        return open_notebook(cluster, rank, narrator)
+    address, _ = prepare_ssh(cluster, rank)
+    if not find_server(os.environ):
+        with TerminalNarrator(sys.stderr) as narrator:
+            found = open_notebook(cluster, rank, narrator)
+        yield found, _name_end(cluster, rank, found)
+        return
+    with (
+        record_source() as open_records,
+        TerminalNarrator(sys.stderr) as narrator,
+        hold_notebook(cluster, address, open_records, narrator) as found,
+    ):
+        yield found, "" if found.started else _name_end(cluster, rank, found)
 
 
-def _show(cluster: str, label: str, port: int, found: Notebook) -> None:
+def _show(cluster: str, label: str, port: int, found: Notebook, end: str) -> None:
     state = "was started" if found.started else "runs"
-    write_stderr(
-        f"the notebook {state} on {label} of '{cluster}'; Ctrl-C leaves it there   {_describe_end(cluster, found)}"
-    )
+    after = f"Ctrl-C leaves it there   end it: {end}" if end else "Ctrl-C ends it"
+    write_stderr(f"the notebook {state} on {label} of '{cluster}'; {after}")
     write_stdout(f"http://127.0.0.1:{port}/?token={found.token}")
     sys.stdout.flush()
 
 
-def _describe_end(cluster: str, found: Notebook) -> str:
-    return f"end it: orch cancel {cluster} {found.job}" if found.job is not None else f"its job: orch queue {cluster}"
+def _name_end(cluster: str, rank: int, found: Notebook) -> str:
+    if found.job is not None:
+        return f"orch cancel {cluster} {found.job}"
+    return f"orch exec {cluster} --host {rank} -- kill {found.process or 'PID'}"

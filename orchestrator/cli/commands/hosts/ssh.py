@@ -14,7 +14,7 @@ from orchestrator.cli.drawing.terminal import write_stdout
 from orchestrator.cli.execution.host_ssh import prepare_ssh
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import IDENTITY
-from orchestrator.errors import OrchError
+from orchestrator.errors import OrchError, UserError
 from orchestrator.hosts import ssh_argv
 
 BEHIND = "orch.behind"  # key of the words behind `--`
@@ -27,7 +27,20 @@ class SshCommand(OrchCommand):
         """Parse what stands before `--`, and keep what follows as it is."""
         end = args.index("--") if "--" in args else len(args)
         ctx.meta[BEHIND] = tuple(args[end + 1 :])
-        return super().parse_args(ctx, args[:end])
+        try:
+            return super().parse_args(ctx, args[:end])
+        except click.NoSuchOption as error:
+            _refuse_remote_option(error.option_name, args[:end])
+            raise
+
+
+def _refuse_remote_option(option: str, words: list[str]) -> None:
+    """Raise UserError for an option that belongs to the command on the host."""
+    begin = next((at for at, word in enumerate(words) if not word.startswith("-")), len(words)) + 1
+    begin += words[begin : begin + 1] != [] and words[begin].isdecimal()
+    if begin < len(words) and not words[begin].startswith("-"):
+        step = shlex.join(["orch", "ssh", *words[:begin], "--", *words[begin:]])
+        raise UserError(f"`orch ssh` has no option {option}", "the command for the host is written after --", step)
 
 
 @click.command(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +14,21 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
+from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import write_pinned_keys
+from orchestrator.cli.execution.served_commands import refuse_option
 from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
-from orchestrator.errors import OrchError, UserError
-from orchestrator.messages import count_noun
+from orchestrator.errors import CloudError, OrchError, UserError
+from orchestrator.messages import count_noun, escape_controls
+from orchestrator.service_address import find_server
 from orchestrator.store.lookup import find_cluster
 
 if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.engine.state.ssh_aliases import Alias
     from orchestrator.store.read import Reader
+    from orchestrator.store.records import ClusterRecord
 
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _AT_ONCE = 8  # a person's own machines that are connected to, since each may take seconds to be found absent
 
 
@@ -45,6 +53,9 @@ def ssh_config(clusters: tuple[str, ...], write: bool, yes: bool) -> None:
     """
     if write and clusters:
         raise UserError("--write takes no names", "the file has the hosts of all clusters", "orch ssh-config --write")
+    if write:
+        why = "orch keeps that file up to date by the store of this computer"
+        refuse_option("ssh-config", "--write", why, os.environ, "orch ssh-config > FILE   for an Include line")
     if yes and not write:
         raise UserError("--yes is an answer to the question of --write", next_step="orch ssh-config --write --yes")
     with open_store_reader() as store:
@@ -61,12 +72,33 @@ def _print(store: Reader, clusters: Sequence[str]) -> None:
     for record in records:
         select_hosts(record)  # refuses a cluster without hosts
     uids = {record.uid for record in records or store.clusters() if records or record.project == store.project}
-    aliases = [alias for alias in list_aliases(store.clusters()) if alias.cluster in uids]
+    known = store.clusters()
+    if find_server(os.environ):
+        known = tuple(_enter(store, record, named=bool(clusters)) if record.uid in uids else record for record in known)
+    aliases = [alias for alias in list_aliases(known) if alias.cluster in uids]
     if not aliases:
         write_stderr("no cluster has hosts now; orch launch --help shows how to begin")
         return
     _write_keys(aliases)
     write_stdout(*format_ssh_config(aliases).rstrip("\n").split("\n"))
+
+
+def _enter(store: Reader, record: ClusterRecord, *, named: bool) -> ClusterRecord:
+    """Return a cluster of a service with hosts that admit this computer; without hosts where it may not enter them.
+
+    Raises:
+        OrchError: A named one may not be entered.
+    """
+    try:
+        for name in (record.name, record.project):
+            if _NAME.fullmatch(name) is None:  # a line of it would be one of the configuration
+                raise CloudError(f"the service names a cluster {name[:60]!r}", "that is not a name", "ask who runs it")
+        return replace(record, hosts=enter_hosts(store, record) if record.hosts else ())
+    except OrchError as error:
+        if named:
+            raise
+        write_stderr(escape_controls(f"note: '{record.name}' is left out: {error}"))
+        return replace(record, hosts=())
 
 
 def _write(store: Reader, *, yes: bool) -> None:
@@ -130,8 +162,6 @@ def _include(file: Path, aliases: Iterable[Alias], *, yes: bool) -> None:
 
 
 def _prepend(config: Path, line: str, text: str) -> None:
-    import os
-
     mode = config.stat().st_mode & 0o777 if config.exists() else 0o600
     temporary = config.with_name(f".{config.name}.orch-{os.getpid()}")
     try:

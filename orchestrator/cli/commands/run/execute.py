@@ -11,7 +11,8 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
-from orchestrator.cli.execution.act import ActMode, carry_out
+from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out
+from orchestrator.cli.execution.served_orders import refuse_through_service
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import (
     ACCEPT_HOST_KEY,
@@ -24,6 +25,7 @@ from orchestrator.cli.parameters.shared import (
 from orchestrator.cli.parameters.task_argument import join_command, names_task_file
 from orchestrator.errors import UserError
 from orchestrator.messages import join_words
+from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.values import Text
@@ -84,6 +86,8 @@ def execute(
 
     The exit status is 0 when it was 0 on every host, else that of the host that failed first.
     """
+    if find_server(os.environ):
+        _refuse_served(mode, devices=devices, accept_host_keys=accept_host_keys)
     from dataclasses import replace
 
     from orchestrator.cli.parameters.variable_files import read_variable_files
@@ -105,8 +109,20 @@ def execute(
         line, workdir, given = _read_task(command[0], workdir, plain, hidden)
     else:
         line, given = join_command(command), _environment(plain, hidden)
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_exec import exec_served
+
+        ctx.exit(exec_served(cluster, line, mode, hosts=chosen, workdir=workdir, env=given, identity=identity))
     ready = prepare_exec(cluster, line, hosts=chosen, workdir=workdir, env=given)
     ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys, identity=identity), mode))
+
+
+def _refuse_served(mode: ActMode, *, devices: bool, accept_host_keys: bool) -> None:
+    """Refuse what a command of this session cannot be or do."""
+    detached = isinstance(mode, PerformMode) and not mode.follow
+    recorded = "a command that is recorded: orch launch 'COMMAND' -c CLUSTER"
+    refuse_through_service({"--detach": detached, "--devices": devices}, recorded)
+    refuse_through_service({"--accept-host-key": accept_host_keys})
 
 
 def _read_task(
@@ -117,12 +133,14 @@ def _read_task(
     Raises:
         UserError: It has no `run`, or gets its workdir from a repository.
     """
+    from orchestrator.setup_guide.clouds import choose_machines_here
     from orchestrator.task.config import load_config
     from orchestrator.task.layers import Overrides
     from orchestrator.task.parse import load_task_file
 
     flags = Overrides(env=plain, secrets=hidden, workdir=None if workdir is None else str(workdir))
-    task = load_task_file(path, env=os.environ, flags=flags, config=load_config(os.environ)).only
+    config = load_config(os.environ)
+    task = load_task_file(path, env=os.environ, flags=flags, config=config, choose_machines=choose_machines_here).only
     if not task.run:
         raise UserError(f"{path} has no `run`, which exec runs", "", f"orch launch {shlex.quote(path)}")
     if task.workdir is not None and not isinstance(task.workdir, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from orchestrator.cli.parameters.shared import (
 )
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
+from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand
@@ -134,8 +136,9 @@ def _carry_out(
 
     from orchestrator.task.errors import OutdatedTaskError
 
+    server = find_server(os.environ)
     try:
-        file = load_task_argument(words, make_overrides(given))
+        file = load_task_argument(words, make_overrides(given), for_service=bool(server))
     except OutdatedTaskError as error:
         from orchestrator.cli.commands.run.outdated_task import offer_rewrite
 
@@ -144,6 +147,11 @@ def _carry_out(
         from orchestrator.cli.commands.run.outdated_task import no_rewrite_error
 
         raise no_rewrite_error(join_command(words))
+    if server:
+        from orchestrator.cli.execution.served_launch import launch_served
+
+        refused = {**local_checks.options, "--force-setup": force_setup, "--accept-host-key": accept}
+        return launch_served(file, mode, cluster=cluster, down=down, given=given, refused=refused)
     if isinstance(mode, PerformMode) and not mode.consent and file.local_by_default:
         ask_before_running_here(file.local_by_default)
     if local_checks.requested:

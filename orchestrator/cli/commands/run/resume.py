@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from orchestrator.cli.command import OrchCommand
@@ -9,6 +11,7 @@ from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
 from orchestrator.cli.execution.record_consent import RecordConsent
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
+from orchestrator.service_address import find_server
 
 
 @click.command(
@@ -66,6 +69,17 @@ def resume(
     mode: ActMode,
 ) -> None:
     """Resume a run from its newest complete checkpoint in the bucket, on the same hosts or new ones."""
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_lifecycle import resume_served
+
+        refused: dict[str, object] = {
+            "--bucket": bucket,
+            "--force": force,
+            "--expect": expect,
+            "--trust-bucket": trust_bucket,
+        }
+        refused |= {"--allow": allowed, "--accept-host-key": accept_host_keys, "--take-over": take_over}
+        ctx.exit(resume_served(name, mode, cluster=cluster, down=down, refused=refused | local_checks.options))
     from dataclasses import replace
 
     from orchestrator.engine.preparation.resume import prepare_resume as prepare

@@ -14,10 +14,12 @@ from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.errors import UserError
+from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand
     from orchestrator.task.model import Task
+    from orchestrator.task.parse import TaskFile
 
 _TASK = "train: {}\n"
 
@@ -31,6 +33,10 @@ _TASK = "train: {}\n"
         (
             "orch train H100:8 --smoke --bucket s3://mine model=1b data=s3://mine/books steps=5000",
             "test first, then train",
+        ),
+        (
+            "orch train auto --budget 2000 --by 5d --only gcp,spot --bucket gs://mine model=1b tokens=20B",
+            "on what is cheapest, within budget and time",
         ),
         ("orch resume train", "resume from the last checkpoint"),
     ],
@@ -64,7 +70,9 @@ def train(
 ) -> None:
     """Train the bundled model at WHERE: a place such as local:4, or an accelerator such as v5e-16.
 
-    KEY=VALUE are settings of the trainer: python -m trainer --help.
+    WHERE is auto where orch chooses the machines, as `orch offers` does.
+
+    KEY=VALUE are settings of the trainer: python -m trainer --help. With auto also tokens=20B, of the whole run.
     """
     from dataclasses import replace
 
@@ -73,8 +81,18 @@ def train(
             f"'{infra_argument}' is a setting; the first argument is where to train",
             next_step=f"orch train local:2 {infra_argument}",
         )
-    given["infra"], given["accelerators"] = _place(infra_argument, given["infra"], given["accelerators"])
-    ready, task = _ready(settings, cluster, backend, down, given)
+    options = given["infra"], given["accelerators"]
+    given["infra"], given["accelerators"] = _place(infra_argument, *options)
+    by_argument = (
+        "infra" if given["infra"] != options[0] else "accelerators" if given["accelerators"] != options[1] else ""
+    )
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_launch import launch_served
+
+        file = _read_task(settings, backend, given, by_argument, for_service=True)
+        refused = {**local_checks.options, "--accept-host-key": accept_host_keys}
+        ctx.exit(launch_served(file, mode, cluster=cluster, down=down, given=given, refused=refused))
+    ready, task = _ready(settings, cluster, backend, down, given, by_argument)
     ready = replace(ready, accept_host_keys=accept_host_keys)
     if local_checks.requested:
         from orchestrator.cli.execution.local_checks import run_local_checks
@@ -88,6 +106,8 @@ def _place(argument: str, infra: str | None, accelerators: str | None) -> tuple[
     from orchestrator.task.errors import InvalidValueError
     from orchestrator.task.infra import parse_infra
 
+    if argument == "auto" and accelerators is None:
+        return infra, argument
     try:
         parse_infra(argument)
     except InvalidValueError as error:
@@ -114,21 +134,52 @@ def _is_rented(word: str) -> bool:
 
 
 def _ready(
-    settings: tuple[str, ...], cluster: str | None, backend: str | None, down: bool, given: dict[str, Any]
+    settings: tuple[str, ...],
+    cluster: str | None,
+    backend: str | None,
+    down: bool,
+    given: dict[str, Any],
+    by_argument: str,
 ) -> tuple[PreparedCommand, Task]:
     from dataclasses import replace
 
     from orchestrator.engine.preparation.commands import prepare_launch as prepare
     from orchestrator.engine.training.advice import add_advice
     from orchestrator.plan.teardown import TeardownPolicy
-    from orchestrator.task.config import load_config
-    from orchestrator.task.parse import parse_task
 
-    flags = make_overrides(given, backend=backend, train_args=tuple(map(_setting, settings)))
-    file = parse_task(_TASK, file="orch train", env=os.environ, flags=flags, config=load_config(os.environ))
+    file = _read_task(settings, backend, given, by_argument)
     ready = prepare(file.only, cluster=cluster, after=TeardownPolicy.DOWN if down else TeardownPolicy.KEEP)
     ready = add_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)
     return refuse_ineffective_options(ready, given), file.only
+
+
+def _read_task(
+    settings: tuple[str, ...],
+    backend: str | None,
+    given: dict[str, Any],
+    by_argument: str,
+    *,
+    for_service: bool = False,
+) -> TaskFile:
+    from orchestrator.setup_guide.clouds import choose_machines_elsewhere, choose_machines_here
+    from orchestrator.task.config import load_config
+    from orchestrator.task.parse import parse_task
+
+    pairs = dict(map(_setting, settings))
+    tokens = pairs.pop("tokens", None) if given["accelerators"] == "auto" else None
+    flags = make_overrides(
+        given, backend=backend, train_args=tuple(pairs.items()), tokens=tokens, by_argument=by_argument
+    )
+    config = load_config(os.environ)
+    return parse_task(
+        _TASK,
+        file="orch train",
+        env=os.environ,
+        flags=flags,
+        config=config.without_clouds() if for_service else config,
+        secrets_elsewhere=for_service,
+        choose_machines=choose_machines_elsewhere if for_service else choose_machines_here,
+    )
 
 
 def _setting(word: str) -> tuple[str, str]:

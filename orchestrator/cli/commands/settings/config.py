@@ -14,15 +14,19 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
-from orchestrator.cli.drawing.terminal import write_stdout
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import UserError
 from orchestrator.formatting import align_columns
+from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.task.config import SourcedValue
 
 _HERE = "orchestrator.cli.commands.settings.config"
+
+
+_project_option = click.option("--project", metavar="NAME", help="Of this project, for all of its members.")
 
 
 @click.group(
@@ -50,7 +54,8 @@ def config() -> None:
     """Show and change settings, and where each value comes from.
 
     A flag overrides an environment variable (ORCH_SECTION_KEY), which overrides the task file, which overrides the
-    configuration file, which overrides the default.
+    configuration file, which overrides the default. As whom clouds are called, a project can set for all of its
+    members (--project): that overrides all of these.
     """
 
 
@@ -90,13 +95,21 @@ def explain(key: str, output: str) -> None:
 @click.command(
     "list",
     cls=OrchCommand,
-    examples=[("orch config list", ""), ("orch config list -o json", "")],
+    examples=[
+        ("orch config list", ""),
+        ("orch config list -o json", ""),
+        ("orch config list --project vision", "what holds for every member of a project"),
+    ],
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def list_(output: str) -> None:
-    """List all keys with their effective value and where it is set."""
+@_project_option
+def list_(output: str, project: str | None) -> None:
+    """List all keys with their effective value and where it is set; with --project, what a project sets."""
     from orchestrator.task.config import KEYS, load_config
 
+    if project is not None:
+        _list_project(project, output)
+        return
     settings = load_config(os.environ)
     if output == "json":
         keys = [_key_json(key.full_name, key.meaning, settings.explain(key.full_name)) for key in KEYS]
@@ -117,20 +130,71 @@ def list_(output: str) -> None:
         ("orch config set aws.instance_profile orch-host", ""),
         ("orch config set aws.subnets subnet-1,subnet-2", "a list, with commas"),
         ("orch config set resources.use_spot true", ""),
+        ("orch config set aws.role_arn ARN --project vision", "for every member of a project; see docs/security.md"),
     ],
 )
 @click.argument("key")
 @click.argument("value")
-def set_(key: str, value: str) -> None:
+@_project_option
+def set_(key: str, value: str, project: str | None) -> None:
     """Write KEY (a field of task files, such as limits.max_hours) into the configuration file.
 
-    Comments and all other keys stay.
+    Comments and all other keys stay. With --project it is recorded in the store, and holds for every member of the
+    project. In a team's database only the login that owns the tables can do that; through a service, owners of every
+    project.
     """
     from orchestrator.task.config import parse_setting
 
     name = _key_name(key)
+    if project is not None:
+        _set_project(project, name, value)
+        write_stdout(f"{name} = {value} is set for project '{project}': for machines that are made from now on")
+        return
     file = store_setting(name, value)
     write_stdout(f"{name} = {_format_value(parse_setting(name, value))} is set in {file}")
+
+
+def _set_project(project: str, name: str, value: str) -> None:
+    if url := find_server(os.environ):
+        from orchestrator.cli.execution.served import open_client
+
+        with open_client(url) as client:
+            client.set_setting(project, name, value)
+        return
+    from orchestrator.engine.state.project_settings import set_project_setting
+
+    set_project_setting(project, name, value)
+
+
+def _unset_project(project: str, name: str) -> None:
+    if url := find_server(os.environ):
+        from orchestrator.cli.execution.served import open_client
+
+        with open_client(url) as client:
+            client.remove_setting(project, name)
+        return
+    from orchestrator.engine.state.project_settings import remove_project_setting
+
+    remove_project_setting(project, name)
+
+
+def _list_project(project: str, output: str) -> None:
+    if url := find_server(os.environ):
+        from orchestrator.cli.execution.served import open_client
+
+        with open_client(url) as client:
+            found = client.list_settings(project)
+    else:
+        from orchestrator.engine.state.project_settings import read_project_settings
+
+        found = read_project_settings(project)
+    if output == "json":
+        write_stdout(json.dumps(found, indent=2))
+        return
+    rows = [(one["key"], one["value"] or "-", one["where"] or "", one["meaning"]) for one in found["keys"]]
+    write_stdout(*draw_table([("KEY", "VALUE", "FROM", "MEANING"), *rows], sys.stdout))
+    if not any(one["value"] for one in found["keys"]):
+        write_stderr(f"note: nothing is set for a project '{project}'")
 
 
 def store_setting(name: str, value: str) -> Path:
@@ -146,10 +210,12 @@ def store_setting(name: str, value: str) -> Path:
     examples=[
         ("orch config unset resources.use_spot", "the default applies again"),
         ("orch config unset aws.profile", ""),
+        ("orch config unset aws.role_arn --project vision", ""),
     ],
 )
 @click.argument("key")
-def unset(key: str) -> None:
+@_project_option
+def unset(key: str, project: str | None) -> None:
     """Remove KEY (a field of task files, such as limits.max_hours) from the configuration file.
 
     Comments and all other keys stay.
@@ -157,6 +223,10 @@ def unset(key: str) -> None:
     from orchestrator.task.config_edit import unset_config_value
 
     name = _key_name(key)
+    if project is not None:
+        _unset_project(project, name)
+        write_stdout(f"{name} is no longer set for project '{project}'")
+        return
     file, changed = _rewrite(lambda text, path: unset_config_value(text, path, name))
     write_stdout(f"{name} is {'no longer' if changed else 'not'} set in {file}")
 

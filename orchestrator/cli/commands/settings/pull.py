@@ -21,9 +21,12 @@ from orchestrator.cli.command import OrchCommand
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option("--step", type=click.IntRange(min=0), help="This checkpoint instead of the newest complete one.")
 @click.option("--bucket", metavar="URI", help="Bucket of the run, when this computer has no record of it.")
-@click.option("--export", "exported", is_flag=True, help="Also write the weights as a Hugging Face Llama model.")
+@click.option("--export", "exported", is_flag=True, help="Also write the weights for Hugging Face's transformers.")
+@click.option("-y", "--yes", is_flag=True, help="Download also what costs much: see docs/cost.md.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
-def pull(name: str, folder: Path | None, step: int | None, bucket: str | None, exported: bool, output: str) -> None:
+def pull(
+    name: str, folder: Path | None, step: int | None, bucket: str | None, exported: bool, yes: bool, output: str
+) -> None:
     """Download the newest complete checkpoint of a run into FOLDER (default: its run id), and verify it.
 
     Files that are here and complete are not downloaded again, so the same command resumes an interrupted pull.
@@ -33,12 +36,15 @@ def pull(name: str, folder: Path | None, step: int | None, bucket: str | None, e
     from orchestrator import formatting
     from orchestrator.cli.drawing.terminal import write_stderr
     from orchestrator.cli.drawing.transfer_progress import TransferProgress
+    from orchestrator.cli.execution.transfer_consent import agree_to_download
     from orchestrator.engine.operations import checkpoints as engine
 
     run = engine.find_run(name, bucket)
     target = folder or Path(run.run_id)
     reporter, begun = TransferProgress(), time.monotonic()
-    pulled = engine.download_checkpoint(run, target, step, reporter.show_transfer)
+    pulled = engine.download_checkpoint(
+        run, target, step, reporter.show_transfer, lambda size: agree_to_download(run.bucket.uri, size, agreed=yes)
+    )
     for skipped in pulled.skipped:
         write_stderr(f"skipped step {skipped.step}: {skipped.reason}")
     took = formatting.format_duration(time.monotonic() - begun)

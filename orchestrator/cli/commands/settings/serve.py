@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,10 @@ PORT = 6724
         ("orch serve", "the page on this computer, and the engine; prints a link that opens the page"),
         ("orch serve --link", "another link to the page that is served"),
         ("orch serve --host 0.0.0.0 --tls-cert crt.pem --tls-key key.pem --name orch.example.org", "for a team"),
+        (
+            "orch serve --oidc-issuer https://login.example.org --oidc-client-id orch --oidc-allow member:groups=ml",
+            "people of a group sign in by an identity provider",
+        ),
         ("orch serve --engine-only", "drive every job that was launched with --detach, until it is stopped"),
         ("orch serve --engine-only --until-idle", "and end when nothing is left to do"),
         ("ORCH_STORE=postgresql://orch@db/orch orch serve --engine-only", "several of these share a team's jobs"),
@@ -40,6 +45,23 @@ PORT = 6724
 @click.option("--tls-key", type=click.Path(path_type=Path), help="The certificate's key, as PEM.")
 @click.option("--behind-proxy", is_flag=True, help="A proxy with TLS stands before it.")
 @click.option("--name", "names", multiple=True, help="A name by which it is called, with TLS; repeatable.")
+@click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="NAME",
+    help="What tasks of members may use of this computer: a variable, or infra:local; repeatable.",
+)
+@click.option("--no-ssh", is_flag=True, help="No member logs in to hosts; without it, to those of their clusters.")
+@click.option("--oidc-issuer", default="", help="Address of the identity provider by which people sign in.")
+@click.option("--oidc-client-id", default="", help="As which the identity provider knows this service.")
+@click.option("--oidc-secret-file", type=click.Path(path_type=Path),
+              help="File with the client's secret; without it ORCH_OIDC_SECRET; none for a public client.")  # fmt: skip
+@click.option("--oidc-allow", multiple=True, metavar="ROLE:CLAIM=VALUE",
+              help="Who may enter, such as member:groups=ml-team; repeatable; without one, no one may.")  # fmt: skip
+@click.option("--oidc-scope", multiple=True, help="What is requested beside `openid profile`; repeatable.")
+@click.option("--files", default="", metavar="URI",
+              help="Bucket for files that members send, for several servers; without it this disk.")  # fmt: skip
 @click.option("--link", is_flag=True, help="Print another link to the page that is served, and end.")
 @click.option("--page-only", is_flag=True, help="Without the engine.")
 @click.option("--engine-only", is_flag=True, help="Without page and API.")
@@ -50,8 +72,16 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     names: tuple[str, ...],
+    allowed: tuple[str, ...],
     *,
     behind_proxy: bool,
+    no_ssh: bool,
+    oidc_issuer: str,
+    oidc_client_id: str,
+    oidc_secret_file: Path | None,
+    oidc_allow: tuple[str, ...],
+    oidc_scope: tuple[str, ...],
+    files: str,
     link: bool,
     page_only: bool,
     engine_only: bool,
@@ -85,7 +115,8 @@ def serve(
             key=tls_key,
             behind_proxy=behind_proxy,
         )
-        _serve_page(where, entrance, with_engine=not page_only)
+        provider = (oidc_issuer, oidc_client_id, oidc_secret_file, oidc_scope, oidc_allow)
+        _serve_page(where, entrance, provider, allowed, files, with_engine=not page_only, ssh=not no_ssh)
 
 
 def _run_engine(where: Paths, *, until_idle: bool) -> None:
@@ -105,7 +136,7 @@ def _make_engine(where: Paths, hosts: HostBoard | None = None) -> UnattendedEngi
 
     services = real_services(where)
     if hosts is not None:
-        services = replace(services, report_hosts=hosts.note)
+        services = replace(services, report_hosts=hosts.note, wants_chips=hosts.is_watched)
     return UnattendedEngine(where=where, services=services, narrators=EngineLog)
 
 
@@ -122,16 +153,28 @@ def _report(engine: UnattendedEngine, *, until_idle: bool) -> None:
         write_stderr("an engine is running on this computer already")
 
 
-def _serve_page(where: Paths, entrance: Entrance, *, with_engine: bool) -> None:
+def _serve_page(
+    where: Paths,
+    entrance: Entrance,
+    provider: tuple[str, str, Path | None, Sequence[str], Sequence[str]],
+    allowed: tuple[str, ...],
+    files: str,
+    *,
+    with_engine: bool,
+    ssh: bool,
+) -> None:
     import threading
 
     from orchestrator import __version__
 
     try:
         from orchestrator.service.host_board import HostBoard
+        from orchestrator.service.member_rules import MemberRules
+        from orchestrator.service.oidc_settings import read_oidc_settings
         from orchestrator.service.server import serve_pages
     except ModuleNotFoundError as error:
         raise UserError("the page needs more packages", str(error), install_command("server")) from error
+    settings = read_oidc_settings(*provider)
     hosts = HostBoard()
     stop, failures = threading.Event(), list[OrchError]()
     engine = _make_engine(where, hosts) if with_engine else None
@@ -152,7 +195,8 @@ def _serve_page(where: Paths, entrance: Entrance, *, with_engine: bool) -> None:
 
     try:
         wake = _leave_to_engine if engine is None else lambda: None
-        serve_pages(where, entrance, __version__, start, stop, wake, hosts)
+        rules = MemberRules(allowed=frozenset(allowed), ssh=ssh)
+        serve_pages(where, entrance, __version__, start, stop, wake, hosts, rules, settings, files)
     except KeyboardInterrupt:
         write_stderr("the page ends; jobs continue")
     finally:

@@ -59,6 +59,7 @@ def storage() -> None:
 _dry_run = click.option(
     "--dry-run", "mode", flag_value="show", default="do", help="Print what would be done; change nothing."
 )
+_agreed = click.option("-y", "--yes", is_flag=True, help="Download also what costs much: see docs/cost.md.")
 _recursive = click.option("-r", "--recursive", is_flag=True, help="Everything below the folder.")
 
 
@@ -75,9 +76,9 @@ _recursive = click.option("-r", "--recursive", is_flag=True, help="Everything be
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 def list_command(uri: str, recursive: bool, output: str) -> None:
     """List a folder of a bucket, or one object."""
-    from orchestrator.storage.bucket import Bucket
+    from orchestrator.engine.state.identities import open_project_bucket
 
-    bucket = Bucket.open(uri)
+    bucket = open_project_bucket(uri)
     if recursive and output == "text" and _print_objects(_objects_below(bucket)):
         return  # printed while it was read: it may be very long
     bucket, listing = _listing(uri, bucket, recursive)
@@ -101,19 +102,20 @@ def list_command(uri: str, recursive: bool, output: str) -> None:
 @click.argument("source")
 @click.argument("target")
 @_recursive
+@_agreed
 @_dry_run
-def copy_command(source: str, target: str, recursive: bool, mode: Mode) -> None:
+def copy_command(source: str, target: str, recursive: bool, yes: bool, mode: Mode) -> None:
     """Copy between this computer and a bucket; one of the two sides is a bucket.
 
     A target that ends with a slash, or is a folder here, keeps the name of the file; `-` prints the object. With -r the
     content of SOURCE goes into TARGET, and files that are equal on both sides are not sent again.
     """
     if recursive:
-        _sync(source, target, delete=False, mode=mode)
+        _sync(source, target, delete=False, mode=mode, yes=yes)
     elif _goes_up(source, target):
         _upload(Path(source), target, mode)
     else:
-        _download(source, target, mode)
+        _download(source, target, mode, yes=yes)
 
 
 @click.command(
@@ -128,13 +130,14 @@ def copy_command(source: str, target: str, recursive: bool, mode: Mode) -> None:
 @click.argument("source")
 @click.argument("target")
 @click.option("--delete", is_flag=True, help="Also delete in TARGET what SOURCE does not have.")
+@_agreed
 @_dry_run
-def sync_command(source: str, target: str, delete: bool, mode: Mode) -> None:
+def sync_command(source: str, target: str, delete: bool, yes: bool, mode: Mode) -> None:
     """Make the content of TARGET equal to that of SOURCE; one of the two is a bucket.
 
     Only new and changed files are sent; the same command resumes an interrupted sync.
     """
-    _sync(source, target, delete=delete, mode=mode)
+    _sync(source, target, delete=delete, mode=mode, yes=yes)
 
 
 @click.command(
@@ -193,11 +196,11 @@ def _is_one_file(bucket: Bucket) -> bool:
 
 def _one_object(uri: str, recursive: str = "") -> tuple[Bucket, ObjectInfo]:
     """Return an object; `recursive` is the command that takes a folder, for the message when it is one."""
+    from orchestrator.engine.state.identities import open_project_bucket
     from orchestrator.storage.address import split_object
-    from orchestrator.storage.bucket import Bucket
 
     folder, name = split_object(uri)
-    bucket = Bucket.open(folder)
+    bucket = open_project_bucket(folder)
     info = bucket.head(name)
     if info is None:
         below = bucket.list_dir(name) if recursive else None
@@ -227,12 +230,12 @@ def _listing_json(bucket: Bucket, listing: Listing) -> str:
 
 
 def _to_remove(uri: str, recursive: bool) -> tuple[Bucket, list[ObjectInfo]]:
-    from orchestrator.storage.bucket import Bucket
+    from orchestrator.engine.state.identities import open_project_bucket
 
     if not recursive:
         parent, info = _one_object(uri, f"orch storage rm -r {uri}")
         return parent, [info]
-    bucket = Bucket.open(uri)
+    bucket = open_project_bucket(uri)
     objects = list(_objects_below(bucket))
     if not objects:
         raise NotFoundError(f"{uri} is empty or does not exist", "", f"list it: orch storage ls {uri}")
@@ -255,8 +258,8 @@ def _goes_up(source: str, target: str) -> bool:
 
 
 def _upload(source: Path, target: str, mode: Mode) -> None:
+    from orchestrator.engine.state.identities import open_project_bucket
     from orchestrator.storage.address import Address, split_object
-    from orchestrator.storage.bucket import Bucket
     from orchestrator.storage.faults import translate_disk_errors
 
     if source.is_dir():
@@ -266,7 +269,7 @@ def _upload(source: Path, target: str, mode: Mode) -> None:
     address = Address.parse(target)
     is_root = address.scheme != "file" and not address.prefix
     folder, name = (target, source.name) if target.endswith("/") or is_root else split_object(target)
-    bucket = Bucket.open(folder)
+    bucket = open_project_bucket(folder)
     if mode == "show":
         _show_copy(str(source), bucket.uri_of(name), size)
         return
@@ -275,8 +278,11 @@ def _upload(source: Path, target: str, mode: Mode) -> None:
     reporter.finish(f"copied {source} to {bucket.uri_of(name)}, {formatting.format_size(size)}")
 
 
-def _download(source: str, target: str, mode: Mode) -> None:
+def _download(source: str, target: str, mode: Mode, *, yes: bool) -> None:
+    from orchestrator.cli.execution.transfer_consent import agree_to_download
+
     bucket, info = _one_object(source, f"orch storage cp -r {source} {target}")
+    agree_to_download(source, info.size, agreed=yes or mode == "show")
     if target == "-" and mode == "do":
         for chunk in bucket.read_chunks(info.path):
             sys.stdout.buffer.write(chunk)
@@ -298,16 +304,19 @@ def _show_copy(source: str, target: str, size: int) -> None:
     _say("nothing was changed")
 
 
-def _sync(source: str, target: str, *, delete: bool, mode: Mode) -> None:
-    from orchestrator.storage.bucket import Bucket
+def _sync(source: str, target: str, *, delete: bool, mode: Mode, yes: bool) -> None:
+    from orchestrator.cli.execution.transfer_consent import agree_to_download
+    from orchestrator.engine.state.identities import open_project_bucket
     from orchestrator.storage.sync import plan_download, plan_upload, run_sync
 
     if _goes_up(source, target):
-        plan = plan_upload(Path(source), Bucket.open(target), delete=delete)
+        plan = plan_upload(Path(source), open_project_bucket(target), delete=delete)
     else:
-        plan = plan_download(Bucket.open(source), "", Path(target), delete=delete)
+        plan = plan_download(open_project_bucket(source), "", Path(target), delete=delete)
         if not plan.transfers and not plan.unchanged:
             raise NotFoundError(f"{source} is empty or does not exist", "", f"list it: orch storage ls {source}")
+    if plan.direction == "down":
+        agree_to_download(source, plan.size, agreed=yes or mode == "show")
     for path in plan.skipped:
         _say(f"skipped, not a regular file: {path}")
     if mode == "show":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import Any
 
 import click
 
@@ -15,13 +17,12 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.cli.parameters.clusters import open_store_reader
 from orchestrator.errors import UserError
-from orchestrator.formatting import format_age, format_utc
-
-if TYPE_CHECKING:
-    from orchestrator.store.token_records import TokenRecord
+from orchestrator.formatting import format_age, format_local_time, parse_duration
+from orchestrator.service_address import find_server
 
 _HERE = "orchestrator.cli.commands.settings.token"
 _DAY = 86_400.0
+_MOST_SECONDS = 30 * _DAY  # of an invitation
 
 
 @click.group(
@@ -33,54 +34,77 @@ _DAY = 86_400.0
             "Commands",
             (
                 LazyCommand("create", f"{_HERE}:create_command", "Make a token, and print it once."),
-                LazyCommand("revoke", f"{_HERE}:revoke_command", "Take a token back; its sessions end."),
+                LazyCommand("invite", f"{_HERE}:invite_command", "Print a link that lets one person in."),
+                LazyCommand(
+                    "trust",
+                    "orchestrator.cli.commands.settings.token_trust:trust_command",
+                    "Let jobs of a CI in by its own tokens.",
+                ),
+                LazyCommand("revoke", f"{_HERE}:revoke_command", "Take back a token, rule, invitation or sign-in."),
             ),
         )
     ],
     examples=[
         ("orch token create ada-laptop --member ada --role member", "printed once"),
-        ("orch token", "all tokens, without their secrets"),
+        ("orch token invite ada-laptop --member ada", "a link that ada opens in a browser"),
+        ("orch token trust release --issuer github --claim repository=org/name --claim ref=refs/heads/main", "CI"),
+        ("orch token", "everything that lets someone in, without its secrets"),
         ("orch token revoke ada-laptop", "its sessions and streams end, too"),
     ],
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def token(ctx: click.Context, output: str) -> None:
-    """List the tokens of members, with which they call the service and open its page."""
+    """List what lets members into the service: tokens, invitations, sign-ins of an identity provider, rules for CI.
+
+    Tokens that a rule has given are shown while they count.
+    """
     if ctx.invoked_subcommand is not None:
         return
-    with open_store_reader() as store:
-        found = store.tokens()
-    now = time.time()
+    found = _read_entries()
     if output == "json":
-        shown = [_token_json(one, now) for one in found]
-        write_stdout(json.dumps({"version": 1, "kind": "tokens", "tokens": shown}, indent=2))
+        write_stdout(json.dumps(found, indent=2))
         return
-    if not found:
+    if not found["tokens"]:
         write_stderr("no tokens; orch token create NAME --member MEMBER makes one (docs/service.md)")
         return
-    rows: list[tuple[str, ...]] = [("NAME", "MEMBER", "ROLE", "STATE", "CREATED")]
-    rows += [(one.name, one.member, one.role, _describe(one, now), format_age(one.created, now)) for one in found]
+    now = time.time()
+    rows: list[tuple[str, ...]] = [("NAME", "KIND", "MEMBER", "ROLE", "PROJECT", "STATE", "CREATED")]
+    rows += [
+        (one["name"], one["kind"], one["member"], one["role"] or "-", one["project"] or "all",
+         _describe_state(one, now), format_age(_parse_utc(one["created"]), now))
+        for one in found["tokens"]
+    ]  # fmt: skip
     write_stdout(*draw_table(rows, sys.stdout))
 
 
-def _describe(one: TokenRecord, now: float) -> str:
-    if one.revoked is not None:
-        return "revoked"
-    days = (one.expires - now) / _DAY
-    return "expired" if days <= 0 else f"expires in {days:.0f} days" if days >= 2 else "expires soon"
+def _read_entries() -> dict[str, Any]:
+    """Return the document of what lets members in: of the service that ORCH_SERVER names, else of the store."""
+    if url := find_server(os.environ):
+        from orchestrator.cli.execution.served import open_client
+
+        with open_client(url) as client:
+            return client.list_tokens()
+    from orchestrator.summaries.entries import entries_as_json, list_entries
+
+    now = time.time()
+    with open_store_reader() as store:
+        return entries_as_json(list_entries(store, now), now)
 
 
-def _token_json(one: TokenRecord, now: float) -> dict[str, object]:
-    return {
-        "name": one.name,
-        "member": one.member,
-        "role": one.role,
-        "created": format_utc(one.created),
-        "expires": format_utc(one.expires),
-        "revoked": None if one.revoked is None else format_utc(one.revoked),
-        "counts": one.counts_at(now),
-    }
+def _parse_utc(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _describe_state(one: dict[str, Any], now: float) -> str:
+    if not one["counts"]:
+        if one["revoked"] or one["used"]:
+            return "revoked" if one["revoked"] else "used"
+        return "expired" if one["expires"] and _parse_utc(one["expires"]) <= now else "ended with its parent"
+    if one["expires"] is None:
+        return "counts"
+    days = (_parse_utc(one["expires"]) - now) / _DAY
+    return f"expires in {days:.0f} days" if days >= 2 else "expires soon"
 
 
 @click.command(
@@ -93,52 +117,177 @@ def _token_json(one: TokenRecord, now: float) -> dict[str, object]:
     ],
 )
 @click.argument("name")
-@click.option("--member", required=True, help="For whom it acts, as events and owners of clusters name them.")
+@click.option(
+    "--member", default="", help="For whom it acts, as events and clusters name them; yourself, by a service."
+)
 @click.option("--role", type=click.Choice(["viewer", "member", "owner"]), default="member", show_default=True,
               help="viewer: reads; member: changes its own clusters; owner: changes all.")  # fmt: skip
+@click.option("--project", default="", help="The only project that it sees and changes; without it, every project.")
 @click.option("--days", type=click.IntRange(1, 366), default=90, show_default=True, help="Until it expires.")
-def create_command(name: str, member: str, role: str, days: int) -> None:
+def create_command(name: str, member: str, role: str, project: str, days: int) -> None:
     """Make a token and print it, once: only its digest is kept.
 
     Who has it acts as its member. Roles are promised only to members that cannot open the store themselves.
     """
-    from orchestrator.engine.services import real_services
-    from orchestrator.engine.state.opening import open_store
-    from orchestrator.paths import load_paths
-    from orchestrator.store.token_records import TokenRecord, digest_token, make_token
+    from orchestrator.store.token_records import check_entry_names, digest_token, make_token
 
-    for word, text in (("name", name), ("member", member)):
-        if not text.strip() or len(text) > 60 or not text.isprintable():
-            raise UserError(f"that {word} is not possible", "it has 1 to 60 characters", f"{word}: ada-laptop")
-    secret, now = make_token(), time.time()
-    where = load_paths()
-    with open_store(where, real_services(where), "orch token create") as store:
-        store.add_token(
-            TokenRecord(
-                digest=digest_token(secret),
-                name=name,
-                member=member,
-                role=role,
-                created=now,
-                expires=now + days * _DAY,
-            )
-        )
+    url = find_server(os.environ)
+    if not member and not url:
+        raise UserError("a member is needed", "a token acts for one", f"orch token create {name} --member MEMBER")
+    check_entry_names(name, member or "me", project)
+    secret = make_token()
+    if url:
+        from orchestrator.cli.execution.served import open_client
+
+        with open_client(url) as client:
+            made = client.create_token(
+                digest_token(secret), name, member=member, role=role, project=project, days=days
+            )  # fmt: skip
+            member, own = made["member"], made["member"] == client.show_member()["member"]
+    else:
+        own = False
+        _add_token(digest_token(secret), name, member, role, project, days)
     write_stdout(secret)
     write_stderr(
         f"the token of {member} ({role}) for {days} days; it is not shown again",
+        *(["  it ends with the token that this computer has, if that ends before"] if own else []),
         "  with it: orch login URL   on the member's computer",
     )
 
 
-@click.command("revoke", cls=OrchCommand, examples=[("orch token revoke ada-laptop", "at the next request")])
+def _add_token(digest: str, name: str, member: str, role: str, project: str, days: int) -> None:
+    from orchestrator.engine.services import real_services
+    from orchestrator.engine.state.opening import open_store
+    from orchestrator.paths import load_paths
+    from orchestrator.store.token_records import TokenRecord
+
+    now, where = time.time(), load_paths()
+    token = TokenRecord(
+        digest=digest, name=name, member=member, role=role, created=now, expires=now + days * _DAY, project=project
+    )
+    with open_store(where, real_services(where), "orch token create") as store:
+        store.add_token(token)
+
+
+@click.command(
+    "invite",
+    cls=OrchCommand,
+    examples=[
+        ("orch token invite ada-laptop --member ada", "prints a link to send to ada"),
+        ("orch token invite ada-laptop --member ada --role owner --expires 1d", "the link counts for a day"),
+        ("orch token invite ada-laptop --member ada --url https://orch.example.org", "the service is elsewhere"),
+        ("orch token revoke ada-laptop", "takes the invitation back, or the token that it became"),
+    ],
+)
 @click.argument("name")
-def revoke_command(name: str) -> None:
-    """Take a token back. Sessions that it opened end with it; what its member launched continues."""
+@click.option("--member", required=True, help="Who is invited, as events and owners of clusters name them.")
+@click.option("--role", type=click.Choice(["viewer", "member", "owner"]), default="member", show_default=True,
+              help="viewer: reads; member: changes its own clusters; owner: changes all.")  # fmt: skip
+@click.option("--project", default="", help="The only project that they see and change; without it, every project.")
+@click.option("--expires", default="7d", show_default=True, help="How long the link counts, such as 24h; at most 30d.")
+@click.option("--days", type=click.IntRange(1, 366), default=90, show_default=True, help="Until the token expires.")
+@click.option("--url", default="", help="Address of the service; without it, that of the service on this computer.")
+def invite_command(name: str, member: str, role: str, project: str, expires: str, days: int, url: str) -> None:
+    """Invite a person by a link that works once: whoever opens it first enters as its member.
+
+    Send it by a way that only they read. It opens a page with one button, then a session, and shows a token for
+    `orch login`. No identity provider is needed.
+    """
+    import secrets
+
+    from orchestrator.store.token_records import check_entry_names, digest_token
+
+    check_entry_names(name, member, project)
+    seconds, secret, server = _parse_life(expires), secrets.token_urlsafe(32), find_server(os.environ)
+    if server:
+        from orchestrator.cli.execution.served import open_client
+
+        with open_client(server) as client:
+            client.create_invitation(
+                digest_token(secret), name, member, role=role, project=project, days=days, seconds=seconds
+            )
+        address = url.rstrip("/") or server
+    else:
+        address = url.rstrip("/") or _find_url()
+        _add_invitation(digest_token(secret), name, member, role, project, days, seconds)
+    write_stdout(f"{address}/join#{secret}")
+    write_stderr(
+        f"whoever opens this link first, until {format_local_time(time.time() + seconds)}, enters as {member} ({role})",
+        f"  take it back: orch token revoke {name}",
+    )
+
+
+def _parse_life(text: str) -> int:
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise UserError(f"`--expires {text[:20]}` is not taken", "a link counts for at most 30 days", "--expires 7d")
+    return seconds
+
+
+def _find_url() -> str:
+    from orchestrator.paths import load_paths
+    from orchestrator.service.address import find_service_url
+
+    return find_service_url(load_paths())
+
+
+def _add_invitation(digest: str, name: str, member: str, role: str, project: str, days: int, seconds: int) -> None:
+    from orchestrator.engine.services import real_services
+    from orchestrator.engine.state.opening import open_store
+    from orchestrator.paths import load_paths
+    from orchestrator.store.session_records import InvitationRecord
+
+    now, where = time.time(), load_paths()
+    invitation = InvitationRecord(
+        digest=digest, name=name, member=member, role=role, token_days=days, created=now, expires=now + seconds,
+        project=project,
+    )  # fmt: skip
+    with open_store(where, real_services(where), "orch token invite") as store:
+        store.add_invitation(invitation)
+
+
+@click.command(
+    "revoke",
+    cls=OrchCommand,
+    examples=[
+        ("orch token revoke ada-laptop", "a token, a rule, an invitation or a sign-in, at the next request"),
+        ("orch token revoke --member ada", "everything with which ada enters"),
+    ],
+)
+@click.argument("name", required=False)
+@click.option("--member", default="", help="Take back all tokens, rules, invitations and sign-ins of a member.")
+def revoke_command(name: str | None, member: str) -> None:
+    """Take back what lets someone in. What it let in ends with it: sessions, and tokens of computers and of CI.
+
+    What was launched continues.
+    """
+    if (name is None) == (not member):
+        raise UserError("a name is needed, or a member", "", "orch token revoke NAME   or: --member MEMBER")
+    if url := find_server(os.environ):
+        from orchestrator.cli.execution.served import open_client
+
+        with open_client(url) as client:
+            taken = client.revoke_tokens(name=name or "", member=member)["tokens"]
+        what, count = " and ".join(map(_describe_entry, taken)), len(taken)
+    else:
+        what, count = _revoke(name, member)
+    write_stderr(f"{what} is revoked" if name else f"nothing lets {member} in any more ({count} revoked)")
+
+
+def _describe_entry(one: dict[str, Any]) -> str:
+    """Return what an entry is, as the store says it."""
+    known = f"{one['kind']} '{one['name']}'" if one["kind"] != "sign-in" else "the sign-in"
+    return f"{known} of {one['member']}"
+
+
+def _revoke(name: str | None, member: str) -> tuple[str, int]:
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
     from orchestrator.paths import load_paths
 
     where = load_paths()
     with open_store(where, real_services(where), "orch token revoke") as store:
-        revoked = store.revoke_token(name)
-    write_stderr(f"token '{name}' of {revoked.member} is revoked")
+        return (store.revoke_entry(name), 1) if name is not None else ("", store.revoke_member(member))

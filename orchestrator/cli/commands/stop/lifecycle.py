@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,12 +14,13 @@ import click
 from orchestrator.cli.command import OrchCommand, current_session
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.cli.execution.act import ActMode, PerformMode, WithoutStore, carry_out
+from orchestrator.cli.execution.confirm_all import confirm_deletion_of_all
 from orchestrator.cli.failures import report_error
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.shared import action_options
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_duration
-from orchestrator.messages import count_noun
+from orchestrator.service_address import find_server
 from orchestrator.store.lookup import find_cluster
 
 if TYPE_CHECKING:
@@ -55,10 +57,19 @@ def down(ctx: click.Context, clusters: tuple[str, ...], every: bool, abandon: bo
     from orchestrator.cli.commands.hosts.adopt import confirm_adopted_deletion
     from orchestrator.engine.preparation.commands import prepare_down
 
-    if every:
-        clusters = _choose_all(clusters, mode)
-    elif not clusters:
+    if every and clusters:
+        raise UserError("--all and names of clusters exclude each other", "", f"orch down {' '.join(clusters)}")
+    if not every and not clusters:
         raise UserError("CLUSTER is missing", "", "orch down CLUSTER...   or all of yours: orch down --all")
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_lifecycle import change_served
+        from orchestrator.cli.execution.served_orders import refuse_through_service
+
+        refuse_through_service({"--abandon": abandon})
+        question = "end it and delete the hosts?"
+        ctx.exit(change_served("down", clusters, mode, force=force, question=question, every=every))
+    if every:
+        clusters = confirm_deletion_of_all(_list_own_clusters(), mode)
     _confirm_running_jobs(clusters, mode, "end it and delete the hosts?")
     confirm_adopted_deletion(clusters, mode)
     ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon, force=force), mode, _end_unrecorded))
@@ -81,6 +92,10 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMo
     Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
     20 s at most.
     """
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_lifecycle import change_served
+
+        ctx.exit(change_served("stop", clusters, mode, force=force, question="end it and stop the hosts?"))
     from orchestrator.engine.preparation.commands import prepare_stop as prepare
 
     _confirm_running_jobs(clusters, mode, "end it and stop the hosts?")
@@ -100,6 +115,10 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMo
 @click.pass_context
 def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMode) -> None:
     """Start stopped hosts again. Their programs are not started: `orch resume` does that."""
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_lifecycle import change_served
+
+        ctx.exit(change_served("start", clusters, mode, force=force))
     from orchestrator.engine.preparation.commands import prepare_start as prepare
     from orchestrator.engine.unattended.handover import start_engine_for_waiting_jobs
 
@@ -128,39 +147,22 @@ def cancel(ctx: click.Context, cluster: str, job: int | None, every: bool, force
     """End a job's program on all hosts, the newest running one by default; the hosts stay."""
     from orchestrator.engine.preparation.commands import prepare_cancel as prepare
 
+    if every and job is not None:
+        raise UserError("--all and the number of a job exclude each other", "", f"orch cancel {cluster} --all")
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_lifecycle import cancel_served
+
+        ctx.exit(cancel_served(cluster, job, mode, force=force, every=every))
     if every:
-        if job is not None:
-            raise UserError("--all and the number of a job exclude each other", "", f"orch cancel {cluster} --all")
         ctx.exit(max((carry_out(prepare(cluster, one, force=force), mode) for one in _open_jobs(cluster)), default=0))
     ctx.exit(carry_out(prepare(cluster, job, force=force), mode))
 
 
-def _choose_all(named: tuple[str, ...], mode: ActMode) -> tuple[str, ...]:
-    """Return the names of the user's clusters in this project, after a question.
-
-    Raises:
-        UserError: Clusters are named, too, or there is no terminal to ask on.
-        OrchError: The user declined.
-    """
-    if named:
-        raise UserError("--all and names of clusters exclude each other", "", f"orch down {' '.join(named)}")
+def _list_own_clusters() -> list[tuple[str, str]]:
+    """Return name and summary of the user's clusters in this project."""
     with open_store_reader() as store:
         mine = [one for one in store.clusters() if one.project == store.project and one.owner in ("", store.member)]
-    names = tuple(sorted(one.name for one in mine))
-    if not names:
-        write_stderr("there are no clusters of yours")
-    if not names or not isinstance(mode, PerformMode) or mode.consent:
-        return names
-    if not can_ask():
-        raise UserError(
-            f"this deletes {count_noun(len(names), 'cluster')}, and there is no terminal to ask on",
-            ", ".join(names),
-            "add --yes to agree, or --dry-run to see what would be done",
-        )
-    write_stderr(*(f"{one.name}   {one.summary}".rstrip() for one in sorted(mine, key=lambda one: one.name)))
-    if not click.confirm(f"delete {count_noun(len(names), 'cluster')}?", default=False, err=True):
-        raise OrchError("you declined", "nothing was done")
-    return names
+    return [(one.name, one.summary) for one in mine]
 
 
 def _open_jobs(cluster: str) -> list[int]:

@@ -11,7 +11,7 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.errors import ConflictError, NotFoundError, UserError
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.formatting import format_duration
 
 if TYPE_CHECKING:
@@ -27,17 +27,18 @@ _PAUSE = 2.0
         ("export ORCH_STORE=postgresql://orch@db/orch", "the team's store, into which it goes"),
         ("orch store import ~/.local/state/orch --dry-run", "what would come, and under which names"),
         ("orch store import ~/.local/state/orch", "the folder is sealed first: no orch changes it any more"),
+        ("ORCH_HOME=/var/lib/orch orch store import /home/ann/.local/state/orch", "into the file of a service"),
     ],
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--wait", is_flag=True, help="Wait until no orch works with the folder any more.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 def import_folder(folder: Path, wait: bool, dry_run: bool) -> None:
-    """Bring the records of a person's state folder into the store that ORCH_STORE names.
+    """Bring the records of a person's state folder into the store that ORCH_STORE names, or into this user's own.
 
-    Only the login that owns the tables may do it. Clusters that exist continue, with their machines, waiting blocks and
-    unfinished `down`. A name that is taken gets the suffix -2. Private keys stay in the folder. Repeat the command if
-    it was interrupted.
+    On PostgreSQL, only the login that owns the tables may do it. Clusters that exist continue, with their machines,
+    waiting blocks and unfinished `down`. A name that is taken gets the suffix -2. Private keys stay in the folder, and
+    its own commands end none of the machines any more. Repeat the command if it was interrupted.
     """
     from orchestrator.paths import load_paths
     from orchestrator.store.import_changes import ImportChanges, open_source, read_source, refuse_import
@@ -45,16 +46,14 @@ def import_folder(folder: Path, wait: bool, dry_run: bool) -> None:
     from orchestrator.store.read import open_reader_at
     from orchestrator.store.sealing import mark_moved
 
-    target = store_location(os.environ, load_paths())
-    if isinstance(target, Path):
-        raise UserError("ORCH_STORE names no database", "a folder is imported into a team's store",
-                        "export ORCH_STORE=postgresql://USER@HOST:PORT/DATABASE")  # fmt: skip
+    where = load_paths()
+    target = store_location(os.environ, where)
     file, place = folder / "orch.db", describe_location(target)
     if not file.is_file():
         raise NotFoundError(
             f"there is no store in {folder}", "", "name the folder with orch.db, such as $ORCH_HOME/state"
         )
-    refuse_import(file, target, wait=wait)
+    refuse_import(file, target, where.state, wait=wait)
     if dry_run:
         with open_reader_at(file) as reader:
             names = ", ".join(cluster.name for cluster in reader.clusters()) or "none"

@@ -1,4 +1,4 @@
-"""`orch cost`: what machines cost by our records, by owner, project, cluster, run or day."""
+"""`orch cost`: what machines cost by our records and by bills, by owner, project, cluster, run, day and more."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import json
 import re
 import sys
 import time
+from dataclasses import dataclass
 
 import click
 
-from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.cli.parameters.clusters import open_store_reader
 from orchestrator.cli.parameters.scope import make_scope, scope_options
-from orchestrator.formatting import format_utc
+from orchestrator.formatting import format_microdollars, format_utc
+from orchestrator.messages import join_words
+from orchestrator.plan.charges import BILL
 from orchestrator.summaries.ledger import (
     DIMENSIONS,
+    SOURCE_WORDS,
     SpendingRow,
     SpendingTable,
     spending_as_json,
@@ -48,12 +52,28 @@ class Dimensions(click.ParamType["tuple[str, ...]"]):
         return tuple(word.strip() for word in str(value).split(",") if word.strip())
 
 
-@click.command(
-    cls=OrchCommand,
+@click.group(
+    "cost",
+    cls=LazyGroup,
+    invoke_without_command=True,
+    sections=[
+        Section(
+            "Commands",
+            (
+                LazyCommand(
+                    "import",
+                    "orchestrator.cli.commands.watch.cost_import:import_bills",
+                    "Take what bills say instead of the estimates.",
+                ),
+            ),
+        )
+    ],
     examples=[
         ("orch cost", "the last 30 days of this project, by cluster"),
         ("orch cost --by owner,project --all --since all", "everything on record, by person and project"),
+        ("orch cost --by part,source", "machines, disks, addresses; estimated or billed"),
         ("orch cost --by day,run --since 7d -o json", ""),
+        ("orch cost import november.csv.gz", "a bill of AWS or Google Cloud replaces the estimates"),
     ],
 )
 @click.option(
@@ -69,12 +89,16 @@ class Dimensions(click.ParamType["tuple[str, ...]"]):
 )
 @scope_options("--all")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def cost(by: tuple[str, ...], since: float, all_projects: bool, owner: str, output: str) -> None:
+@click.pass_context
+def cost(ctx: click.Context, by: tuple[str, ...], since: float, all_projects: bool, owner: str, output: str) -> None:
     """Show what machines cost by the records of orch: dollars, and hours of machines.
 
-    These are list prices of machines, without disks, addresses, egress and buckets. Hours whose price is not known
-    have their column. Days are those of UTC.
+    Machines, their disks and addresses are estimated from prices on record, and replaced by what bills say once they
+    are imported: BY says which of them a row is. Egress and buckets are in it only where a bill has them. Hours whose
+    price is not known have their column. Days are those of UTC.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     now = time.time()
     with open_store_reader() as store:
         scope = make_scope(store, owner, all_projects=all_projects)
@@ -85,30 +109,77 @@ def cost(by: tuple[str, ...], since: float, all_projects: bool, owner: str, outp
         write_stdout(json.dumps(spending_as_json(table), indent=2))
     elif table.rows:
         write_stdout(*draw_table(_list_rows(table), sys.stdout))
+        write_stderr(*_notes(table))
     else:
         write_stderr(f"no machine was billed since {_day(table.since)}; all on record: orch cost --all --since all")
 
 
 def _list_rows(table: SpendingTable) -> list[tuple[str, ...]]:
-    unknown = table.total.unknown_hours > 0
-    head = (*(name.upper() for name in table.by), "COST", "HOURS", *(["PRICE NOT KNOWN"] if unknown else []))
+    """Return the table: its parts have columns where there are several, and what bills say where there are bills."""
+    total = table.total
+    shown = _Columns(
+        parts=tuple(total.parts) if len(total.parts) > 1 else (),
+        basis="source" not in table.by,
+        billed=total.billed != 0,
+        unknown=total.unknown_hours > 0,
+    )
     rows = table.rows
     if table.by[:1] == ("day",):  # days are read in their order
         rows = tuple(sorted(rows, key=lambda row: row.key[0], reverse=True))
-    total = (*("TOTAL" if at == 0 else "" for at in range(len(table.by))), *_sums(table.total, unknown=unknown))
-    return [head, *(_row(table, row, unknown=unknown) for row in rows), *([total] if table.by else [])]
+    last = (*("TOTAL" if at == 0 else "" for at in range(len(table.by))), *shown.list_sums(total))
+    return [shown.list_names(table.by), *(_row(table, row, shown) for row in rows), *([last] if table.by else [])]
 
 
-def _row(table: SpendingTable, row: SpendingRow, *, unknown: bool) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """Which columns a table has behind its keys and the cost."""
+
+    parts: tuple[str, ...]
+    basis: bool
+    billed: bool
+    unknown: bool
+
+    def list_names(self, by: tuple[str, ...]) -> tuple[str, ...]:
+        more = [*map(str.upper, self.parts), *(["BILLED"] if self.billed else [])]
+        names = (name.upper() for name in by)
+        basis = ["BY"] if self.basis else []
+        return (*names, "COST", *basis, *more, "HOURS", *(["PRICE NOT KNOWN"] if self.unknown else []))
+
+    def list_sums(self, row: SpendingRow) -> tuple[str, ...]:
+        """Format the sums; a cost that is not known is never shown as 0."""
+        free = "not known" if row.unknown_hours or row.unpriced else "free"
+        parts = (_part(row, part) for part in self.parts)
+        billed = [f"{100 * row.billed / row.microdollars:.0f} %" if row.microdollars > 0 else ""] if self.billed else []
+        unknown = [_hours(row.unknown_hours) if row.unknown_hours else ""] if self.unknown else []
+        return (
+            format_microdollars(row.microdollars) if row.microdollars else free,
+            *([row.basis] if self.basis else []),
+            *parts,
+            *billed,
+            _hours(row.hours),
+            *unknown,
+        )
+
+
+def _part(row: SpendingRow, part: str) -> str:
+    if part in row.parts:
+        return format_microdollars(row.parts[part])
+    return "not known" if part in row.unpriced else ""
+
+
+def _row(table: SpendingTable, row: SpendingRow, shown: _Columns) -> tuple[str, ...]:
     named = (value or ("no run" if name == "run" else "-") for name, value in zip(table.by, row.key, strict=True))
-    return (*named, *_sums(row, unknown=unknown))
+    return (*named, *shown.list_sums(row))
 
 
-def _sums(row: SpendingRow, *, unknown: bool) -> tuple[str, ...]:
-    """Format the sums; a cost that is not known is never shown as 0."""
-    free = "not known" if row.unknown_hours else "free"
-    dollars = f"${row.dollars:,.2f}" if row.dollars else free
-    return (dollars, _hours(row.hours), *([_hours(row.unknown_hours) if row.unknown_hours else ""] if unknown else []))
+def _notes(table: SpendingTable) -> list[str]:
+    """Return what is not in the sums, and where they are from."""
+    total = table.total
+    words = [SOURCE_WORDS[one] for one in total.sources if one != BILL]
+    source = f"by {join_words(words, 'and')}, recorded when the machines were requested" if words else "by bills"
+    source = f"what is not billed is estimated, {source}" if total.billed and words else source
+    missing = f"not in it, as the price is not known: {join_words(total.unpriced, 'and')} of some slices"
+    return [source, *([missing] if total.unpriced else [])]
 
 
 def _hours(hours: float) -> str:

@@ -6,22 +6,29 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.execution.served_commands import refuse_option
+from orchestrator.cli.execution.served_patience import Patience
+from orchestrator.cli.parameters.clusters import CLUSTER, record_source
 from orchestrator.cli.parameters.scope import Scope, make_scope, scope_options
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_local_time
+from orchestrator.messages import escape_controls
 from orchestrator.project import qualify_name, split_name
+from orchestrator.service_address import find_server
 from orchestrator.store.lookup import find_cluster
+from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
 from orchestrator.summaries.events import event_as_json, events_as_json
 
 POLL_SECONDS = 0.3
+SERVICE_POLL_SECONDS = 1.0  # a request each
 
 
 @click.command(
@@ -55,28 +62,31 @@ def events(
     --owner shows what one member did, to whomever's clusters.
     """
     if verify:
+        refuse_option("events", "--verify", "the chain is checked in the store itself", os.environ)
         _verify()
         return
     if follow and output == "json":
         raise UserError("-f cannot write one JSON document", "it would never be complete", "orch events -f -o jsonl")
-    with open_store_reader() as store:
-        scope = make_scope(store, owner, all_projects=all_projects)
-        qualified = qualify_name(store.project, cluster) if cluster else None
-        found = tuple(event for event in store.events(qualified, after=after, limit=limit) if _is_shown(event, scope))
-        if cluster and not found and not after:
-            find_cluster(store, cluster)
-    if output == "json":
-        write_stdout(json.dumps(events_as_json(found), indent=2))
-        return
-    for event in found:
-        _show(event, output)
-    if follow:
-        sys.stdout.flush()
-        for event in _poll_newer(qualified, found[-1].seq if found else after):
-            if not _is_shown(event, scope):
-                continue
+    with record_source() as open_reader:
+        with open_reader() as store:
+            scope = make_scope(store, owner, all_projects=all_projects)
+            qualified = qualify_name(store.project, cluster) if cluster else None
+            recent = store.events(qualified, after=after, limit=limit)
+            found = tuple(event for event in recent if _is_shown(event, scope))
+            if cluster and not found and not after:
+                find_cluster(store, cluster)
+        if output == "json":
+            write_stdout(json.dumps(events_as_json(found), indent=2))
+            return
+        for event in found:
             _show(event, output)
+        if follow:
             sys.stdout.flush()
+            for event in _poll_newer(open_reader, qualified, found[-1].seq if found else after):
+                if not _is_shown(event, scope):
+                    continue
+                _show(event, output)
+                sys.stdout.flush()
 
 
 def _verify() -> None:
@@ -102,17 +112,25 @@ def _is_shown(event: EventRecord, scope: Scope) -> bool:
     return scope.includes(project, event.actor.partition("@")[0])
 
 
-def _poll_newer(cluster: str | None, seen: int) -> Iterator[EventRecord]:
+def _poll_newer(
+    open_reader: Callable[[], AbstractContextManager[Reader]], cluster: str | None, seen: int
+) -> Iterator[EventRecord]:
+    def read_newer() -> tuple[EventRecord, ...]:
+        with open_reader() as store:
+            return tuple(store.events(cluster, after=seen))
+
+    served = bool(find_server(os.environ))
+    patience = Patience(subject="", next_step="orch events -f")
     while True:
-        time.sleep(POLL_SECONDS)
-        with open_store_reader() as store:
-            for event in store.events(cluster, after=seen):
-                seen = event.seq
-                yield event
+        time.sleep(SERVICE_POLL_SECONDS if served else POLL_SECONDS)
+        for event in patience.ask(read_newer) if served else read_newer():
+            seen = event.seq
+            yield event
 
 
 def _show(event: EventRecord, output: str) -> None:
     if output == "jsonl":
         write_stdout(json.dumps(event_as_json(event)))
     else:
-        write_stdout(f"{format_local_time(event.at)}  {event.cluster:<16}  {event.kind:<8}  {event.what}")
+        what = escape_controls(event.what)
+        write_stdout(f"{format_local_time(event.at)}  {event.cluster:<16}  {event.kind:<8}  {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import HOSTS, NO_PREFIX, RAW
 from orchestrator.errors import UserError
 from orchestrator.formatting import parse_duration
+from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.hosts import HostAddress
@@ -93,11 +95,14 @@ def logs(
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.drawing.outcomes import print_ending
     from orchestrator.engine.operations.log_sources import LogStart
-    from orchestrator.engine.operations.logs import follow_logs
     from orchestrator.plan.steps import Done
 
     if follow and output == "json":
         raise UserError("-f cannot write one JSON document", "it would never be complete", "orch logs -f -o jsonl")
+    if find_server(os.environ):
+        from orchestrator.cli.execution.served_logs import follow_served_logs as read
+    else:
+        from orchestrator.engine.operations.logs import follow_logs as read
     lines: list[dict[str, object]] = []
     with TerminalNarrator(sys.stdout, prefix=not no_prefix, raw=raw, stop_when_closed=True) as narrator:
         write = narrator.output if output == "text" else _json_sink(lines if output == "json" else None)
@@ -107,7 +112,7 @@ def logs(
         sink = write if matching is None else matching.write
         try:
             start = LogStart(tail=tail, seconds=since)
-            ending = follow_logs(cluster, job, sink, narrator, hosts=ranks, follow=follow, start=start, setup=setup)
+            ending = read(cluster, job, sink, narrator, hosts=ranks, follow=follow, start=start, setup=setup)
         except KeyboardInterrupt:
             narrator.note(
                 f"stopped watching; the job continues: orch logs -f {cluster}   end it: orch cancel {cluster}"

@@ -10,9 +10,9 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader
+from orchestrator.cli.execution.host_access import enter_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, record_source
 from orchestrator.messages import count_noun
-from orchestrator.store.lookup import find_cluster
 
 if TYPE_CHECKING:
     from orchestrator.engine.operations.profile import Profile
@@ -54,12 +54,14 @@ def profile(ctx: click.Context, cluster: str, steps: int, rank: str, into: Path,
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations import profile as engine
 
-    with open_store_reader() as store:
-        admit_this_computer(store, find_cluster(store, cluster))
     request = engine.ProfileRequest(cluster=cluster, steps=steps, first_only=rank == "0", into=into, wait=wait * 60)
-    with TerminalNarrator(sys.stderr) as narrator:
+    with record_source() as open_records, TerminalNarrator(sys.stderr) as narrator:
         found = engine.record_profile(
-            request, lambda done, total: narrator.progress(f"{steps} steps, ranks", done, total), narrator.note
+            request,
+            lambda done, total: narrator.progress(f"{steps} steps, ranks", done, total),
+            narrator.note,
+            open_records,
+            enter_hosts,
         )
     write_stdout(str(found.folder))
     write_stderr(*_summary_lines(found), *(f"warning: {note}" for note in (*found.notes, *found.failed)))

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -15,10 +15,7 @@ from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stdout
 from orchestrator.cli.parameters.clusters import open_store_reader
 from orchestrator.formatting import format_dollars, format_duration
-from orchestrator.summaries.runs import format_run_cost
-
-if TYPE_CHECKING:  # `orch runs` needs no buckets
-    from orchestrator.summaries.comparison import ComparedRun, Comparison
+from orchestrator.service_address import find_server
 
 _UNKNOWN = "not known"
 
@@ -30,30 +27,43 @@ def write_comparison(run_ids: Sequence[str], output: str) -> None:
         UsageError: Fewer than two runs are named.
         OrchError: There are too many, or one is not on record.
     """
-    from orchestrator.cloud_access import read_cloud_access
-    from orchestrator.storage.bucket import Bucket
-    from orchestrator.summaries.comparison import compare_runs, comparison_as_json
-    from orchestrator.summaries.curves import CurveReader
+    from orchestrator.summaries.comparison import list_compared
 
     if len(set(run_ids)) < 2:
         raise click.UsageError("--compare needs two runs or more: orch runs --compare RUN_ID RUN_ID")
-    access = read_cloud_access(os.environ)
+    document = _compare(list_compared(run_ids))
+    write_stdout(*([json.dumps(document, indent=2)] if output == "json" else _draw(document)))
+
+
+def _compare(run_ids: Sequence[str]) -> dict[str, Any]:
+    """Return the document of a comparison. A service reads the buckets itself: some are folders of its computer."""
+    if url := find_server(os.environ):
+        from orchestrator.cli.execution.served import explain_refusals
+        from orchestrator.client import Client
+
+        with Client.connect(url) as client, explain_refusals(client):
+            return client.compare_runs(run_ids)
+    from orchestrator.engine.state.identities import open_project_bucket
+    from orchestrator.summaries.comparison import compare_runs, comparison_as_json
+    from orchestrator.summaries.curves import CurveReader
+
     with open_store_reader() as store:
-        found = compare_runs(store, run_ids, time.time(), lambda uri: Bucket.open(uri, access), CurveReader())
-    if output == "json":
-        write_stdout(json.dumps(comparison_as_json(found), indent=2))
-    else:
-        write_stdout(*_draw(found))
+        found = compare_runs(store, run_ids, time.time(), open_project_bucket, CurveReader())
+    return comparison_as_json(found)
 
 
-def _draw(found: Comparison) -> list[str]:
-    head = [one.letter for one in found.runs]
-    numbers = [["RESULT AND COST", *head], *_number_rows(found)]
-    differing = [row for row in found.settings if row.differs]
-    settings = [["SETTING", *head], *([row.name, *(value or "default" for value in row.values)] for row in differing)]
-    same = len(found.settings) - len(differing)
+def _draw(document: dict[str, Any]) -> list[str]:
+    runs: list[dict[str, Any]] = document["runs"]
+    head = [one["letter"] for one in runs]
+    numbers = [["RESULT AND COST", *head], *_number_rows(runs, document["common_loss"])]
+    differing = [row for row in document["settings"] if row["differs"]]
+    settings = [
+        ["SETTING", *head],
+        *([row["name"], *(value or "default" for value in row["values"])] for row in differing),
+    ]
+    same = len(document["settings"]) - len(differing)
     return [
-        *draw_list([(one.letter, one.view.run.run_id, _describe_result(one)) for one in found.runs], sys.stdout),
+        *draw_list([(one["letter"], one["run"]["run_id"], _describe_result(one)) for one in runs], sys.stdout),
         "",
         *draw_table(numbers, sys.stdout),
         "",
@@ -66,30 +76,34 @@ def _describe_same(count: int) -> str:
     return f"{count} more setting{'s are' if count != 1 else ' is'} the same; -o json has them"
 
 
-def _describe_result(one: ComparedRun) -> str:
-    if one.view.bucket_problem:
-        return f"{one.view.run.result}; its bucket cannot be read: {one.view.bucket_problem}"
-    return one.view.run.result
+def _describe_result(one: dict[str, Any]) -> str:
+    result, problem = str(one["run"]["result"]), one["bucket_problem"]
+    return f"{result}; its bucket cannot be read: {problem}" if problem else result
 
 
-def _number_rows(found: Comparison) -> list[list[str]]:
-    runs = found.runs
+def _number_rows(runs: Sequence[dict[str, Any]], common_loss: float | None) -> list[list[str]]:
     rows = [
-        ["step", *(f"{one.last.step:,}" if one.last is not None else _UNKNOWN for one in runs)],
-        ["last loss", *(_format(one.last.loss if one.last is not None else None, ".4f") for one in runs)],
-        ["lowest loss", *(_format(one.lowest_loss, ".4f") for one in runs)],
-        ["tokens/s, median", *(_format(one.tokens_per_s, ",.0f") for one in runs)],
-        ["MFU, median", *(_format(one.mfu, ".1%") for one in runs)],
-        ["took", *(format_duration(one.view.run.seconds) for one in runs)],
-        ["cost", *(format_run_cost(one.view.run) for one in runs)],
-        ["cost of a million tokens", *(format_dollars(one.view.dollars_per_million_tokens) for one in runs)],
+        ["step", *(_format(one["step"], ",") for one in runs)],
+        ["last loss", *(_format(one["loss"], ".4f") for one in runs)],
+        ["lowest loss", *(_format(one["lowest_loss"], ".4f") for one in runs)],
+        ["tokens/s, median", *(_format(one["tokens_per_s"], ",.0f") for one in runs)],
+        ["MFU, median", *(_format(one["mfu"], ".1%") for one in runs)],
+        ["took", *(format_duration(one["run"]["seconds"]) for one in runs)],
+        ["cost", *(_format_cost(one["run"]["dollars"]) for one in runs)],
+        ["cost of a million tokens", *(format_dollars(one["dollars_per_million_tokens"]) for one in runs)],
     ]
-    if found.common_loss is not None:
-        until = f"until loss {found.common_loss:.4f}"
-        waited = [one.seconds_to_reach for one in runs]
-        rows.append([f"cost {until}", *(format_dollars(one.dollars_to_reach) for one in runs)])
+    if common_loss is not None:
+        until = f"until loss {common_loss:.4f}"
+        waited = [one["seconds_to_common_loss"] for one in runs]
+        rows.append([f"cost {until}", *(format_dollars(one["dollars_to_common_loss"]) for one in runs)])
         rows.append([f"time {until}", *(_UNKNOWN if one is None else format_duration(one) for one in waited)])
     return rows
+
+
+def _format_cost(dollars: float | None) -> str:
+    if dollars is None:
+        return _UNKNOWN
+    return f"${dollars:,.2f}" if dollars else "free"
 
 
 def _format(value: float | None, form: str) -> str:

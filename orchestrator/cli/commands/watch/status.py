@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 
@@ -11,6 +12,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.cli.execution.served_commands import refuse_option
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.formatting import format_age, format_duration, format_local_time, format_price
@@ -59,6 +61,7 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
     Shows the last known state and when it was observed. The price is the list price of the machines alone.
     """
     if refresh:
+        refuse_option("status", "--refresh", "the service observes its machines itself", os.environ)
         with open_store_reader() as store:
             known = _select(store, cluster, owner, all_projects=all_projects)
         _refresh(known)

@@ -13,8 +13,9 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr, write_stdout
+from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import refuse_stopped
-from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, record_source, select_hosts
 from orchestrator.formatting import format_size, format_utc
 from orchestrator.messages import escape_controls
 from orchestrator.plan.ranks import MOST_NAMED
@@ -22,7 +23,8 @@ from orchestrator.store.lookup import find_cluster
 
 if TYPE_CHECKING:
     from orchestrator.engine.operations.top import Round
-    from orchestrator.remote.samples import ChipSample, HostSample
+    from orchestrator.hosts import ChipSample
+    from orchestrator.remote.samples import HostSample
 
 _HOME, _TO_END_OF_LINE, _TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
 _MOST_CHIPS = 16  # up to so many have rows without --chips
@@ -61,10 +63,9 @@ def top(ctx: click.Context, cluster: str, interval: float, once: bool, chips: bo
         record = find_cluster(store, cluster)
         select_hosts(record)
         refuse_stopped(record)
-        admit_this_computer(store, record)
     live = output == "text" and not once and inspect_terminal(sys.stdout).live
     try:
-        with open_rounds(cluster, write_stderr) as look:
+        with record_source() as records, open_rounds(cluster, write_stderr, records, enter_hosts) as look:
             found = look()
             if output == "json":
                 write_stdout(json.dumps(top_as_json(cluster, found, time.time()), indent=2))
@@ -100,8 +101,10 @@ def _list_lines(found: Round, *, chips: bool) -> list[str]:
         lines.append(f"job {found.job.id}{f', {found.job.run_id}' if found.job.run_id else ''}")
     count = sum(len(sample.chips) for sample in found.samples)
     if count and (chips or count <= _MOST_CHIPS):
-        rows = [("HOST", "CHIP", "USE", "MEMORY", "TEMP")]
-        rows += [(_label(found, one), chip.name, *_chip(chip)) for one in found.samples for chip in one.chips]
+        rows = [("HOST", "CHIP", "USE", "MEMORY", "TEMP", "POWER", "ERRORS")]
+        rows += [
+            (_label(found, one), chip.name, *_chip(chip), *_rest(chip)) for one in found.samples for chip in one.chips
+        ]
         lines += ["", *draw_table(rows, sys.stdout)]
     return lines
 
@@ -135,7 +138,7 @@ def _label(found: Round, sample: HostSample) -> str:
 
 def _summarize(chips: tuple[ChipSample, ...]) -> ChipSample:
     """Return the mean use of a host's chips, the fullest memory, and the highest temperature."""
-    from orchestrator.remote.samples import ChipSample
+    from orchestrator.hosts import ChipSample
 
     uses = [chip.use for chip in chips if chip.use is not None]
     full = max(chips, key=lambda chip: (chip.used or 0) / (chip.total or 1), default=ChipSample(name=""))
@@ -153,6 +156,11 @@ def _chip(chip: ChipSample) -> tuple[str, str, str]:
     size = "-" if chip.used is None else format_size(chip.used)
     memory = _share((chip.used, chip.total)) if chip.used is not None and chip.total else size
     return use, memory, "-" if chip.temperature is None else f"{chip.temperature:.0f}°C"
+
+
+def _rest(chip: ChipSample) -> tuple[str, str]:
+    power = "-" if chip.power is None else f"{chip.power:.0f}W"
+    return power, "-" if chip.errors is None else str(chip.errors)
 
 
 def _share(sizes: tuple[int, int] | None) -> str:
@@ -177,6 +185,8 @@ def top_as_json(cluster: str, found: Round, now: float) -> dict[str, object]:
 
 
 def _host_json(found: Round, sample: HostSample) -> dict[str, object]:
+    from orchestrator.remote.chips import chip_as_json
+
     job = sample.job
     return {
         "rank": sample.outcome.rank,
@@ -192,14 +202,5 @@ def _host_json(found: Round, sample: HostSample) -> dict[str, object]:
         "step": job.step if job is not None else None,
         "step_lag": found.find_lag(sample),
         "beat_age": job.beat_age if job is not None else None,
-        "chips": [
-            {
-                "name": chip.name,
-                "use": chip.use,
-                "memory_used": chip.used,
-                "memory_total": chip.total,
-                "temperature": chip.temperature,
-            }
-            for chip in sample.chips
-        ],
+        "chips": [chip_as_json(chip) for chip in sample.chips],
     }

@@ -1,0 +1,122 @@
+"""Files of this computer that a launch through a service needs: named by their digest, and sent where it lacks them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.drawing.terminal import write_stderr
+from orchestrator.errors import CloudError, StorageError, UserError
+from orchestrator.formatting import format_size
+from orchestrator.messages import count_noun
+from orchestrator.task.sent_tree import FOLDER, SentTree
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from orchestrator.remote.tree import Tree
+    from orchestrator.task.model import Task
+
+_TRIES, _PAUSE_SECONDS = 3, 2.0
+_MOST_DECISIVE = 5_000  # files that decide about setup, which a request describes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFiles:
+    """A task whose files are named by their digest.
+
+    Attributes:
+        task: It, as JSON.
+        trees: The files on this computer, by name.
+        described: What a plan needs to know of them, by name.
+    """
+
+    task: str
+    trees: dict[str, Tree]
+    described: dict[str, dict[str, Any]]
+
+    def show_paths(self, text: str) -> str:
+        """Return a text of the service with this computer's paths in place of the names."""
+        for name, tree in self.trees.items():
+            text = text.replace(name, str(tree.root.absolute()))
+        return text
+
+
+def name_files(task: Task) -> NamedFiles:
+    """Return a task in which files of this computer are named by their digest.
+
+    Raises:
+        UserError: They cannot be read, or cannot be the same elsewhere.
+    """
+    trees: dict[str, Tree] = {}
+    workdir, mounts = task.workdir, list(task.file_mounts)
+    if isinstance(workdir, str):
+        workdir = _name_tree(workdir, trees)
+    for index, mount in enumerate(mounts):
+        if not mount.from_bucket:
+            mounts[index] = replace(mount, source=_name_tree(mount.source, trees))
+    named = task.model_copy(update={"workdir": workdir, "file_mounts": tuple(mounts)})
+    described = {name: _describe_tree(task, tree) for name, tree in trees.items()}
+    return NamedFiles(task=named.to_json(), trees=trees, described=described)
+
+
+def send_files(client: Client, name: str, tree: Tree) -> None:
+    """Send files to the service.
+
+    Raises:
+        StorageError: They cannot be packed.
+        OrchError: The service refuses them, or does not answer.
+    """
+    from orchestrator.engine.state.snapshot_archives import pack_tree
+
+    with tempfile.TemporaryFile(prefix="orch-files-") as archive:
+        try:
+            pack_tree(tree, archive, tree.root)
+        except OSError as error:
+            why = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+            raise StorageError(f"{tree.root} cannot be packed", why, "the same command again") from error
+        packed = format_size(archive.tell())
+        write_stderr(f"sending {tree.root}: {count_noun(len(tree.files), 'file')}, {packed} packed")
+        for _ in range(_TRIES - 1):
+            try:
+                client.send_files(name, archive)
+            except CloudError:  # the connection was cut
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
+        client.send_files(name, archive)
+
+
+def _name_tree(path: str, trees: dict[str, Tree]) -> str:
+    from orchestrator.engine.state.snapshot_archives import find_leaving_link
+    from orchestrator.remote.tree import read_tree
+
+    root = Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for a user who does not exist
+    tree = read_tree(root)
+    name = FOLDER if root.is_dir() else root.name
+    if name == FOLDER and not root.is_dir():
+        why = f"folders are called `{FOLDER}` there"
+        raise UserError(f"the file {root} cannot be sent to a service", why, "rename it")
+    if link := find_leaving_link(tree):
+        step = "replace it by a copy, or leave it out: .orchignore"
+        raise UserError(f"the link {link} leads out of {root}", "it would lead nowhere on the service", step)
+    named = str(SentTree(digest=tree.digest, name=name))
+    trees[named] = tree
+    return named
+
+
+def _describe_tree(task: Task, tree: Tree) -> dict[str, Any]:
+    from orchestrator.engine.preparation.trees import decides_about_setup
+
+    texts = [file for file in tree.files if file.path.isprintable()]  # JSON has no names that are no text
+    decisive = {file.path: file.sha256 for file in texts if decides_about_setup(task, file.path)}
+    if len(decisive) > _MOST_DECISIVE:
+        what = f"{tree.root} has {len(decisive):,} files that could decide whether setup runs again"
+        why = (
+            f"files of dependencies, and those that setup names; at most {_MOST_DECISIVE:,} are described to a service"
+        )
+        raise UserError(what, why, "leave some out: .orchignore")
+    return {"files": len(tree.files), "bytes": tree.total_bytes, "decisive": decisive}
