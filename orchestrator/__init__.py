@@ -1,6 +1,7 @@
 """orch: provision accelerators, set them up, train, resume, and preview all of it first.
 
-For programs: `Client`, a client of the service (docs/service.md), and `OrchError`, the base of all errors.
+For programs: `Client`, a client of the service (docs/service.md), and `OrchError`, the base of all errors. The same
+calls without a server: `orchestrator.service.in_process`.
 """
 
 from __future__ import annotations

@@ -40,11 +40,13 @@ class BucketAccess:
         endpoint: Its address; "" for the vendor's own.
         region: The region to sign for; "" to let the library choose.
         token: A ready bearer token; "" to log in as the vendor's tools do.
+        identity: As whom it is called, as options of the drivers with their values; () for the credentials' own.
     """
 
     endpoint: str = ""
     region: str = ""
     token: str = field(default="", repr=False)
+    identity: tuple[tuple[str, str], ...] = ()
 
     @property
     def without_tls(self) -> bool:
@@ -62,6 +64,7 @@ class CloudAccess:
         aws_api: Address in place of the AWS APIs; "" for Amazon's own.
         cloud_storage: Cloud Storage, for gs:// buckets.
         s3: S3 or another store of the same API, for s3:// buckets.
+        caller: For whom the services are called, as their audit logs show it where an identity is assumed.
     """
 
     google_api: str = ""
@@ -69,6 +72,7 @@ class CloudAccess:
     aws_api: str = ""
     cloud_storage: BucketAccess = BucketAccess()
     s3: BucketAccess = BucketAccess()
+    caller: str = ""
 
 
 def read_cloud_access(environ: Mapping[str, str]) -> CloudAccess:

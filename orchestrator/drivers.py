@@ -6,6 +6,7 @@ So packages below `providers` use a driver by its name and by their own protocol
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -84,6 +85,21 @@ class CheckOffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccountGuide:
+    """What a person types to use a driver's cloud for the first time.
+
+    Attributes:
+        logins: Commands that give this computer credentials, each with what it is for.
+        bucket: The command that creates a bucket, with {name} and {region}.
+        page: The page of the documentation that has them all.
+    """
+
+    logins: tuple[tuple[str, str], ...]
+    bucket: str
+    page: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """What a driver declares of itself.
 
@@ -106,6 +122,7 @@ class Driver:
         bucket_login: Folder below a home that holds such credentials; "" for none.
         deadlines: How long its machines take.
         check: What `orch check` offers for it; None for nothing special.
+        guide: How a person begins with it; None where nothing is needed.
     """
 
     name: str
@@ -126,6 +143,7 @@ class Driver:
     bucket_login: str = ""
     deadlines: Deadlines = field(default_factory=Deadlines)
     check: CheckOffer | None = None
+    guide: AccountGuide | None = None
 
 
 def list_driver_names() -> tuple[str, ...]:
@@ -172,7 +190,8 @@ def load_part(name: str, part: str) -> Any:
             f"served now: {', '.join(_MODULES)}",
             "--infra local   takes the same shape here",
         )
-    return import_module(f"{_MODULES[name]}.{part}")
+    module = f"{_MODULES[name]}.{part}"
+    return sys.modules.get(module) or import_module(module)  # import_module is slow also where nothing is left to do
 
 
 @cache

@@ -40,6 +40,8 @@ class OrchError(Exception):
         self.what = what
         self.why = why
         self.next_step = next_step
+        if next_step:
+            self.add_note(f"next: {next_step}")  # for the traceback of a program that does not catch it
 
     def lines(self) -> list[str]:
         """Return the printed message: one to three parts, at most five lines."""
@@ -118,6 +120,13 @@ class RefusedError(CapacityError):
     """The provider refused a create; the next candidate may be accepted, or orch does not know the cause."""
 
     code = "refused"
+
+
+class BudgetError(OrchError):
+    """A budget of the project or member does not allow machines; nothing was requested."""
+
+    code = "budget"
+    exit_status = Exit.BUDGET
 
 
 class ConflictError(OrchError):

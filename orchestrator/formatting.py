@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[smhd])[a-z]*")
+COUNT_FORM = r"\d+(?:\.\d+)?(?:e\+?\d{1,3})?[kmbtKMBT]?"
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def format_size(count: int) -> str:
@@ -48,6 +51,34 @@ def parse_duration(text: str) -> int:
     return int(float(found["number"]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found["unit"]])
 
 
+def parse_deadline(text: str, since: float = 0.0) -> float:
+    """Return the epoch seconds of `36h` or `5d` after a moment, or of a date such as 2026-12-24.
+
+    Args:
+        text: The deadline; a date without an offset is in UTC.
+        since: From when a duration counts.
+
+    Raises:
+        ValueError: The text is neither.
+    """
+    if _DURATION.fullmatch(text.strip()):
+        return since + parse_duration(text)
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def parse_count(text: str) -> float:
+    """Return the number of `300M`, `20B` or `1e22`.
+
+    Raises:
+        ValueError: The text is no such number.
+    """
+    if re.fullmatch(COUNT_FORM, text) is None:
+        raise ValueError(f"'{text}' is not a number such as 20B")
+    number, scale = (text, "") if text[-1].isdigit() else (text[:-1], text[-1].lower())
+    return float(number) * _SCALES[scale]
+
+
 def format_age(then: float, now: float | None = None) -> str:
     """Format the time since `then`, such as `12 s ago`; "" when `then` is 0."""
     return f"{format_duration((time.time() if now is None else now) - then)} ago" if then else ""
@@ -77,6 +108,12 @@ def format_dollars(value: float | None) -> str:
     if value == 0:
         return "free"
     return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def format_microdollars(amount: int) -> str:
+    """Format whole micro-dollars to the cent; what is less than a cent is not shown as nothing."""
+    sign, dollars = "-" if amount < 0 else "", abs(amount) / 1e6
+    return f"{sign}${dollars:,.2f}" if dollars >= 0.01 or amount == 0 else f"{sign}under $0.01"
 
 
 def parse_ranges(text: str) -> tuple[int, ...]:

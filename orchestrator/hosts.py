@@ -167,6 +167,22 @@ def fingerprint(blob: bytes) -> str:
     return f"SHA256:{digest}"
 
 
+_PUBLIC_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) ([A-Za-z0-9+/]+={0,2})(?: [^\n]*)?")
+
+
+def parse_public_key(text: str) -> str:
+    """Return a public SSH key without options and comment, such as "ssh-ed25519 AAAA..."; "" for what is none."""
+    found = _PUBLIC_KEY.fullmatch(text.strip())
+    if found is None:
+        return ""
+    try:
+        blob = binascii.a2b_base64(found[2])
+    except binascii.Error:
+        return ""
+    kind = found[1].encode()
+    return f"{found[1]} {found[2]}" if blob.startswith(len(kind).to_bytes(4) + kind) else ""
+
+
 class Failure(StrEnum):
     """Why a command has no exit status. The values are stable and appear in `-o json`."""
 
@@ -238,6 +254,44 @@ class JobPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChipSample:
+    """One chip, or one NeuronCore, by its vendor's tool. What the tool does not report is None.
+
+    Attributes:
+        name: Its number, as its tool has it.
+        use: Share of the time that it computed, 0 to 1.
+        used: Bytes of its memory in use.
+        total: Bytes of its memory.
+        temperature: In degrees Celsius.
+        slowdown: The temperature at which it begins to slow down, as its tool reports it.
+        power: In watts.
+        errors: Errors of its memory that were not corrected, as its tool counts them.
+    """
+
+    name: str
+    use: float | None = None
+    used: int | None = None
+    total: int | None = None
+    temperature: float | None = None
+    slowdown: float | None = None
+    power: float | None = None
+    errors: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipReport:
+    """The chips of one host.
+
+    Attributes:
+        age: Seconds since they were sampled, by the host's clock.
+        chips: () where no tool reports any.
+    """
+
+    age: float
+    chips: tuple[ChipSample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostJob:
     """The state of one job on one host.
 
@@ -249,6 +303,7 @@ class HostJob:
         doing: What the slowest process reported: "starting", "training" ...
         last_line: Of its log; after a failure, the lines that look like errors.
         remedy: The next step that orch's script printed beside its error; or "".
+        chips: The host's chips, where they were asked for and are known.
     """
 
     rank: int
@@ -260,6 +315,7 @@ class HostJob:
     beat_age: float | None = None
     doing: str | None = None
     remedy: str = ""
+    chips: ChipReport | None = None
 
 
 def hosts_to_json(hosts: Sequence[HostAddress]) -> str:

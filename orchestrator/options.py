@@ -88,6 +88,7 @@ class OptionSpec:
         flag: The value of the option of `orch check` that sets it; "" where it has none.
         flag_help: The help of that option.
         local_use: What is done with something of this computer that it names; "" where it names nothing of it.
+        identity: Whether it chooses as whom the provider is called, which a project of the store can set.
     """
 
     meaning: str = ""
@@ -104,6 +105,7 @@ class OptionSpec:
     flag: str = ""
     flag_help: str = ""
     local_use: str = ""
+    identity: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,11 @@ def list_options(kind: type[DataclassInstance]) -> tuple[Option, ...]:
         Option(name=one.name, kind=hints[one.name], default=one.default, spec=one.metadata[_METADATA])
         for one in fields(kind)
     )
+
+
+def list_identity_options(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    """Return the names of the options that choose as whom the provider is called."""
+    return tuple(option.name for option in list_options(kind) if option.spec.identity)
 
 
 def encode_options(options: DataclassInstance) -> Details:

@@ -20,13 +20,28 @@ def read_project(environ: Mapping[str, str]) -> str:
         UserError: It cannot be a project's name.
         ConfigError: The configuration is no TOML, so its project is not known.
     """
-    name = environ.get(VARIABLE) or _read_configured(environ) or DEFAULT_PROJECT
+    return find_named_project(environ) or DEFAULT_PROJECT
+
+
+def find_named_project(environ: Mapping[str, str]) -> str:
+    """Return the project that is named there; "" for none. The errors are those of `read_project`."""
+    name = environ.get(VARIABLE) or _read_configured(environ)
+    return check_project(name, f"correct {VARIABLE}, or: orch config set team.project NAME") if name else ""
+
+
+def check_project(name: str, step: str) -> str:
+    """Return the name of a project.
+
+    Args:
+        name: The name.
+        step: What to do about a wrong one.
+
+    Raises:
+        UserError: It cannot be one.
+    """
     if _NAME.fullmatch(name) is None:
-        raise UserError(
-            f"'{name}' cannot be a project's name",
-            "up to 40 lower-case letters, digits and dashes, a letter first",
-            f"correct {VARIABLE}, or: orch config set team.project NAME",
-        )
+        why = "up to 40 lower-case letters, digits and dashes, a letter first"
+        raise UserError(f"'{name}' cannot be a project's name", why, step)
     return name
 
 

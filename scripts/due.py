@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
 
 
 def reason(stack: str, day: int) -> str:
-    if (day + STACKS.index(stack)) % STACK_DAYS == 0:
+    if is_regular_day(stack, day):
         return f"every {STACK_DAYS} days"
     base = next((commit for commit in [*proof_commits(), fork_point()] if is_ancestor(commit)), "")
     if not base:
@@ -48,6 +48,11 @@ def reason(stack: str, day: int) -> str:
     watched = files_of(stack)
     hits = [path for path in changed if path in watched or path.startswith(OF_ALL)]
     return f"{hits[0]} changed since {base[:9]}" if hits else ""
+
+
+def is_regular_day(stack: str, day: int) -> bool:
+    """Return whether a stack has its turn on a day, whatever changed."""
+    return (day + STACKS.index(stack)) % STACK_DAYS == 0
 
 
 def files_of(stack: str) -> set[str]:

@@ -1,318 +1,243 @@
 #!/usr/bin/env python3
 """Take a picture of every page of `orch serve`, at three widths, in light and dark.
 
-    python scripts/screenshots.py FOLDER [--only run-llama] [--without-training]
+    python scripts/screenshots.py FOLDER [--only run-llama] [--sizes 390] [--schemes dark] [--state FOLDER]
 
-The state is made of records: 300 runs of three people, a run on 256 TPU chips after a preemption, a run on GPUs that
-failed, and clusters with a waiting and a stopped one. Two real trainings on this computer come to it. The pictures of
-empty, stale and refused pages are of the same server. It needs Chromium and the packages of the tests.
+The pages show what invented_records.py records, an empty store, a server that has ended, and a real rehearsal on this
+computer: the trainer on simulated machines of which one is preempted. `--docs FOLDER` takes the pictures of
+docs/service.md. It needs Chromium and the packages of the tests. With `--state` the records are kept for the next call.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import math
 import os
-import random
 import shutil
-import socket
+import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-import uvicorn
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "service")]
-from service_site import CANDIDATE, record_run, save_steps, write_points
-from support.orch_process import Orch
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests"), str(ROOT / "tests" / "service")]
+from invented_records import LONG, note_hosts, record_everything
+from page_walk import WAYS, open_path, sign_in
+from service_here import Shown, serve_here
 
-from orchestrator.cloud_access import CloudAccess
-from orchestrator.hosts import JobPhase
-from orchestrator.plan.observed import Contact, HostView, IntentState
-from orchestrator.project import DEFAULT_PROJECT
-from orchestrator.service.application import build_application
-from orchestrator.service.gate import Gate
 from orchestrator.service.host_board import HostBoard
-from orchestrator.service.site import Site
-from orchestrator.slices import Candidate, OnDemand, Spot
-from orchestrator.store.leases import Lease
+from orchestrator.store.read import open_reader_at
 from orchestrator.store.store import Store
-from orchestrator.values import Text
 
-HOUR = 3600.0
 SIZES = {"1440": (1440, 900), "1024": (1024, 768), "390": (390, 844)}
-PEOPLE = ("ada", "grace", "linus")
-TPU = Candidate(
-    provider="gcp", accelerator="v5p-512", hosts=64, chips_per_host=4, market=Spot(), region="us-east5",
-    zone="us-east5-a", price_per_hour=537.6,
-)  # fmt: skip
-GPU = Candidate(
-    provider="aws", accelerator="p5.48xlarge", hosts=2, chips_per_host=8, market=OnDemand(), region="us-east-1",
-    zone="us-east-1a", price_per_hour=110.08,
-)  # fmt: skip
 PAGES = {
     "runs": "/",
     "run-llama": "/runs/llama-7b",
     "run-llama-dollars": "/runs/llama-7b?x=dollars",
+    "run-ended": "/runs/lr-1e-3?x=time",
     "run-failed": "/runs/moe-sweep-3",
     "run-without-bucket": "/runs/quick-look",
+    "run-bucket-elsewhere": "/runs/bucket-elsewhere",
     "run-starting": "/runs/vit-large",
+    "run-long": f"/runs/{LONG}",
     "compare": "/compare?run=lr-1e-4&run=lr-3e-4&run=lr-1e-3&run=lr-3e-3&x=dollars",
     "compare-two": "/compare?run=lr-1e-4&run=quick-look",
     "compare-empty": "/compare",
     "clusters": "/clusters",
     "cluster-tpu": "/clusters/llama",
+    "cluster-tpu-memory": "/clusters/llama?chips=memory",
     "cluster-gpu": "/clusters/moe",
+    "cluster-gpu-temperature": "/clusters/moe?chips=temperature",
+    "cluster-gpu-use": "/clusters/moe?chips=use",
     "queue": "/queue",
+    "launch": "/launch",
+    "new": "/new",
+    "new-machine": "/new?infra=local",
+    "order-plan": "/order?verb=down&cluster=moe",
+    "order-open": "/orders/order-open",
+    "order-failed": "/orders/order-failed",
     "spend": "/spend",
     "spend-days": "/spend?by=day",
+    "spend-parts": "/spend?by=part%2Csource",
     "spend-owner-cluster": "/spend?by=owner%2Ccluster",
+    "accuracy": "/accuracy",
     "events": "/events",
+    "events-cluster": "/events?cluster=llama",
+    "device": "/device",
     "error": "/runs/llama-8b",
     "refused": "/?limit=0",
 }
-DOCS = {
-    "service-run": ("run-llama-dollars", "light", 820),
+OUTSIDE = {"login": "/login", "join": "/join", "no-session": "/clusters"}
+EMPTY = {
+    "runs": "/", "clusters": "/clusters", "queue": "/queue", "spend": "/spend", "accuracy": "/accuracy",
+    "events": "/events",
+}  # fmt: skip
+DOCS = {  # page, scheme, height at a width of 1024
     "service-compare": ("compare", "light", 900),
-    "service-spend": ("spend-owner-cluster", "dark", 560),
+    "service-chips": ("cluster-gpu-temperature", "light", 620),
+    "service-spend": ("spend", "dark", 860),
+    "service-accuracy": ("accuracy", "light", 560),
 }
-EMPTY = {"runs": "/", "clusters": "/clusters", "queue": "/queue", "spend": "/spend", "events": "/events"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """A server of this process."""
-
-    port: int
-    gate: Gate
-    end: Callable[[], None]
+REHEARSED_RUN_HEIGHT = 860
+REHEARSED = """\
+name: books
+num_nodes: 2
+resources: {infra: gcp, accelerators: v5litepod-8, use_spot: true}
+train:
+  args: {model: tiny, steps: 160}
+checkpoint: {bucket: gs://books/runs, every: 25}
+"""
 
 
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
     options.add_argument("--only", default="", help="only pages whose name begins so")
+    options.add_argument("--sizes", default=",".join(SIZES))
+    options.add_argument("--schemes", default="light,dark")
     options.add_argument("--docs", action="store_true", help="only those of docs/service.md")
     options.add_argument("--runs", type=int, default=300, help="how many old ones")
-    options.add_argument("--without-training", action="store_true")
+    options.add_argument("--state", type=Path, help="where records are kept, and found by the next call")
     given = options.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # thousands of small writes, each to be durable
     with tempfile.TemporaryDirectory(dir=memory) as made, sync_playwright() as playwright:
-        folder, empty = Path(made) / "full", Path(made) / "empty"
-        empty.mkdir()
-        Store(empty / "orch.db").close()
-        board = HostBoard(now=lambda: 0.0)  # what it has stays new
-        record_everything(folder, board, given.runs, training=not given.without_training)
+        state = given.state or Path(made)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        with serve_here(folder / "orch" / "state" / "orch.db", board) as shown:
+        camera = Camera(browser, given.folder, given.sizes.split(","), given.schemes.split(","), given.only)
+        with serve_records(state, given.runs) as shown:
             if given.docs:
-                take_for_docs(browser, shown, given.folder)
-                return 0
-            take_pictures(browser, shown, given.folder, {n: p for n, p in PAGES.items() if n.startswith(given.only)})
-            if not given.only:
-                take_stale(browser, shown, given.folder)
-        with serve_here(empty / "orch.db", HostBoard()) as shown:
-            pages = {f"empty-{name}": path for name, path in EMPTY.items()}
-            take_pictures(browser, shown, given.folder, {n: p for n, p in pages.items() if n.startswith(given.only)})
+                camera.take_for_docs(shown)
+            else:
+                camera.take(shown, PAGES)
+                camera.take_ways(shown)
+                camera.take(shown, OUTSIDE, signed=False)
+        with serve_rehearsal(state) as (shown, run_id):
+            path = f"/runs/{run_id}"
+            if given.docs:
+                camera.take_one(shown, f"{path}?x=dollars", "service-run", "light", REHEARSED_RUN_HEIGHT)
+            else:
+                camera.take(shown, {"rehearsed-run": path, "rehearsed-runs": "/", "rehearsed-events": "/events"})
+        if not given.docs:
+            with serve_store(state / "empty") as shown:
+                camera.take(shown, {f"empty-{name}": path for name, path in EMPTY.items()})
+                camera.take_stale(shown)
         browser.close()
     return 0
 
 
-@contextlib.contextmanager
-def serve_here(database: Path, board: HostBoard) -> Generator[Shown]:
-    """Serve a store in this process, so that the pages show what the board has."""
-    gate = Gate(member="ada", token_file=database.parent / "token")
-    gate.read_token()
-    listening = socket.create_server(("127.0.0.1", 0))
-    port: int = listening.getsockname()[1]
-    site = Site(location=database, project=DEFAULT_PROJECT, access=CloudAccess(), hosts=board)
-    application, streams = build_application(site, gate, port, "0.2.0")
-    config = uvicorn.Config(application, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
+class Camera:
+    """Takes pictures in every chosen size and scheme."""
 
-    def end() -> None:
-        streams.close()
-        server.should_exit = True
-        thread.join()
-        listening.close()
+    def __init__(self, browser: Browser, folder: Path, sizes: list[str], schemes: list[str], only: str) -> None:
+        self.browser, self.folder, self.sizes, self.schemes, self.only = browser, folder, sizes, schemes, only
 
-    try:
-        while not server.started:
-            time.sleep(0.05)
-        yield Shown(port=port, gate=gate, end=end)
-    finally:
-        end()
+    def open_pages(self, shown: Shown, *, signed: bool = True) -> Iterator[tuple[Page, str]]:
+        """Open a browser of each size and scheme, with the end of the names of its pictures."""
+        for scheme in self.schemes:
+            for size in self.sizes:
+                width, height = SIZES[size]
+                yield from self._open(shown, scheme, (width, height), f"{size}.{scheme}.png", signed=signed)
 
-
-def take_pictures(browser: Browser, shown: Shown, folder: Path, pages: dict[str, str]) -> None:
-    for scheme in ("light", "dark"):
-        for size, (width, height) in SIZES.items():
-            context = browser.new_context(
-                viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
-            )
-            page = context.new_page()
-            page.goto(f"http://127.0.0.1:{shown.port}/login?link={shown.gate.make_link()}")
-            for name, path in pages.items():
-                page.goto(f"http://127.0.0.1:{shown.port}{path}")
-                page.wait_for_timeout(250)
-                page.screenshot(path=folder / f"{name}.{size}.{scheme}.png", full_page=True)
-            context.close()
-
-
-def take_for_docs(browser: Browser, shown: Shown, folder: Path) -> None:
-    for name, (page_name, scheme, height) in DOCS.items():
+    def _open(
+        self, shown: Shown, scheme: str, size: tuple[int, int], end: str, *, signed: bool = True
+    ) -> Iterator[tuple[Page, str]]:
         light_or_dark: Literal["light", "dark"] = "dark" if scheme == "dark" else "light"
-        context = browser.new_context(viewport={"width": 1024, "height": height}, color_scheme=light_or_dark)
+        context = self.browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=light_or_dark)
         page = context.new_page()
-        page.goto(f"http://127.0.0.1:{shown.port}/login?link={shown.gate.make_link()}")
-        page.goto(f"http://127.0.0.1:{shown.port}{PAGES[page_name]}")
-        page.wait_for_timeout(500)
-        page.screenshot(path=folder / f"{name}.png")
+        if signed:
+            sign_in(page, shown)
+        yield page, end
         context.close()
 
+    def take(self, shown: Shown, pages: dict[str, str], *, signed: bool = True) -> None:
+        chosen = {name: path for name, path in pages.items() if name.startswith(self.only)}
+        for page, end in self.open_pages(shown, signed=signed) if chosen else ():
+            for name, path in chosen.items():
+                open_path(page, shown, path)
+                self._shoot(page, f"{name}.{end}")
 
-def take_stale(browser: Browser, shown: Shown, folder: Path) -> None:
-    """Take the page after its server has ended, and the page without a session."""
-    context = browser.new_context(viewport={"width": 1024, "height": 768})
-    page = context.new_page()
-    page.goto(f"http://127.0.0.1:{shown.port}/")
-    page.screenshot(path=folder / "no-session.1024.light.png")
-    page.goto(f"http://127.0.0.1:{shown.port}/login?link={shown.gate.make_link()}")
-    page.goto(f"http://127.0.0.1:{shown.port}/clusters")
-    page.wait_for_timeout(500)
-    shown.end()
-    page.wait_for_timeout(1500)
-    page.screenshot(path=folder / "stale.1024.light.png")
-    context.close()
+    def take_ways(self, shown: Shown) -> None:
+        """Take the pages that no address alone opens."""
+        chosen = {name: way for name, way in WAYS.items() if name.startswith(self.only)}
+        for page, end in self.open_pages(shown) if chosen else ():
+            for name, way in chosen.items():
+                way(page, shown)
+                self._shoot(page, f"{name}.{end}")
 
+    def take_for_docs(self, shown: Shown) -> None:
+        for name, (page_name, scheme, height) in DOCS.items():
+            self.take_one(shown, PAGES[page_name], name, scheme, height)
 
-def record_everything(folder: Path, board: HostBoard, runs: int, *, training: bool) -> None:
-    """Make the state, from the oldest record to the newest."""
-    folder.mkdir()
-    orch, now = Orch(folder), time.time()
-    orch.state.mkdir(parents=True)
-    bucket = folder / "bucket"
-    chance = random.Random(7)
-    for number in range(runs):
-        begun = now - (runs - number) * 2.2 * HOUR - 10 * HOUR
-        record_old_run(orch, f"exp-{number + 1:03}", begun, chance)
-    for number, rate in enumerate(("1e-4", "3e-4", "1e-3", "3e-3")):
-        record_sweep(orch, bucket, rate, now - (9 - number) * HOUR, chance)
-    record_failed(orch, bucket, now - 3 * HOUR, chance)
-    record_llama(orch, bucket, now, chance, board)
-    with open_store(orch, now - 0.3 * HOUR, "grace") as store:
-        record_run(store, "bench", "quick-look", candidate=replace(CANDIDATE, price_per_hour=None))
-        record_run(store, "vit", "vit-large", f"file://{bucket}", ended=False)
-    if training:
-        for rate in ("1e-3", "3e-3"):
-            words = ("model=tiny", "steps=60", f"optim.lr={rate}", "--bucket", f"file://{bucket}", "--yes")
-            orch.ok("train", "local:2", "-c", "laptop", *words)
-        orch.ok("down", "laptop", "--yes")
+    def take_one(self, shown: Shown, path: str, name: str, scheme: str, height: int) -> None:
+        for page, _ in self._open(shown, scheme, (1024, height), ""):
+            open_path(page, shown, path)
+            page.wait_for_timeout(500)
+            page.screenshot(path=self.folder / f"{name}.png")
 
+    def take_stale(self, shown: Shown) -> None:
+        """Take a page after its server has ended."""
+        if not "stale".startswith(self.only):
+            return
+        for page, end in self._open(shown, "light", SIZES["390"], "390.light.png"):
+            open_path(page, shown, "/clusters")
+            page.wait_for_timeout(500)
+            shown.end()
+            page.wait_for_timeout(1500)
+            page.screenshot(path=self.folder / f"stale.{end}")
 
-def open_store(orch: Orch, at: float, person: str) -> Store:
-    """Open the store as a person, some time ago."""
-    os.environ["LOGNAME"] = person
-    begun = time.time()
-    return Store(orch.state / "orch.db", lambda: at + time.time() - begun)
+    def _shoot(self, page: Page, name: str) -> None:
+        page.wait_for_timeout(250)
+        page.screenshot(path=self.folder / name, full_page=True)
 
 
-def record_old_run(orch: Orch, name: str, begun: float, chance: random.Random) -> None:
-    person = chance.choice(PEOPLE)
-    price = chance.choice([7.2, 19.2, 38.4, None])
-    status = 3 if chance.random() < 0.15 else 0
-    hours = chance.uniform(0.3, 5)
-    with open_store(orch, begun, person) as store:
-        candidate = replace(CANDIDATE, price_per_hour=price)
-        record_run(store, name, f"{name}-base", candidate=candidate, ended=False)
-    with open_store(orch, begun + hours * HOUR, person) as store:
-        end_run(store, name, status)
-        close_cluster(store, name)
+@contextmanager
+def serve_records(state: Path, runs: int) -> Iterator[Shown]:
+    """Serve the invented records."""
+    store = state / "full" / "orch" / "state" / "orch.db"
+    if not store.exists():
+        record_everything(state / "full", runs)
+    board = HostBoard(now=lambda: 0.0)  # what it has stays new
+    note_hosts(store, board)
+    with serve_store(state / "full" / "orch", board) as shown:
+        yield shown
 
 
-def end_run(store: Store, name: str, status: int) -> None:
-    from service_site import OUTCOMES
-
-    cluster = store.cluster(name)
-    assert cluster is not None
-    store.record_outcome(cluster, store.jobs(cluster)[-1].id, OUTCOMES[status])
-
-
-def close_cluster(store: Store, name: str) -> None:
-    cluster, lease = store.cluster(name), store.acquire(f"cluster:{name}", "down")
-    assert cluster is not None and isinstance(lease, Lease)
-    store.update_intent(lease, cluster, f"{name}-1", IntentState.DELETED)
-    store.close_cluster(lease, cluster)
-    store.release(lease)
+@contextmanager
+def serve_rehearsal(state: Path) -> Iterator[tuple[Shown, str]]:
+    """Rehearse a training of which two machines are preempted, and serve what is kept of it, with the id of its run."""
+    homes = [home for home in state.glob("orch-rehearsal-*") if (home / "state" / "orch.db").exists()]
+    home = homes[0] if homes else rehearse(state)
+    with open_reader_at(home / "state" / "orch.db") as reader:
+        run_id = reader.newest_runs(limit=1)[0]
+    with serve_store(home) as shown:
+        yield shown, run_id
 
 
-def record_sweep(orch: Orch, bucket: Path, rate: str, begun: float, chance: random.Random) -> None:
-    name, run_id = f"sweep-{rate}", f"lr-{rate}"
-    task = {
-        "resources": {"accelerators": "v5litepod-16", "infra": "gcp/us-west4", "use_spot": False},
-        "train": {"args": {"model": "llama-1b", "steps": "4000", "optim.lr": rate, "data": "fineweb"}},
-        "envs": {"HF_TOKEN": "hf_0123456789abcdefghij"},
-    }
-    best = 2.2 + abs(math.log10(float(rate)) + 3) * 0.25
-    with open_store(orch, begun, "grace") as store:
-        record_run(store, name, run_id, f"file://{bucket}", task=json.dumps(task), ended=False)
-    points = [
-        (step, begun + 300 + step * 1.6, make_loss(step / 4000, best, chance)) for step in range(20, 4001, 20)
-    ]  # fmt: skip
-    write_points(bucket, run_id, 1, points)
-    save_steps(bucket, run_id, range(1000, 4001, 1000))
-    with open_store(orch, begun + 2 * HOUR, "grace") as store:
-        end_run(store, name, 0)
-        close_cluster(store, name)
+def rehearse(folder: Path) -> Path:
+    """Rehearse, and return the folder that is kept."""
+    task = folder / "task.yaml"
+    task.write_text(REHEARSED)
+    command = [sys.executable, "-m", "orchestrator", "rehearse", str(task), "--keep"]
+    command += ["--preempt", "rank=1@step=60", "--preempt", "rank=0@step=120"]
+    environment = {**os.environ, "TMPDIR": str(folder), "HOME": str(folder), "ORCH_HOME": str(folder / "own")}
+    subprocess.run(command, check=True, env=environment, cwd=folder)
+    return next(folder.glob("orch-rehearsal-*"))
 
 
-def record_failed(orch: Orch, bucket: Path, begun: float, chance: random.Random) -> None:
-    with open_store(orch, begun, "linus") as store:
-        record_run(store, "moe", "moe-sweep-3", f"file://{bucket}", candidate=GPU, ended=False)
-    points = [(step, begun + 600 + step * 4, make_loss(step / 4000, 2.4, chance)) for step in range(10, 1200, 10)]
-    write_points(bucket, "moe-sweep-3", 1, points)
-    with open_store(orch, begun + 2 * HOUR, "linus") as store:
-        end_run(store, "moe", 3)
-
-
-def record_llama(orch: Orch, bucket: Path, now: float, chance: random.Random, board: HostBoard) -> None:
-    """Record a run with a preemption, lost steps, checkpoints and hosts that are late and silent."""
-    begun = now - 2.5 * HOUR
-    with open_store(orch, begun, "ada") as store:
-        cluster = record_run(store, "llama", "llama-7b", f"file://{bucket}", attempts=2, ended=False, candidate=TPU)
-    first = [(step, begun + 900 + step * 1.2, make_loss(step / 9000, 2.1, chance)) for step in range(10, 2410, 10)]
-    again = begun + 900 + 2410 * 1.2 + 1500
-    second = [
-        (step, again + (step - 2000) * 1.2, make_loss(step / 9000, 2.1, chance)) for step in range(2010, 4300, 10)
-    ]  # fmt: skip
-    write_points(bucket, "llama-7b", 1, first)
-    write_points(bucket, "llama-7b", 2, [point for point in second if point[1] < now])
-    save_steps(bucket, "llama-7b", range(1000, 4001, 1000))
-    board.note(cluster.uid, [view_host(rank, 4240) for rank in range(64)])
-
-
-def view_host(rank: int, step: int) -> HostView:
-    late = {9: 31, 40: 4}.get(rank, 0)
-    return HostView(
-        rank=rank, internal_ip=Text.of(f"10.0.0.{rank}"), job=JobPhase.RUNNING, step=step - late,
-        contact=Contact.DOWN if rank == 17 else Contact.OK, beat_age=95.0 if rank == 33 else 2.0,
-    )  # fmt: skip
-
-
-def make_loss(share: float, best: float, chance: random.Random) -> float:
-    return best + 6 * math.exp(-9 * share) + 1.5 * math.exp(-2 * share) + chance.gauss(0, 0.03)
+@contextmanager
+def serve_store(folder: Path, board: HostBoard | None = None) -> Iterator[Shown]:
+    """Serve the store of an ORCH_HOME, made where there is none, as that of this process."""
+    store = folder / "state" / "orch.db"
+    store.parent.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"ORCH_HOME": str(folder), "HOME": str(folder), "LOGNAME": "ada"}  # orders change the store of these
+    Store(store).close()
+    with serve_here(store, board or HostBoard(), provider="login.example.org") as shown:
+        yield shown
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from orchestrator.drivers import Driver
 from orchestrator.task.config import KEYS, Config, Source, SourcedValue
 from orchestrator.task.likely_secrets import is_likely_secret
 
-_OWN = frozenset({"ORCH_HOME", "ORCH_CONFIG", "ORCH_STORE", "ORCH_PROJECT", "ORCH_DEBUG"})
+_OWN = frozenset({"ORCH_HOME", "ORCH_CONFIG", "ORCH_STORE", "ORCH_SERVER", "ORCH_PROJECT", "ORCH_DEBUG"})
 
 
 def make_environment(cloud: str, home: Path, environ: Mapping[str, str], config: Config) -> dict[str, str]:

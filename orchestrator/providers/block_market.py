@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from orchestrator.drivers import Driver, has_part, list_clouds, load_part
 from orchestrator.errors import OrchError
+from orchestrator.options import Details
 from orchestrator.slices import Request
 from orchestrator.values import Text
 
@@ -124,6 +125,10 @@ class BlockSeller(Protocol):
 
     `session` is what its `open_session` returned.
     """
+
+    def name_place(self, details: Details) -> str:
+        """Return the place that options of a candidate name, with the identity as which it is called."""
+        ...
 
     def open_session(self, place: str) -> Any:
         """Return the credentials of a place: an account, a project or a profile."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from orchestrator.errors import OrchError
+from orchestrator.options import Details
 from orchestrator.slices import (
     Candidate,
     HostFacts,
@@ -143,6 +144,24 @@ class NamesAccounts(HasPlaces, Protocol):
 
     def place_of(self, account: str) -> str:
         """Return the place that is this account; "" where only the credentials of a place say what its account is."""
+        ...
+
+
+@runtime_checkable
+class HasIdentities(HasPlaces, Protocol):
+    """A provider that can be called as another identity, which options of candidates name (OptionSpec.identity)."""
+
+    def place_as(self, details: Details) -> str:
+        """Return the place that the options of a candidate name, with the identity as which it is called."""
+        ...
+
+
+@runtime_checkable
+class NamesCallers(Provider, Protocol):
+    """A provider whose audit log can show for whom it is called."""
+
+    def for_caller(self, caller: str) -> Provider:
+        """Return the same provider with this name in its calls, where it can have one."""
         ...
 
 

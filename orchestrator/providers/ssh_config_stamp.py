@@ -13,6 +13,8 @@ from pathlib import Path
 _SYSTEM = Path("/etc/ssh/ssh_config")
 _DEEPEST = 16  # READCONF_MAX_DEPTH of OpenSSH (readconf.c, 9.9)
 _INCLUDE = re.compile(r"^[ \t]*include[ \t=]+(.*)$", re.IGNORECASE | re.MULTILINE)
+_HOST = re.compile(r"^[ \t]*host[ \t=]+([^#\n]*)", re.IGNORECASE | re.MULTILINE)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,253}")  # neither a pattern, nor quoted
 _CHANGING = re.compile(
     r"^[ \t]*(?:match\b.*\b(?:exec|localnetwork)\b|canonicalizehostname\b)", re.IGNORECASE | re.MULTILINE
 )
@@ -29,6 +31,14 @@ def config_stamp(user: Path) -> str:
     changing = any(_CHANGING.search(text) for text in files.values())
     stamps = [f"{file} {_stamp(file)}" for file in files] + [str(os.getpid()) if changing else ""]
     return hashlib.sha256("\n".join(stamps).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def list_host_names(user: Path) -> tuple[str, ...]:
+    """Return the names that `Host` lines of a person's own file and those that it includes give to one machine each."""
+    files = dict[Path, str]()
+    _add_files(files, user, user.parent, 0)
+    words = [word for text in files.values() for found in _HOST.finditer(text) for word in found[1].split()]
+    return tuple(dict.fromkeys(word for word in words if _PLAIN_NAME.fullmatch(word)))
 
 
 def _add_files(files: dict[Path, str], file: Path, folder: Path, depth: int) -> None:

@@ -46,7 +46,8 @@ class SimulatedHands:
     def hosts(self) -> tuple[HostAddress, ...]:
         return self._addresses
 
-    def read_job(self, job: str, ranks: Sequence[int] | None = None) -> JobReport:
+    def read_job(self, job: str, ranks: Sequence[int] | None = None, *, chips: bool = False) -> JobReport:
+        del chips  # simulated hosts have none
         jobs: dict[int, HostJob] = {}
 
         def look(world: World, _: Resource, host: Host, rank: int) -> None:

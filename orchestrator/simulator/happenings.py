@@ -34,6 +34,8 @@ def do(world: World, resource: Resource, happening: Happening, rank: int | None 
     state.calls.append(Call(state.now, f"deed.{happening.do}", resource.name, "", "ok", acted=True, uid=resource.uid))
     if happening.do in _ONE_HOST:
         _to_host(world, resource, happening, rank or 0)
+    elif happening.do is Deed.CAPACITY:
+        _set_capacity(world, happening)
     elif happening.do is Deed.PREEMPT:
         _preempt(world, resource, happening, rank)
     elif happening.do is Deed.MAINTENANCE:
@@ -73,8 +75,7 @@ def _happen(world: World, uid: str, index: int) -> None:
     """Apply an event of the scenario to one resource, or with uid "" to all that match."""
     happening = world.scenario.happenings[index]
     if happening.do is Deed.CAPACITY:
-        key = capacity.pool_key(happening.zone, happening.accelerator, happening.market)
-        world.state.capacity[key] = happening.amount
+        _set_capacity(world, happening)
         return
     if uid:
         found = [world.state.resources[uid]]
@@ -85,6 +86,11 @@ def _happen(world: World, uid: str, index: int) -> None:
     if alive and _may(world, index, happening):
         for resource in alive:
             do(world, resource, happening)
+
+
+def _set_capacity(world: World, happening: Happening) -> None:
+    key = capacity.pool_key(happening.zone, happening.accelerator, happening.market)
+    world.state.capacity[key] = happening.amount
 
 
 _NEEDS_READY = frozenset(Deed) - {Deed.CAPACITY, Deed.FAIL, Deed.VANISH}

@@ -214,7 +214,11 @@ class SimulatedProvider:
     def _view(self, cloud: SimulatedCloud, look: Look) -> SliceView:
         if look.phase is not Phase.READY:
             return SliceView(state=_STATES[look.phase], reason=look.reason)
-        return self._bodies.view(look)
+        view = self._bodies.view(look)
+        if view.state is SliceState.ABSENT:  # it became ready after its hosts were made to match
+            self._bodies.sync_hosts(cloud.made())
+            view = self._bodies.view(look)
+        return view
 
     def _not_shown(self, cloud: SimulatedCloud, name: str, error: ApiError) -> SliceView:
         if error.code is not Code.NOT_FOUND:

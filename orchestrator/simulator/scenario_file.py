@@ -261,8 +261,8 @@ def _check(scenario: Scenario, reader: _Reader) -> None:
     for index, event in enumerate(scenario.happenings):
         if sum(when is not None for when in (event.at, event.after_ready, event.step)) != 1:
             raise reader.error("event", index, "", "it needs exactly one of: at, after_ready, step")
-        if event.do is Deed.CAPACITY and event.at is None:
-            raise reader.error("event", index, "do", "capacity changes at a time: at = ...")
+        if event.do is Deed.CAPACITY and event.after_ready is not None:
+            raise reader.error("event", index, "do", "capacity changes at a time or a step: at = ..., or step = ...")
     _check_zones(scenario, reader)
 
 

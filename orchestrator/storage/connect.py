@@ -3,11 +3,14 @@
 S3 reads AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, then the profile of ~/.aws (needs boto3), then
 the machine's role. A bucket's region is its own, whatever AWS_REGION says. Cloud Storage reads
 GOOGLE_APPLICATION_CREDENTIALS, then the login of gcloud, then the machine's service account.
+
+Where an access names an identity, these credentials assume that role, or impersonate that service account.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -41,12 +44,16 @@ def connect_bucket(address: Address, access: CloudAccess) -> CloudBackend:
     """Return the client for a bucket. Nothing is sent: the first request reports a wrong name or key."""
     with translate_cloud_errors(address, f"open {address.uri}"):
         if address.scheme == "gs":
-            gcs = partial(_gcs, address, access.cloud_storage)
-            return CloudBackend(address, Connection(Clients(gcs(_standard_retries()), gcs(_single_try()))))
-        connect = partial(_s3, address, access.s3, _profile())
+            tokens = _find_tokens(access)
+            gcs = partial(_gcs, address, access.cloud_storage, tokens)
+            return CloudBackend(
+                address, Connection(Clients(gcs(_standard_retries()), gcs(_single_try())), log_in=tokens)
+            )
+        role = _find_role(access)
+        connect = partial(_s3, address, access.s3, role or _profile())
         region = access.s3.region or DEFAULT_REGION
         find = partial(find_bucket_region, address.container, access.s3.endpoint)
-        return CloudBackend(address, Connection(connect(region), Regions(region, connect, find)))
+        return CloudBackend(address, Connection(connect(region), Regions(region, connect, find), log_in=role))
 
 
 def _s3(address: Address, access: BucketAccess, provider: S3CredentialProvider | None, region: str) -> Clients:
@@ -63,15 +70,34 @@ def _s3(address: Address, access: BucketAccess, provider: S3CredentialProvider |
     return Clients(connect(_standard_retries()), connect(_single_try()))
 
 
-def _gcs(address: Address, access: BucketAccess, retry: RetryConfig) -> GCSStore:
+def _gcs(
+    address: Address, access: BucketAccess, provider: Callable[[], GCSCredential] | None, retry: RetryConfig
+) -> GCSStore:
     config: GCSConfig = {}
     if access.endpoint:
         config["base_url"] = access.endpoint
-    provider = partial(_fixed_token, access.token) if access.token else None
     options = _client_options(access)
     return GCSStore(
         address.container, config=config, client_options=options, retry_config=retry, credential_provider=provider
     )
+
+
+def _find_tokens(access: CloudAccess) -> Callable[[], GCSCredential] | None:
+    """Return what gives the tokens for Cloud Storage; None to log in as the vendor's tools do."""
+    if access.cloud_storage.identity:
+        from orchestrator.storage.identities import impersonated_tokens
+
+        return impersonated_tokens(access)
+    return partial(_fixed_token, access.cloud_storage.token) if access.cloud_storage.token else None
+
+
+def _find_role(access: CloudAccess) -> S3CredentialProvider | None:
+    """Return the credentials of the role that an access names for S3; None for none."""
+    if not access.s3.identity:
+        return None
+    from orchestrator.storage.identities import role_credentials
+
+    return role_credentials(access)
 
 
 def _fixed_token(token: str) -> GCSCredential:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.retries import BUCKET_BODY
-from orchestrator.storage.faults import is_network_failure
+from orchestrator.storage.faults import is_missing_credentials, is_network_failure
 from trainer.checkpoint.bucket_region import is_region_refusal, read_region_of_refusal
 
 if TYPE_CHECKING:
@@ -52,9 +52,18 @@ class Regions:
 class Connection:
     """Sends calls to a bucket; threads may share it."""
 
-    def __init__(self, clients: Clients, regions: Regions | None = None) -> None:
-        """Take clients, and the regions where the service has them."""
+    def __init__(
+        self, clients: Clients, regions: Regions | None = None, log_in: Callable[[], object] | None = None
+    ) -> None:
+        """Take clients, and the regions where the service has them.
+
+        Args:
+            clients: The clients.
+            regions: How the region of the bucket is found.
+            log_in: What gives the clients their credentials, and raises why it cannot: obstore reports that as text.
+        """
         self._clients = clients
+        self._log_in = log_in
         self._regions = regions
         self._region = regions.first if regions is not None else ""
         self._lock = threading.Lock()
@@ -65,6 +74,8 @@ class Connection:
         try:
             return call(clients)
         except Exception as error:
+            if self._log_in is not None and is_missing_credentials(error):
+                self._log_in()
             if not self._follow_region(clients, str(error)):
                 raise
         return call(self._clients)

@@ -106,6 +106,13 @@ def is_network_failure(error: BaseException) -> bool:
     return "HTTP error" in text and not _is_about_credentials(text)
 
 
+def is_missing_credentials(error: BaseException) -> bool:
+    """Return whether nothing was sent, because what gives obstore its credentials has failed."""
+    from obstore.exceptions import UnauthenticatedError
+
+    return isinstance(error, UnauthenticatedError) and "credential provider" in str(error)
+
+
 def never_connected(error: BaseException) -> bool:
     """Return whether no connection was made, so that the server cannot have acted."""
     return re.search(r"kind:\s*Connect\b", str(error)) is not None

@@ -66,7 +66,32 @@ CASES = (
     Case("orch launch --dry-run, 4 hosts", ("launch", str(TASK), "--dry-run"), 0.35),
     Case("orch launch --dry-run, 1,024 hosts", ("launch", LARGE, "--infra", "local:1024", "--dry-run"), 1.5),
     Case("the same, -o json", ("launch", LARGE, "--infra", "local:1024", "--dry-run", "-o", "json"), 1.5),
+    Case("orch accelerators, all regions", ("accelerators",), 0.35),
+    Case("orch offers, all regions", ("offers", "--model", "1b", "--tokens", "20B", "--budget", "5000"), 1.0),
 )
+# Refreshed prices of every machine in every region and market of its cloud: more than any cloud sells.
+PRICES = """
+import time
+from orchestrator.catalog.compute import list_types
+from orchestrator.catalog.ec2 import list_machines
+from orchestrator.catalog.ec2_regions import load_zones_by_region
+from orchestrator.catalog.refreshed import PriceRow, Refreshed, write_refreshed
+from orchestrator.catalog.tpu import list_generations
+def row(name, market, region, zone=""):
+    dollars = {"low": 2.0, "typical": 3.0, "high": 4.0}
+    return PriceRow(name=name, market=market, region=region, zone=zone, source="bench", as_of="2026-11-26", **dollars)
+def keep(provider, rows):
+    write_refreshed(Refreshed(provider=provider, read_at=time.time(), rows=tuple(rows)))
+places = [(region, zone) for region, zones in load_zones_by_region().items() for zone in zones]
+names = [one.name for one in list_machines()]
+keep("aws", [row(name, "on-demand", region) for name in names for region in load_zones_by_region()]
+    + [row(name, "spot", region, zone) for name in names for region, zone in places])
+names = [*(one.name for one in list_types()), *(f"tpu-{one.name}" for one in list_generations())]
+zones = {zone for one in (*list_types(), *list_generations()) for zone in one.zones}
+regions = sorted({zone.rpartition("-")[0] for zone in zones})
+markets = ("on-demand", "spot", "flex-start")
+keep("gcp", [row(name, market, region) for name in names for market in markets for region in regions])
+"""
 
 
 def main() -> int:
@@ -80,6 +105,7 @@ def main() -> int:
         env = {**os.environ, "ORCH_HOME": home, "HOME": home, "PYTHONPATH": str(ROOT)}
         database = Path(home) / "state" / "orch.db"
         subprocess.run([sys.executable, "-c", FILL, str(database)], env=env, check=True)
+        subprocess.run([sys.executable, "-c", PRICES], env=env, check=True)
         text = TASK.read_text()
         assert "batch: 32" in text, TASK
         Path(home, LARGE).write_text(text.replace("batch: 32", "batch: 1024"))

@@ -22,7 +22,7 @@ from orchestrator.values import Text
 
 INSTALLATION = "inst-1"
 FOREIGN_ZONE = "us-west-2a"
-READS = ("Describe", "Get")
+READS = ("Describe", "Get", "Assume")
 
 
 @dataclass

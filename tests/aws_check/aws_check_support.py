@@ -17,6 +17,7 @@ from orch_fronts.aws.codec import codec_of
 from orch_fronts.aws.grants import USER, Grants
 from orch_fronts.aws.guard import Guard
 from orch_fronts.aws.query import answer, members
+from orch_fronts.aws.roles import Roles
 from orch_fronts.aws.s3 import S3Server, s3_server
 from orch_fronts.aws.server import AwsServer
 from orch_fronts.aws.services import S3Front, account_fronts, admit_to_buckets
@@ -108,8 +109,9 @@ def pretend_account(state: Path) -> Generator[Account]:
     access, guard = InMemory(SCENARIO, clock), Guard(replace(GOOD, quotas=quotas))
     with s3_server(admit=admit_to_buckets(guard)) as buckets:
         buckets.create_bucket("runs")
-        server = AwsServer(access, guard=guard)
-        fronts = {"ec2": server.ec2, **account_fronts(access, guard), "s3": S3Front(buckets.url)}
+        roles = Roles()
+        server = AwsServer(access, guard=guard, roles=roles)
+        fronts = {"ec2": server.ec2, **account_fronts(access, guard, roles), "s3": S3Front(buckets.url)}
         server._fronts = {name: Instead(front, answers) for name, front in fronts.items()}  # they stand before its own
         with server:
             yield Account(server, guard, buckets, clock, state, quotas, answers)

@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from aws_check_support import GOOD, REGION, Account, refusing, without
 
-from orch_fronts.aws.grants import owner
+from orch_fronts.aws.calls import AwsCall
+from orch_fronts.aws.grants import USER, owner
 from orch_fronts.aws.guard import Guard
 from orch_fronts.aws.iam import IamFront, Role
 from orchestrator.paths import load_paths
@@ -231,7 +232,11 @@ def test_questions_that_cannot_be(words: tuple[str, ...], orch: Any) -> None:
 
 
 def test_policies_are_printed_as_they_are_documented(orch: Any) -> None:
-    for whose, name in (("user", "aws-policy"), ("hosts", "aws-host-policy"), ("trust", "aws-host-trust")):
+    names = {
+        "user": "aws-policy", "hosts": "aws-host-policy", "trust": "aws-host-trust", "server": "aws-server-policy",
+        "project-trust": "aws-project-trust",
+    }  # fmt: skip
+    for whose, name in names.items():
         said = orch("check", "aws", "--print-policy", whose)
         assert (said.status, said.out) == (0, (DOCS / f"{name}.json").read_text())
         assert said.out == policy_files()[f"{name}.json"]
@@ -247,3 +252,63 @@ def test_policies_of_a_bucket_name_it(orch: Any) -> None:
     for text in (user, hosts, whole):
         Guard(replace(GOOD, policies=(json.loads(text),)))  # what cannot be weighed is refused
     assert len(json.dumps(json.loads(user), separators=(",", ":"))) < 6144  # of a managed policy (IAM quotas, 2026)
+
+
+PROJECT_ROLE = "arn:aws:iam::111111111111:role/orch-project-vision"
+
+
+@pytest.fixture
+def project_role(account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A role that trusts the caller with an external id; the caller may do nothing but assume such roles."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", account.server.url)
+    account.server.roles.trusting[PROJECT_ROLE] = "for-vision"
+    yield PROJECT_ROLE
+    account.server.roles.trusting.clear()
+
+
+def test_a_role_is_assumed_and_all_else_is_asked_as_it(
+    orch: Any, account: Account, project_role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.grant(replace(GOOD, policies=(*GOOD.policies, json.loads(policy_text("server")))))
+    assert orch("config", "set", "aws.role_arn", project_role, "--project", "vision").status == 0
+    assert orch("config", "set", "aws.external_id", "for-vision", "--project", "vision").status == 0
+    listed = json.loads(orch("config", "list", "--project", "vision", "-o", "json").out)["keys"]
+    assert {one["key"] for one in listed if one["where"] == "project vision"} == {"aws.role_arn", "aws.external_id"}
+    monkeypatch.setenv("ORCH_PROJECT", "vision")
+    found = orch("check", "aws", "-o", "json").findings()
+    assert found["role"]["verdict"] == "ok", found
+    assert found["region"]["verdict"] == "ok", found
+    assert "arn:aws:sts::111111111111:assumed-role/orch-project-vision/orch" in found["role"]["words"]
+    own = {call.operation for call in account.server.requests if account.server.roles.find(_signature(call)) is None}
+    assert own == {"GetCallerIdentity", "AssumeRole"}
+
+
+@pytest.mark.parametrize(
+    ("external_id", "server", "missing"),
+    [
+        ("wrong", True, f'"Principal": {{"AWS": "{USER}"}}'),
+        ("for-vision", False, f'add to a policy of {USER}: {{"Effect": "Allow", "Action": "sts:AssumeRole"'),
+    ],
+)
+def test_a_role_that_cannot_be_assumed_says_which_line_is_missing(
+    orch: Any,
+    account: Account,
+    project_role: str,
+    external_id: str,
+    server: bool,
+    missing: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = (json.loads(policy_text("server")),) if server else ()
+    account.grant(replace(GOOD, policies=(*GOOD.policies, *more)))
+    monkeypatch.setenv("ORCH_AWS_EXTERNAL_ID", external_id)
+    said = orch("check", "aws", "--role-arn", project_role, "-o", "json")
+    assert said.status == 4
+    found = said.findings()
+    assert project_role in found["role"]["words"]
+    assert missing in found["role"]["fix"]
+    assert "region" not in found
+
+
+def _signature(call: AwsCall) -> str:
+    return call.headers.get("authorization", "")

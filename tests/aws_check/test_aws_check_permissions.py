@@ -23,6 +23,8 @@ NOT_USED = {
     "ec2:RevokeSecurityGroupIngress",
     "ec2:StartInstances",
     "ec2:StopInstances",
+    "ec2:DescribeSpotPriceHistory",
+    "pricing:GetProducts",
 }
 ASKED = sorted({action for one in PURPOSES for action in one.actions} - NOT_USED - {SIMULATION})
 
@@ -35,6 +37,11 @@ def test_each_permission_that_is_withheld_is_named(action: str, account: Account
     assert (found.verdict, found.status) == (Verdict.FIX, 4), found
     assert found.words == f"missing: {action}; without them no way to {purpose.words}"
     assert found.fix.startswith("orch check aws --print-policy user > orch-policy.json && aws iam create-policy")
+
+
+def test_each_action_has_a_purpose() -> None:
+    asked = {action for one in ORCH for action in one.actions if not action.startswith("s3:")}
+    assert asked == {action for one in PURPOSES for action in one.actions}
 
 
 def test_a_request_that_the_library_does_not_send_shows_no_permission(account: Account) -> None:

@@ -81,7 +81,7 @@ def test_no_request_makes_a_role_a_key_pair_or_a_way_in_for_everybody() -> None:
 
 def test_no_policy_of_ours_gives_a_whole_service() -> None:
     files = sorted(IAM.glob("aws-*policy.json"))
-    assert [file.name for file in files] == ["aws-host-policy.json", "aws-policy.json"]
+    assert [file.name for file in files] == ["aws-host-policy.json", "aws-policy.json", "aws-server-policy.json"]
     for statement in [one for file in files for one in json.loads(file.read_text())["Statement"]]:
         assert statement["Effect"] == "Allow"
         assert not [action for action in statement["Action"] if "*" in action]

@@ -111,6 +111,7 @@ PROSE_STATUS = {
     "orch profile CLUSTER": 3,  # it does not exist
     "orch pull RUN": 3,
     "orch resume RUN_ID --bucket URI --expect sha256:...": 2,  # placeholders
+    "orch catalog refresh": 2,  # no cloud is set up here
     "orch launch --dry-run": 2,  # of a measurement: no task is named
 }
 PROSE_NOT_TRIED = {
@@ -146,10 +147,10 @@ def test_settings_of_the_trainer_are_understood(words: str) -> None:
     if command == "advise":
         with redirect_stdout(io.StringIO()):
             assert advise(rest) == 0
-    elif command == "train":
-        parse_config(rest)
+    elif command in ("train", "eval"):
+        parse_config([word for word in rest if "=" in word or command == "train"])
     else:
-        assert all("=" not in word or word.startswith(("tokenizer=", "dtype=")) for word in rest)
+        assert all("=" not in word or word.startswith(("tokenizer=", "dtype=", "chat=")) for word in rest)
 
 
 @pytest.mark.usefixtures("nothing_here")

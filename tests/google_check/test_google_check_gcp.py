@@ -467,3 +467,22 @@ def test_machines_without_tpus_need_neither_the_tpu_api_nor_its_permissions(
     with simulated(monkeypatch):
         unlisted = orch("check", "gcp", "--accelerators", "e2-standard-4", "-o", "json").findings()["quota"]
     assert (unlisted["verdict"], unlisted["words"]) == ("unknown", "Google lists no quota for e2-standard-4")
+
+
+def test_a_service_account_is_impersonated_and_all_else_is_asked_as_it(
+    orch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = f"vision@{PROJECT}.iam.gserviceaccount.com"
+    with simulated(monkeypatch) as project:
+        said = orch("check", "gcp", "--impersonate", account, "-o", "json")
+        assert said.status == 4, said.err
+        found = said.findings()
+        assert "Permission 'iam.serviceAccounts.getAccessToken' denied" in found["impersonate"]["words"]
+        assert "--role=roles/iam.serviceAccountTokenCreator" in found["impersonate"]["fix"]
+        assert "project" not in found
+        project.server.tokens.trusting.add(account)
+        project.server.callers.clear()
+        found = orch("check", "gcp", "--impersonate", account, "-o", "json").findings()
+        assert (found["impersonate"]["verdict"], found["project"]["verdict"]) == ("ok", "ok")
+        as_itself = [path for who, path in project.server.callers if not who]
+        assert all("generateAccessToken" in path for path in as_itself)

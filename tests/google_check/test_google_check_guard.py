@@ -42,6 +42,8 @@ def test_what_orch_asks_for_is_its_role(orch: Orch, monkeypatch: pytest.MonkeyPa
             step(project, tmp_path)
         said = orch("check", "gcp", "--zone", ZONE, "--accelerators", "v5litepod-8", "--bucket", "gs://runs")
         assert said.status == 0, said
+        said = orch("catalog", "refresh", "gcp")
+        assert said.status == 0, said
     assert project.guard.asked - {ACT_AS} == set(role_permissions())
     assert ACT_AS in project.guard.asked
 

@@ -19,6 +19,7 @@ PLACES = {
     "providers/aws/": "a driver",
     "providers/google/": "a driver",
     "catalog/": "tables of machines, chips, prices and buckets, and their loaders",
+    "cloud_identities/": "as whom a cloud is called, by its driver and by the schemes of its buckets",
     "storage/": "the schemes of buckets",
     "cloud_access.py": "the only reader of the variables that lead to the clouds' services",
     "simulator/": "simulated clouds",
@@ -35,7 +36,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "tpu": "a variable that turns a check of the templates off",
     },
     "summaries/topology.py": {"tpu": _DEVICE},
-    "remote/samples.py": {"tpu": "the tool on the hosts that reports of its chips"},
+    "remote/chips.py": {"tpu": "the tool on the hosts that reports of its chips"},
     "render/packages.py": {"tpu": _DEVICE},
     "render/scripts.py": {"tpu": _DEVICE},
     "acceptance/answers.py": {

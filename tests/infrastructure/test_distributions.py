@@ -41,7 +41,9 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def test_the_wheel_of_orch_has_its_packages_with_all_their_files_and_no_front(product: set[str]) -> None:
     templates = {name for name in product if name.startswith("orchestrator/_templates/")}
-    assert product - templates == tracked_files(ROOT, "orchestrator", "trainer")
+    library = {name for name in product if name.startswith("orch_run/")}
+    assert product - templates - library == tracked_files(ROOT, "orchestrator", "trainer")
+    assert {f"trainer/library/{name}" for name in library} == tracked_files(ROOT, "trainer/library/orch_run")
     assert {name.replace("orchestrator/_templates", "templates") for name in templates} == tracked_files(
         ROOT, "templates"
     )

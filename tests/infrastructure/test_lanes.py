@@ -73,11 +73,11 @@ import pytest
 def test_full(): ...
 
 @pytest.mark.rotating
-@pytest.mark.parametrize("case", range(8))
+@pytest.mark.parametrize("case", range(16))
 def test_rotating(case): ...
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(8))
+@pytest.mark.parametrize("case", range(16))
 def test_slow(case): ...
 
 def test_always(): ...
@@ -93,14 +93,14 @@ def test_grouped(case): ...
 
 def test_the_short_lane_leaves_out_full_tests_and_takes_turns_with_the_rotating(tmp_path: Path) -> None:
     project(tmp_path, test_marked=MARKED, test_a=GROUPED, test_b=GROUPED)
-    days = [collected(tmp_path, ORCH_LANE="short", ORCH_DAY=str(day)) for day in range(8)]
+    days = [collected(tmp_path, ORCH_LANE="short", ORCH_DAY=str(day)) for day in range(lanes.TURN_DAYS)]
     for names in days:
         assert [name for name in names if "always" in name or "full" in name] == ["test_marked.py::test_always"]
         assert [sum(kind in name for name in names) for kind in ("rotating", "slow")] == [1, 1]
         assert len({name.split("::")[0] for name in names if "grouped" in name}) == 1
         assert len(names) == 1 + 1 + 1 + 2
-    assert len({name for names in days for name in names}) == 1 + 8 + 8 + 4
-    assert len(collected(tmp_path, ORCH_LANE="")) == 1 + 1 + 8 + 8 + 4, "who names tests gets them"
+    assert len({name for names in days for name in names}) == 1 + 16 + 16 + 4
+    assert len(collected(tmp_path, ORCH_LANE="")) == 1 + 1 + 16 + 16 + 4, "who names tests gets them"
 
 
 def test_every_file_and_every_slow_test_of_it_has_its_days(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,13 +120,14 @@ def test_every_file_and_every_slow_test_of_it_has_its_days(monkeypatch: pytest.M
 
 def test_a_file_with_its_turn_on_another_day_is_not_imported() -> None:
     ours = {name: value for name, value in os.environ.items() if name != "ORCH_EVERY_POINT"}
-    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/adopt"]
-    counts = []
-    for day in range(lanes.FILE_DAYS):
-        env = {**ours, "ORCH_LANE": "short", "ORCH_DAY": str(day)}
-        done = subprocess.run(words, env=env, cwd=TESTS.parent, capture_output=True, text=True, check=False)
-        counts.append(sum(line.startswith("tests/adopt/test_") for line in done.stdout.splitlines()))
-    assert sum(counts) == len(list((TESTS / "adopt").glob("test_*.py"))), counts
+    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/engine"]
+    env = {**ours, "ORCH_LANE": "short", "ORCH_DAY": "20783"}
+    done = subprocess.run(words, env=env, cwd=TESTS.parent, capture_output=True, text=True, check=False)
+    collected = {line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("tests/engine/test_")}
+    files = lanes.list_rotating_files(TESTS)
+    left_out = set(files) - set(lanes.files_of_today(files, 20_783))
+    assert collected
+    assert collected.isdisjoint(str(file.relative_to(TESTS.parent)) for file in left_out)
 
 
 STACK = """
@@ -247,3 +248,9 @@ def until(done: object, seconds: float = 60.0) -> None:
     while not done():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_no_two_files_have_one_name() -> None:
+    """Pytest imports a file by its name: two of one name fail on the days on which both have their turn."""
+    names = [path.name for path in TESTS.glob("*/test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -16,13 +16,14 @@ pytestmark = pytest.mark.rotating
 ROOT = Path(__file__).resolve().parents[2]
 BENCHES = ROOT / "scripts" / "bench"
 HELPERS = {"context.py", "worlds.py"}
-LOOPS = {"plain_torch.py", "plain_jax.py", "plain_hf.py"}  # run by throughput.py
+LOOPS = {"plain_torch.py", "plain_jax.py", "plain_hf.py", "plain_titan.py"}  # run by throughput.py and gpu.py
 LAST_LINES = {
     "checkpoint.py": "% of step time",
-    "cli.py": "the same, -o json",
+    "cli.py": "orch offers, all regions",
     "data.py": "data.ahead=2",
     "equality.py": "torch 2 ddp",
     "launch.py": "`ssh HOST echo`",
+    "market.py": "",
     "recovery.py": "| shell loop | 1 |",
     "remote.py": "connections open",
     "resume.py": "none  ok",

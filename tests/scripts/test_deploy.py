@@ -118,7 +118,7 @@ def test_the_container_serves_on_loopback_and_ends_in_order(image: ContainerEngi
     name = "orch-serve"
     image.docker(*run("serve", "--port", "0", options=("--detach", "--name", name)))
     end = time.monotonic() + 60
-    while "login?link=" not in (shown := image.docker("logs", name)):
+    while "/login#" not in (shown := image.docker("logs", name)):
         assert time.monotonic() < end, shown
         time.sleep(0.3)
     assert shown.startswith("http://127.0.0.1:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,10 +19,14 @@ from orchestrator.errors import (
     UserError,
 )
 from orchestrator.providers.protocol import Planner, Preempts, Provider, Stops
-from orchestrator.simulator.calls import ReadOnlyViolation
+from orchestrator.simulator.bodies import NoBodies
+from orchestrator.simulator.calls import Look, ReadOnlyViolation
+from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.planner import PLANNER
+from orchestrator.simulator.provider import SimulatedProvider
 from orchestrator.simulator.scenario import Deed, Fault, FaultKind, Pool, Quota
-from orchestrator.slices import CapacityBlock, Owned, Reservation, SliceState, Spot
+from orchestrator.simulator.state import Phase
+from orchestrator.slices import CapacityBlock, Owned, Reservation, SliceState, SliceView, Spot
 
 KEYS = make_keys(2)
 
@@ -291,3 +296,25 @@ def test_what_the_audit_log_says_of_a_life() -> None:
         ("get", "demo-1", "ok", False),
         ("end", "demo-1", "ok", True),
     ]
+
+
+class _SlowHosts(NoBodies):
+    """Hosts that are there only after they were made to match, which takes time, as that of real ones does."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock, self._made = clock, frozenset[str]()
+
+    def sync_hosts(self, looks: Sequence[Look]) -> None:
+        self._clock.advance(1)
+        self._made = frozenset(look.name for look in looks if look.phase is Phase.READY)
+
+    def view(self, look: Look) -> SliceView:
+        return super().view(look) if look.name in self._made else SliceView(state=SliceState.ABSENT)
+
+
+def test_a_slice_that_becomes_ready_while_it_is_observed_is_not_reported_as_absent() -> None:
+    sim = make_sim()
+    provider = SimulatedProvider(sim.access, _SlowHosts(sim.clock))
+    provider.create(make_spec(), KEYS)
+    seen = [provider.observe("demo-1").state for _ in range(60)]
+    assert list(dict.fromkeys(seen)) == [SliceState.CREATING, SliceState.READY]

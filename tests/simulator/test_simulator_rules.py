@@ -185,6 +185,19 @@ def test_capacity_changes_at_its_time() -> None:
     assert sim.cloud.create(CALL).phase is Phase.CREATING
 
 
+def test_capacity_changes_at_a_step() -> None:
+    less = Happening(do=Deed.CAPACITY, step=5, zone="sim-a", accelerator="v5e", amount=2)
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=4),), happenings=(less,))
+    sim.ready()
+    second = replace(CALL, name="demo-2", token="token-2")
+    sim.cloud.report_step("demo-1", 0, 4)
+    assert sim.cloud.create(second).phase is Phase.CREATING
+    sim.cloud.end("demo-2")
+    sim.clock.advance(21)
+    sim.cloud.report_step("demo-1", 0, 5)
+    assert refusal(lambda: sim.cloud.create(replace(second, name="demo-3", token="token-3"))) is Code.NO_CAPACITY
+
+
 # --- what is taken away -----------------------------------------------------------------------------------
 
 

@@ -115,7 +115,7 @@ def test_empty_scenario_is_the_calm_default() -> None:
         ('[[fault]]\ncall = "create"\nnth = 0\nfault = "denied"', 3, "counted from 1"),
         ('[[event]]\ndo = "preempt"', 1, "exactly one of"),
         ('[[event]]\ndo = "preempt"\nat = 1\nstep = 1', 1, "exactly one of"),
-        ('[[event]]\nstep = 3\ndo = "capacity"', 3, "at a time"),
+        ('[[event]]\nafter_ready = 3\ndo = "capacity"', 3, "at a time"),
     ],
 )
 def test_errors_are_reported_with_their_line(text: str, line: int, words: str) -> None:

@@ -55,7 +55,7 @@ def test_a_run_without_checkpoints_has_none(bucket: Bucket) -> None:
     "change",
     [
         {},
-        {"format": 3},
+        {"format": 4},
         {"format": "2"},
         {"step": 201},
         {"time": "yesterday"},
@@ -80,8 +80,8 @@ def test_the_trainer_and_storage_judge_a_manifest_by_one_definition(bucket: Buck
     except (CorruptCheckpoint, StorageError) as error:
         assert isinstance(entry, Skipped)
         assert change
-        refused = manifest["format"] == 3  # the trainer's error also says which version reads it
-        assert "format 3" in str(error) + entry.reason if refused else entry.reason == str(error)
+        refused = manifest["format"] == 4  # the trainer's error also says which version reads it
+        assert "format 4" in str(error) + entry.reason if refused else entry.reason == str(error)
     else:
         assert isinstance(entry, Checkpoint)
         assert entry.manifest == read
@@ -113,7 +113,7 @@ def _other_run(bucket: Bucket, path: str) -> None:
 
 
 def _new_format(bucket: Bucket, path: str) -> None:
-    _edit(bucket, path, format=3)
+    _edit(bucket, path, format=4)
 
 
 def _no_parts(bucket: Bucket, path: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from orch_fronts.aws.pricing import PricingFront
 from orch_fronts.aws.quotas import QuotasFront
 from orch_fronts.aws.server import AwsServer
 from orch_fronts.aws.ssm import SsmFront
@@ -39,7 +40,11 @@ class Account:
 
 def aws_server(access: Access, **options: Any) -> AwsServer:
     """EC2, the parameters that say which image is the newest, and the quotas."""
-    fronts = {"ssm": SsmFront(access), "servicequotas": QuotasFront(Scenario(), {}, access)}
+    fronts = {
+        "pricing": PricingFront(access, page=20),
+        "servicequotas": QuotasFront(Scenario(), {}, access),
+        "ssm": SsmFront(access),
+    }
     return AwsServer(access, fronts=fronts, **options)
 
 

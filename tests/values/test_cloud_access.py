@@ -16,7 +16,10 @@ PRODUCT = Path(orchestrator.__file__).parent
 # Providers and simulator know what stands in for a cloud; a rehearsal and `orch simulate` start the simulator.
 KNOWING = ("providers/", "simulator/", "cloud_access.py", "engine/rehearsal/")
 STARTING = ("cli/commands/before/simulate.py", "cli/commands/before/rehearse.py")
-OF_THE_DATABASE = ("store/transport.py",)  # the network's loopback: a connection on it needs no TLS
+OF_THE_NETWORK = (  # its loopback, and no stand-in for a cloud
+    "store/transport.py",  # a connection to the database on it needs no TLS
+    "cli/execution/served_hosts.py",  # hosts on it are reached from the service's computer alone
+)
 VARIABLES = {
     value
     for name, value in vars(cloud_access).items()
@@ -54,7 +57,7 @@ def test_no_module_outside_the_providers_asks_whether_a_cloud_is_simulated() -> 
         name: wrong
         for path in sorted(PRODUCT.rglob("*.py"))
         if not (name := path.relative_to(PRODUCT).as_posix()).startswith(KNOWING)
-        and name not in STARTING + OF_THE_DATABASE
+        and name not in STARTING + OF_THE_NETWORK
         and (wrong := violations(path.read_text(encoding="utf-8")))
     }
     assert found == {}

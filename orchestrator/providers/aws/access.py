@@ -87,6 +87,12 @@ def read(options: AwsOptions, hosts: int, *, several: bool) -> Access:
             "Session Manager reaches only machines whose role has AmazonSSMManagedInstanceCore",
             "orch config set aws.instance_profile NAME",
         )
+    if way is Way.SSM and options.role_arn:
+        raise UserError(
+            "access is 'ssm', and a role is assumed",
+            "the `aws` command that holds the connection knows only profiles, and would ask with other credentials",
+            "access: public   or a profile with that role_arn in ~/.aws/config: orch config set aws.profile NAME",
+        )
     ranges = _ranges(options.ssh_cidr)
     if way in (Way.PRIVATE, Way.JUMP) and not ranges and not options.security_group:
         raise UserError(

@@ -16,13 +16,15 @@ from typing import Any, TypeVar, cast
 
 from orchestrator.catalog.ec2 import find_instance, load_instances, make_unlisted_type
 from orchestrator.errors import CapacityError, CloudError, OrchError, UserError
+from orchestrator.options import Details
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
 from orchestrator.providers.aws.commands import kebab
 from orchestrator.providers.aws.faults import explain, understood
 from orchestrator.providers.aws.market import MOST_IN_BLOCK
 from orchestrator.providers.aws.parameters import revealed
+from orchestrator.providers.aws.principal import Principal
 from orchestrator.providers.aws.requests import Place, request
-from orchestrator.providers.aws.session import AwsSession, open_session
+from orchestrator.providers.aws.session import AwsSession, open_principal
 from orchestrator.providers.aws.tags import INSTALLATION, by_tag
 from orchestrator.providers.block_market import HOUR, Answers, Block, BlockSearch, Offering
 from orchestrator.providers.core.faults import Refused
@@ -37,6 +39,7 @@ __all__ = [
     "every_region",
     "find",
     "look_again",
+    "name_place",
     "open_session",
     "plan_search",
     "purchase_request",
@@ -45,6 +48,16 @@ __all__ = [
 _AT_ONCE = 8  # regions that are asked at the same time
 _LONGEST_IN_DAYS, _LONGEST = 14, 182  # days
 _Found = TypeVar("_Found")
+
+
+def name_place(details: Details) -> str:
+    """Return the name of the place that a profile and a role are, for `open_session`."""
+    return str(Principal.of_details(details))
+
+
+def open_session(place: str) -> AwsSession:
+    """See block_market.BlockSeller."""
+    return open_principal(Principal.parse(place))
 
 
 def plan_search(

@@ -41,7 +41,7 @@ def run_instances(spec: SliceSpec, choices: Choices) -> dict[str, object]:
         "NetworkInterfaces": interfaces(
             choices.efa, subnet_of(choices), [group], public=choices.access.way is Way.PUBLIC
         ),
-        "BlockDeviceMappings": [{"DeviceName": Text.of(ROOT_DEVICE), "Ebs": _disk(choices)}],
+        "BlockDeviceMappings": [{"DeviceName": Text.of(ROOT_DEVICE), "Ebs": make_disk(choices)}],
         "InstanceInitiatedShutdownBehavior": "stop" if choices.keeps_disk else "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": 1},
         "UserData": Text.of(USER_DATA),
@@ -55,8 +55,8 @@ def run_instances(spec: SliceSpec, choices: Choices) -> dict[str, object]:
     return found | market.parameters(choices.market)
 
 
-def _disk(choices: Choices) -> dict[str, object]:
-    """gp3 gives at most 500 operations a second per GiB.
+def make_disk(choices: Choices) -> dict[str, object]:
+    """Return the boot disk. gp3 gives at most 500 operations a second per GiB.
 
     Machines without accelerators take what is included: more would cost about as much as the smallest of them.
     """

@@ -44,6 +44,8 @@ class Calls:
     def every(self, operation: str, key: str, filters: Filters, **params: Any) -> list[Thing]:
         """What a Describe call lists under `key`, all pages."""
         given = {"Filters": [{"Name": name, "Values": list(values)} for name, values in filters.items()], **params}
+        if not filters:  # some operations know none
+            del given["Filters"]
         client = self.session.client("ec2", self.region)
         if operation in _SINGLE:
             return list(self.read("ec2", operation, given).get(key, ()))

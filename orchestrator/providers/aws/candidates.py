@@ -7,15 +7,14 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.catalog.ec2 import priced_regions
 from orchestrator.catalog.ec2_regions import list_opt_in_regions, load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
-from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import AccessError
 from orchestrator.messages import join_some
 from orchestrator.options import Details, encode_options
 from orchestrator.providers.aws.driver import DRIVER
 from orchestrator.providers.aws.options import AwsOptions, Framework
+from orchestrator.providers.aws.places import list_machine_places
 from orchestrator.providers.protocol import Place
 from orchestrator.slices import Candidate, HostFacts, Market
 from orchestrator.task.errors import InvalidValueError
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from orchestrator.task.resources import Resources
 
 NAME = "aws"
-FIRST_REGIONS = 3  # of those that have a type whose price is known nowhere
 
 
 def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
@@ -36,30 +34,9 @@ def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
     account may use.
     """
     machine, named = choice.machine, Place(choice.infra.region, choice.infra.zone)
-    if not isinstance(machine, Ec2Instance):
-        return [named]
-    if subnets := read_settings(task).subnets:
+    if isinstance(machine, Ec2Instance) and (subnets := read_settings(task).subnets):
         return [replace(named, subnet=subnet) for subnet in subnets]
-    if named.zone:
-        return [named]
-    priced = priced_regions(machine, market)
-    there = sorted(machine.regions, key=lambda region: region in list_opt_in_regions())
-    usable = [region for region in there if region in priced]
-    open_to_all = [region for region in usable if region not in list_opt_in_regions()]
-    known = open_to_all or usable or there[:FIRST_REGIONS]
-    images = [region for region in choice.machine_images if region]
-    found = [named.region] if named.region else (images or known or ["us-east-1"])
-
-    def dollars(region: str) -> float:
-        price = price_per_hour(machine, market, region)
-        return price.high if price is not None else float("inf")
-
-    usual = ("a", "b", "c")  # of a region that is newer than the table
-    return [
-        Place(region, zone)
-        for region in sorted(found, key=dollars)
-        for zone in load_zones_by_region().get(region, tuple(f"{region}{letter}" for letter in usual))
-    ]
+    return list_machine_places(machine, named, market, [region for region in choice.machine_images if region])
 
 
 def list_details(task: Task, choice: Resources, place: Place) -> Details:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import partial
 
 from orchestrator.catalog.ec2_regions import load_zones_by_region
-from orchestrator.errors import AccessError, UserError
+from orchestrator.errors import AccessError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.aws import (
     check_access,
@@ -20,6 +20,7 @@ from orchestrator.providers.aws import (
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.check_asked import Asked, Caller, instance_of, region_of
 from orchestrator.providers.aws.faults import explain
+from orchestrator.providers.aws.principal import Principal
 from orchestrator.providers.aws.session import AwsSession, open_session
 from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, finding_from_error, fix, ok, unknown
 from orchestrator.providers.core.faults import Kind, Refused
@@ -50,7 +51,23 @@ def _credentials(ask: Ask) -> Outcome:
     caller = Caller(str(found["Account"]), str(found["Arn"]))
     stands_in = f"; {session.endpoint} is used instead of AWS" if session.loopback else ""
     outcome = ok("credentials", f"{caller.arn}{stands_in}")
-    return Outcome(outcome.findings, (Check("region", partial(region, ask, session, caller)),))
+    asked_as = Principal.of_options(ask.options)
+    following = partial(_role, ask, session, asked_as) if asked_as.role_arn else partial(region, ask, session, caller)
+    return Outcome(outcome.findings, (Check("role" if asked_as.role_arn else "region", following),))
+
+
+def _role(ask: Ask, session: AwsSession, principal: Principal) -> Outcome:
+    """Whether these credentials may assume the role as which everything else is asked. Nothing is changed by it."""
+    assumed = session.assume(principal)
+    try:
+        found = Calls(assumed, assumed.region).read("sts", "GetCallerIdentity", {})
+    except OrchError as error:  # with the statement that its trust policy lacks
+        return finding_from_error("role", error)
+    except Refused as refused:
+        return finding_from_error("role", explain("assume", principal.role_arn, refused.answer))
+    caller = Caller(str(found["Account"]), str(found["Arn"]))
+    outcome = ok("role", f"{caller.arn}; all that follows is asked as it")
+    return Outcome(outcome.findings, (Check("region", partial(region, ask, assumed, caller)),))
 
 
 def _not_taken(ask: Ask, refused: Refused) -> Outcome:

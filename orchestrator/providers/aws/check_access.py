@@ -11,7 +11,7 @@ from orchestrator.exits import Exit
 from orchestrator.messages import join_some
 from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.check_places import offering_zones
-from orchestrator.providers.aws.check_policy import ORCH, PURPOSES, Purpose
+from orchestrator.providers.aws.check_policy import ORCH, PRICES, PURPOSES, Purpose
 from orchestrator.providers.aws.check_probes import Probed, Simulation, reads, rehearsed, simulated, simulation_of
 from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.aws.options import AwsOptions
@@ -118,13 +118,13 @@ def _used(asked: Asked, plan: Request, candidate: Candidate) -> frozenset[str]:
     """Actions that this launch and its end come to, and all that only look. Without a machine named: almost all."""
     if asked.instance is None:
         unused = {*_OFTEN_DONE_WITHOUT, "ec2:CancelSpotInstanceRequests", "iam:CreateServiceLinkedRole", "iam:PassRole"}
-        return _every() - unused - {Simulation.ACTION}
+        return _every() - unused - {*PRICES.actions, Simulation.ACTION}
     end = PLANNER.end_request(_NAME, candidate)
     sent = {f"{one.service}:{one.method}" for request in (plan, end) for one in request.in_order}
     looks = {action for action in _every() if action.partition(":")[2].startswith(("Describe", "Get"))}
     role = {"iam:PassRole"} if asked.options.instance_profile else set[str]()
     spot = {"iam:CreateServiceLinkedRole"} if asked.ask.spot else set[str]()
-    return frozenset({*sent, *looks, *role, *spot, "ec2:CreateTags"})
+    return frozenset({*sent, *looks, *role, *spot, "ec2:CreateTags"}) - {*PRICES.actions}
 
 
 def _of_missing(asked: Asked, missing: Collection[str]) -> Outcome | None:

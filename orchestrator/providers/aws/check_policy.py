@@ -8,7 +8,7 @@ made carries our tag in the creating call, and only what carries it is changed o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,8 @@ from orchestrator.providers.aws.tags import INSTALLATION
 
 BUCKET, PREFIX = "BUCKET", "PREFIX"  # to be replaced by whoever uses the files
 HOST_ROLE = "orch-host"
+PROJECT_ROLE = "orch-project"  # begins the names of roles that are assumed for projects
+SERVER_ARN, EXTERNAL_ID = "arn:aws:iam::ACCOUNT:role/SERVER", "EXTERNAL-ID"  # to be replaced, too
 
 _EC2 = "arn:aws:ec2:*:*:"
 _NEW = (f"{_EC2}*/*",)
@@ -64,6 +66,8 @@ LOOK = Statement(
 IMAGES = Statement(
     sid="FindPublicImages", actions=("ssm:GetParameter",), resources=("arn:aws:ssm:*:*:parameter/aws/service/*",)
 )
+# Of `orch catalog refresh`; no launch needs it, so the check does not miss it.
+PRICES = Statement(sid="ReadPrices", actions=("ec2:DescribeSpotPriceHistory", "pricing:GetProducts"))
 USE = Statement(
     sid="RunOnWhatTheAccountHas",
     actions=("ec2:RunInstances",),
@@ -151,7 +155,7 @@ BUCKETS = (
         resources=(f"arn:aws:s3:::{BUCKET}/*",),
     ),
 )
-ORCH = (SEE, LOOK, IMAGES, USE, IN_VPC, MAKE, BUY, TAG_NEW, CHANGE, TAKE, SPOT, PASS, *BUCKETS)
+ORCH = (SEE, LOOK, IMAGES, PRICES, USE, IN_VPC, MAKE, BUY, TAG_NEW, CHANGE, TAKE, SPOT, PASS, *BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ PURPOSES = (
     Purpose("buy Capacity Blocks", BUY.actions),
     Purpose("give machines their instance profile", PASS.actions),
     Purpose("check all this beforehand", LOOK.actions),
+    Purpose("read prices again: orch catalog refresh", PRICES.actions),
 )
 
 
@@ -205,6 +210,11 @@ def host_statements(bucket: str = BUCKET, prefix: str = PREFIX) -> tuple[Stateme
 
 
 HOST = host_statements()
+# Of the identity that assumes the roles of projects, such as a server's: nothing else (IAM User Guide, "Grant a user
+# permissions to switch roles", read November 2026).
+SERVER = (
+    Statement(sid="ActForProjects", actions=("sts:AssumeRole",), resources=(f"arn:aws:iam::*:role/{PROJECT_ROLE}*",)),
+)
 
 
 def document(statements: Sequence[Statement]) -> dict[str, Any]:
@@ -218,19 +228,36 @@ def host_trust() -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": [who]}
 
 
+def project_trust() -> dict[str, Any]:
+    """Who may be the role of a project: the server, with the external id that the project's setting names."""
+    condition = {"StringEquals": {"sts:ExternalId": EXTERNAL_ID}}
+    who = {"Effect": "Allow", "Principal": {"AWS": SERVER_ARN}, "Action": "sts:AssumeRole", "Condition": condition}
+    return {"Version": "2012-10-17", "Statement": [who]}
+
+
 def policy_text(whose: str, bucket: str = BUCKET, prefix: str = PREFIX) -> str:
-    """whose: "user" for whoever runs orch, "hosts", or "trust", which says who may be the hosts' role."""
-    value = (
-        host_trust()
-        if whose == "trust"
-        else document(host_statements(bucket, prefix))
-        if whose == "hosts"
-        else document(ORCH)
-    )
+    """whose: "user" for whoever runs orch, "hosts", or "trust", which says who may be the hosts' role.
+
+    "server" is for who assumes the roles of projects, and "project-trust" says who may be such a role.
+    """
+    made: Mapping[str, Callable[[], dict[str, Any]]] = {
+        "user": lambda: document(ORCH),
+        "hosts": lambda: document(host_statements(bucket, prefix)),
+        "trust": host_trust,
+        "server": lambda: document(SERVER),
+        "project-trust": project_trust,
+    }
+    value = made[whose]()
     return json.dumps(value, indent=2).replace(f":::{BUCKET}", f":::{bucket}") + "\n"
 
 
 def policy_files() -> Mapping[str, str]:
     """By the names that they have in docs/iam."""
-    names = {"aws-policy.json": "user", "aws-host-policy.json": "hosts", "aws-host-trust.json": "trust"}
+    names = {
+        "aws-policy.json": "user",
+        "aws-host-policy.json": "hosts",
+        "aws-host-trust.json": "trust",
+        "aws-server-policy.json": "server",
+        "aws-project-trust.json": "project-trust",
+    }
     return {name: policy_text(whose) for name, whose in names.items()}

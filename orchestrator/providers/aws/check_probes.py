@@ -273,7 +273,7 @@ def _resources(action: str, caller: Caller, region: str) -> tuple[str, ...]:
             return (f"{arn}:iam::{account}:role/{HOST_ROLE}",)
         case "iam:CreateServiceLinkedRole":
             return (f"{arn}:iam::{account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot",)
-        case "ec2:PurchaseCapacityBlock":
+        case "ec2:PurchaseCapacityBlock" | "ec2:DescribeSpotPriceHistory" | "pricing:GetProducts":
             return ("*",)
         case _:
             return tuple(f"{arn}:ec2:{region}:{account}:{thing}" for thing in _ON.get(action, ()))

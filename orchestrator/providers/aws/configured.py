@@ -61,6 +61,9 @@ def list_profiles(environ: Mapping[str, str], home: Path) -> tuple[str, ...]:
     return tuple(sorted({profile for path in _files(environ, home) for profile in _profiles(path)}))
 
 
+list_accounts = list_profiles  # as every driver with credentials calls them
+
+
 def _files(environ: Mapping[str, str], home: Path) -> tuple[Path, Path]:
     shared = environ.get("AWS_SHARED_CREDENTIALS_FILE") or str(home / ".aws" / "credentials")
     config = environ.get("AWS_CONFIG_FILE") or str(home / ".aws" / "config")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from orchestrator.drivers import CheckOffer, Deadlines, Driver, PermissionFiles, PlaceNames
+from orchestrator.drivers import AccountGuide, CheckOffer, Deadlines, Driver, PermissionFiles, PlaceNames
 
 DRIVER = Driver(
     name="aws",
@@ -40,9 +40,18 @@ DRIVER = Driver(
         counts=True,
         files=PermissionFiles(
             flag="--print-policy",
-            purposes=("user", "hosts", "trust"),
+            purposes=("user", "hosts", "trust", "server", "project-trust"),
             meaning="Print a policy for aws, limited to --bucket; check nothing.",
         ),
+    ),
+    # AWS CLI user guide, "Configuring IAM Identity Center authentication" and "s3 mb" (2026).
+    guide=AccountGuide(
+        logins=(
+            ("aws configure sso", "log in, in a browser"),
+            ("aws configure", "or keep an access key"),
+        ),
+        bucket="aws s3 mb s3://{name} --region {region}",
+        page="docs/aws.md",
     ),
     # Large machines boot for minutes after EC2 reports them as running, and take up to half an hour to end
     # (packer-plugin-amazon issue 682, bottlerocket-test-system issue 911, pycloudlib issue 192, 2022 to 2024).

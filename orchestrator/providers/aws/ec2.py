@@ -17,6 +17,7 @@ from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.aws.observing import Observer
 from orchestrator.providers.aws.parameters import fill_request
 from orchestrator.providers.aws.planner import PLANNER
+from orchestrator.providers.aws.principal import Principal
 from orchestrator.providers.aws.reach import Login, ranked
 from orchestrator.providers.aws.record import Record, Records
 from orchestrator.providers.aws.session import AwsSession, option_of
@@ -66,32 +67,42 @@ class Ec2Driver(SliceDriver[Record]):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._open = sessions
-        self._opened: dict[str, AwsSession] = {}
+        self._opened: dict[tuple[str, str], AwsSession] = {}  # by principal and name of the role's session
         self._callers: dict[str, CallerAddress] = {}
         self._records = records
         self._now = now
         self._sleep = sleep
-        self._shown: dict[tuple[str, str], dict[str, list[str]]] = {}  # regions by profile that showed a slice
-        self.only_profile: str | None = None  # the one place that is asked
-        self.bound_profile: str | None = None  # the place in whose account the slices were made
+        self._shown: dict[tuple[str, str], dict[str, list[str]]] = {}  # regions by principal that showed a slice
+        self.only: str | None = None  # the one principal that is asked
+        self.bound_to: str | None = None  # the principal in whose account the slices were made
+        self.caller = ""  # for whom this acts, where a role is assumed
 
     @property
     def bound(self) -> bool:
-        return self.bound_profile is not None
+        return self.bound_to is not None
 
-    def session(self, profile: str) -> AwsSession:
-        """Return the session of a profile. Raises AccessError without credentials."""
-        if profile not in self._opened:
-            self._opened[profile] = self._open(profile)
-        return self._opened[profile]
+    def session(self, place: str) -> AwsSession:
+        """Return the session of a principal, given as text. Raises AccessError without credentials."""
+        principal = Principal.parse(place)
+        if not principal.role_arn:
+            return self._session(principal.profile)
+        key = (place, self.caller)
+        if key not in self._opened:
+            self._opened[key] = self._session(principal.profile).assume(principal, self.caller)
+        return self._opened[key]
 
-    def caller(self, profile: str) -> CallerAddress:
+    def _session(self, profile: str) -> AwsSession:
+        if (profile, "") not in self._opened:
+            self._opened[profile, ""] = self._open(profile)
+        return self._opened[profile, ""]
+
+    def address(self, place: str) -> CallerAddress:
         """Return how this computer's public address is found."""
-        return self._callers.setdefault(profile, CallerAddress(self.session(profile), instead="access: ssm"))
+        return self._callers.setdefault(place, CallerAddress(self.session(place), instead="access: ssm"))
 
-    def calls(self, profile: str, region: str) -> Calls:
+    def calls(self, place: str, region: str) -> Calls:
         """Return the calls of a region."""
-        return Calls(self.session(profile), region, self._sleep)
+        return Calls(self.session(place), region, self._sleep)
 
     def plan_create(self, spec: SliceSpec) -> Request:
         return PLANNER.create_request(spec)
@@ -105,6 +116,8 @@ class Ec2Driver(SliceDriver[Record]):
             token=spec.token.reveal(),
             region=asked.place.region,
             profile=asked.place.profile,
+            role_arn=asked.options.role_arn,
+            external_id=asked.options.external_id,
             zone=asked.zone,
             hosts=asked.hosts,
             market=_name_market(asked.market),
@@ -142,7 +155,7 @@ class Ec2Driver(SliceDriver[Record]):
         return {**{Unknown(what): value for what, value in record.known}, USER_DATA: text}
 
     def fill(self, record: Record, step: Request, known: Mapping[Unknown, str]) -> Request:
-        return fill_request(step, known, {CALLER: lambda: self.caller(record.profile).read()})
+        return fill_request(step, known, {CALLER: lambda: self.address(str(record.principal)).read()})
 
     def is_read(self, step: Request) -> bool:
         return step.method.startswith(steps.READS)
@@ -264,8 +277,8 @@ class Ec2Driver(SliceDriver[Record]):
         shown = self._shown.get((name, token), {}) if name else {}
         found = [
             one
-            for profile, regions in shown.items()
-            for one in listing.list_tagged(self.session(profile), filters, regions)
+            for place, regions in shown.items()
+            for one in listing.list_tagged(self.session(place), filters, regions)
         ]
         if not found:
             found = [one for session in self._sessions() for one in listing.list_tagged(session, filters)]
@@ -311,17 +324,17 @@ class Ec2Driver(SliceDriver[Record]):
     def _remember(self, key: tuple[str, str], found: Sequence[ListedResource]) -> None:
         regions: dict[str, set[str]] = {}
         for one in found:
-            profile, region = _place(one)
-            regions.setdefault(profile, set()).add(region)
-        self._shown[key] = {profile: sorted(listed) for profile, listed in regions.items()}
+            place, region = _place(one)
+            regions.setdefault(place, set()).add(region)
+        self._shown[key] = {place: sorted(listed) for place, listed in regions.items()}
 
     def _sessions(self) -> list[AwsSession]:
-        only = self.only_profile if self.bound_profile is None else self.bound_profile
+        only = self.only if self.bound_to is None else self.bound_to
         used = {place[0] for place in self._records.places()} or {""}
-        return [self.session(profile) for profile in sorted({only} if only is not None else used)]
+        return [self.session(place) for place in sorted({only} if only is not None else used)]
 
     def _calls(self, record: Record) -> Calls:
-        return self.calls(record.profile, record.region)
+        return self.calls(str(record.principal), record.region)
 
     def _steps(self, record: Record) -> steps.Steps:
         return steps.Steps(self._calls(record), record)
@@ -341,8 +354,8 @@ def _how_to_log_in(profile: str) -> str:
 
 
 def _place(one: ListedResource) -> tuple[str, str]:
-    profile, region = one.place
-    return profile, region
+    place, region = one.place
+    return place, region
 
 
 def _name_market(asked: Market) -> str:

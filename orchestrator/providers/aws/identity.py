@@ -24,6 +24,8 @@ def refuse_other_account(session: AwsSession, account: str) -> None:
     if mine == account:
         return
     profile = f" (profile {session.profile})" if session.profile else ""
+    if session.principal.role_arn:
+        profile = f" (as {session.principal.role_arn})"
     raise OtherAccountError(
         f"these machines belong to {_describe(account)}",
         f"your credentials{profile} are of {_describe(mine)}, and say nothing about them; nothing was changed",

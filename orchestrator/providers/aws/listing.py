@@ -42,7 +42,7 @@ def _in_region(session: AwsSession, filters: Filters, region: str) -> list[Liste
         **filters,
         "instance-state-name": [name for name, state in STATES.items() if state is not SliceState.ABSENT],
     }
-    place = (session.profile, region)
+    place = (str(session.principal), region)
     every = [_instance(place, one) for one in calls.instances(alive)]
     for operation, key, identity in _REST:
         every += [

@@ -28,6 +28,22 @@ class AwsOptions:
         flag="NAME", flag_help="AWS profile instead of the configured one",
         local_use="this profile of your AWS configuration is used, with its credentials",
     )  # fmt: skip
+    role_arn: str = setting(
+        "", "role that is assumed for every call", "an ARN, arn:aws:iam::…", config=True, identity=True,
+        allowed=_named(
+            r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}",
+            "aws iam list-roles   lists them, such as arn:aws:iam::123456789012:role/orch",
+        ),
+        flag="ARN", flag_help="Role to assume instead of the configured one",
+        local_use="this role is assumed with the AWS credentials of this computer",
+    )  # fmt: skip
+    external_id: str = setting(
+        "", "external id that the trust policy of the role asks for", config=True, identity=True,
+        allowed=Allowed(  # STS API reference, AssumeRole, read November 2026
+            pattern=r"[A-Za-z0-9_+=,.@:/-]{2,1224}", why="letters, digits and _+=,.@:/- are allowed, 2 to 1224 of them",
+            step="take it from the role's trust policy: aws iam get-role",
+        ),
+    )  # fmt: skip
     subnets: tuple[str, ...] = setting(
         (), "subnets to try in order, all of one region", "an id, subnet-…", config=True, carried=False
     )

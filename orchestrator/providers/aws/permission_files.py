@@ -11,7 +11,7 @@ def make_permission_file(purpose: str, bucket: str) -> str:
     """Return a policy.
 
     Args:
-        purpose: "user", "hosts" or "trust".
+        purpose: "user", "hosts", "trust", "server" or "project-trust".
         bucket: Address of the only bucket that it allows; "" for all.
 
     Raises:

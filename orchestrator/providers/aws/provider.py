@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.clock import RealClock, ServerClock
+from orchestrator.options import Details
 from orchestrator.providers.aws import admitting, choices, configured
 from orchestrator.providers.aws.ec2 import Ec2Driver
 from orchestrator.providers.aws.identity import read_account, refuse_other_account
 from orchestrator.providers.aws.planner import PLANNER
+from orchestrator.providers.aws.principal import Principal
 from orchestrator.providers.aws.record import Record, Records
 from orchestrator.providers.aws.recovering import Recovery
 from orchestrator.providers.aws.session import AwsSession, import_library, open_session
@@ -59,15 +61,21 @@ class AwsProvider(RecoverableProvider[Record]):
     def account(self, candidate: Candidate) -> str:
         """See protocol.HasAccounts."""
         with self._explained(_ASK_ACCOUNT, ""):
-            return read_account(self._ec2.session(candidate.detail("profile")))
+            return read_account(self._ec2.session(str(Principal.of(candidate))))
 
     def within(self, account: str, candidate: Candidate) -> AwsProvider:
         """See protocol.HasAccounts."""
-        profile = candidate.detail("profile")
+        principal = str(Principal.of(candidate))
         with self._explained(_ASK_ACCOUNT, ""):
-            refuse_other_account(self._ec2.session(profile), account)
+            refuse_other_account(self._ec2.session(principal), account)
         bound = self._copy()
-        bound._ec2.bound_profile = profile
+        bound._ec2.bound_to = principal
+        return bound
+
+    def for_caller(self, caller: str) -> AwsProvider:
+        """See protocol.NamesCallers: the name of the sessions of assumed roles."""
+        bound = self._copy()
+        bound._ec2.caller = caller
         return bound
 
     def places(self, *, named: bool) -> tuple[str, ...]:
@@ -82,13 +90,17 @@ class AwsProvider(RecoverableProvider[Record]):
     def at(self, place: str) -> AwsProvider:
         """See protocol.HasPlaces."""
         bound = self._copy()
-        bound._ec2.only_profile = place
+        bound._ec2.only = place
         return bound
+
+    def place_as(self, details: Details) -> str:
+        """See protocol.HasIdentities."""
+        return str(Principal.of_details(details))
 
     def place_account(self) -> str:
         """See protocol.NamesAccounts."""
         with self._explained(_ASK_ACCOUNT, ""):
-            return read_account(self._ec2.session(self._ec2.only_profile or ""))
+            return read_account(self._ec2.session(self._ec2.only or ""))
 
     def place_of(self, account: str) -> str:
         """See protocol.NamesAccounts: which account a profile is of, only its credentials say."""
@@ -100,7 +112,7 @@ class AwsProvider(RecoverableProvider[Record]):
 
     def own_address(self, candidate: Candidate) -> str:
         """See protocol.AdmitsAddresses."""
-        return self._ec2.caller(candidate.detail("profile")).read()
+        return self._ec2.address(str(Principal.of(candidate))).read()
 
     def change_addresses(
         self, name: str, token: str, candidate: Candidate, admitted: Mapping[str, str], withdrawn: Collection[str]
@@ -108,12 +120,13 @@ class AwsProvider(RecoverableProvider[Record]):
         """See protocol.AdmitsAddresses."""
         record, place = self._find_record(name, token), choices.read(candidate).place
         region = record.region if record is not None else place.region
+        calls = self._ec2.calls(str(Principal.of(candidate)), region)
         with self._explained("admit this computer to", name):
-            admitting.change_addresses(self._ec2.calls(place.profile, region), name, token, admitted, withdrawn)
+            admitting.change_addresses(calls, name, token, admitted, withdrawn)
 
     def _recover(self, found: OwnedSlice) -> Recovery:
         region = found.where.split("/")[1]
-        return Recovery(self._ec2.calls(self._ec2.only_profile or "", region), found.name, found.intent)
+        return Recovery(self._ec2.calls(self._ec2.only or "", region), found.name, found.intent)
 
     def _copy(self) -> AwsProvider:
         """Return the same provider with its own driver, which shares sessions and sightings."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import CloudError
+from orchestrator.providers.aws.principal import Principal
 from orchestrator.providers.core.record import SliceRecord, SliceRecords
 
 _WAITING_REQUEST = "waiting request"  # in `known`, where an older orch passes over it
@@ -34,6 +35,8 @@ class Record(SliceRecord):
         power: "stop" or "start", whichever was requested last.
         begins: Of the Capacity Block that it waits for, else 0.
         ends: Of its Capacity Block, else 0.
+        role_arn: The role that made it; "" for the profile's own credentials.
+        external_id: What the trust policy of that role asks for.
     """
 
     region: str
@@ -51,6 +54,13 @@ class Record(SliceRecord):
     power: str = ""
     begins: float = 0.0
     ends: float = 0.0
+    role_arn: str = ""
+    external_id: str = ""
+
+    @property
+    def principal(self) -> Principal:
+        """As whom it was made, and is observed and ended."""
+        return Principal(profile=self.profile, role_arn=self.role_arn, external_id=self.external_id)
 
     @property
     def known_without_request(self) -> tuple[tuple[str, str], ...]:
@@ -69,10 +79,11 @@ class Records(SliceRecords[Record]):
     kind = Record
     tuples = ("host_public", "instances", "known")
     endings = (_OLD_REQUEST,)
+    sparse = (*SliceRecords.sparse, "role_arn", "external_id")
 
     @staticmethod
     def place_of(record: Record) -> tuple[str, ...]:
-        return (record.profile, record.region)
+        return (str(record.principal), record.region)
 
     def read_request(self, record: Record) -> dict[str, Any]:
         """Return the parameters of the request that waits.

@@ -17,6 +17,7 @@ from orchestrator.providers.aws import userdata
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
+from orchestrator.providers.aws.principal import Principal
 from orchestrator.providers.aws.reach import ranked
 from orchestrator.providers.aws.record import Record
 from orchestrator.providers.aws.states import installation_of, lasting
@@ -51,7 +52,7 @@ class Recovery:
         tags = read_tags(machines[0])
         keys, closed = self._host_keys(machines)
         return RecoveredSlice(
-            candidate=self._candidate(machines, self.calls.session.profile),
+            candidate=self._candidate(machines, self.calls.session.principal),
             installation=installation_of(machines),
             epoch=read_owner(tags).epoch,
             host_public=keys,
@@ -79,6 +80,8 @@ class Recovery:
             token=self.token,
             region=self.calls.region,
             profile=candidate.detail("profile"),
+            role_arn=candidate.detail("role_arn"),
+            external_id=candidate.detail("external_id"),
             zone=candidate.zone,
             hosts=candidate.hosts,
             market=_word(market),
@@ -102,12 +105,12 @@ class Recovery:
             raise NotFoundError(f"'{self.name}' has no instances any more", "", "orch recover   lists what there is")
         return ranked(found)
 
-    def _candidate(self, machines: Sequence[Thing], profile: str) -> Candidate:
+    def _candidate(self, machines: Sequence[Thing], principal: Principal) -> Candidate:
         kind, market = str(machines[0]["InstanceType"]), _market(machines[0])
         instance = resolve_instance(kind)
         price = price_per_hour(instance, market, self.calls.region)
         arn = str(machines[0].get("IamInstanceProfile", {}).get("Arn", ""))
-        details = {"profile": profile, "instance_profile": arn.rpartition("/")[2], "user": self._user(machines)}
+        rest = {"instance_profile": arn.rpartition("/")[2], "user": self._user(machines)}
         return Candidate(
             provider="aws",
             accelerator=kind,
@@ -118,7 +121,7 @@ class Recovery:
             zone=str(machines[0].get("Placement", {}).get("AvailabilityZone", "")),
             price_per_hour=price.times(len(machines)).high if price is not None else None,
             price_note=price.note if price is not None else "",
-            details=tuple((key, value) for key, value in details.items() if value),
+            details=(*principal.details, *((key, value) for key, value in rest.items() if value)),
         )
 
     def _way(self, machines: Sequence[Thing]) -> Way:

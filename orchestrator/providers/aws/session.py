@@ -6,6 +6,7 @@ user's. Any other value of it is left to the library.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections.abc import Callable
@@ -15,9 +16,11 @@ from typing import Any
 
 from orchestrator.clock import read_date
 from orchestrator.cloud_access import SIMULATED
+from orchestrator.cloud_identities.role import USUAL_CALLER, AssumedRole, make_role_session
 from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 from orchestrator.providers.aws.endpoint import loopback_endpoint
+from orchestrator.providers.aws.principal import Principal
 
 HOME_REGION = "us-east-1"  # asked what is the same in every region, when no region is configured
 READ_TRIES = 4
@@ -41,11 +44,12 @@ class AwsSession:
         hook: Callable[[Any], None] | None = None,
     ) -> None:
         self.profile = profile
+        self.principal = Principal(profile=profile)
         self.endpoint = endpoint
         self.account = ""  # see identity.py
         self._tries = tries
         self._hook = hook
-        self._boto = _boto(profile, endpoint)
+        self._core, self._boto = _boto(profile, endpoint)
         self._clients: dict[tuple[str, str, bool], Any] = {}
         self._lock = threading.Lock()  # a boto3 session makes one client at a time
 
@@ -71,6 +75,18 @@ class AwsSession:
         if found is None:
             words = f"profile '{self.profile}' has none" if self.profile else ""
             raise CredentialsError("there are no AWS credentials on this computer", words, how)
+
+    def assume(self, principal: Principal, caller: str = "") -> AwsSession:
+        """Return the session of the role of a principal, whose profile is this session's. Sends nothing.
+
+        caller: the name of the role's session; "" for the usual one.
+        """
+        role = AssumedRole(arn=principal.role_arn, external_id=principal.external_id, caller=caller or USUAL_CALLER)
+        other = copy.copy(self)
+        other.principal, other.account, other._clients, other._lock = principal, "", {}, threading.Lock()
+        other._core = make_role_session(self._core, role, region=self.region, endpoint=self.endpoint)
+        other._boto = import_library().Session(botocore_session=other._core)
+        return other
 
     def client(self, service: str, region: str, *, once: bool = False) -> Any:
         """once: a call is sent one time, and who calls says whether it is sent again.
@@ -98,6 +114,12 @@ class AwsSession:
         if self._hook is not None:
             self._hook(client)
         return client
+
+
+def open_principal(principal: Principal) -> AwsSession:
+    """Return the session of a profile, or of the role that it assumes; errors as of `open_session`."""
+    session = open_session(principal.profile)
+    return session.assume(principal) if principal.role_arn else session
 
 
 def open_session(profile: str = "", *, learn: Callable[[float], None] | None = None) -> AwsSession:
@@ -133,21 +155,22 @@ def import_library() -> Any:
         raise UserError("Amazon's client library is not installed", str(error), install_command("aws")) from error
 
 
-def _boto(profile: str, endpoint: str) -> Any:
+def _boto(profile: str, endpoint: str) -> tuple[Any, Any]:
+    """The session of botocore, and that of boto3 around it."""
     library = import_library()
     core: Any = import_module("botocore.session").get_session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     if endpoint:
         key = os.environ.get("AWS_ACCESS_KEY_ID") or _LOCAL_KEY
         secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "") if key.startswith(SIMULATED) else ""
-        return library.Session(key, secret or "none", botocore_session=core)
+        return core, library.Session(key, secret or "none", botocore_session=core)
     unknown: Any = import_module("botocore.exceptions").ProfileNotFound
     try:
         session = library.Session(profile_name=profile or None, botocore_session=core)
         core.get_scoped_config()  # raises for a profile that is not there, also for one of AWS_PROFILE
     except unknown as error:
         raise UserError("there is no such AWS profile", str(error), "aws configure list-profiles") from error
-    return session
+    return core, session
 
 
 @cache

@@ -20,7 +20,6 @@ from math import ceil
 
 from orchestrator.errors import UserError
 from orchestrator.remote.private_key_file import BEGIN, END, KIND, MAGIC, format_private_key, format_public_key
-from orchestrator.render.templates import render_template
 
 LARGEST = 16_384  # bytes, before base64
 USER = "ubuntu"  # the login name of Ubuntu's images, which cloud-init gives our key without being told
@@ -59,6 +58,8 @@ def render(
 
     Raises UserError when it gets too long, ValueError for what is no key and for a login name that there cannot be.
     """
+    from orchestrator.render.templates import render_template  # loads Jinja, which offers do not need
+
     found = [_PUBLIC.fullmatch(line.strip()) for line in (user_public, recovery_public) if line]
     if None in found or not found or not _LOGIN.fullmatch(user):
         raise ValueError("the user's key is not a public key, or its login name is none")

@@ -78,7 +78,7 @@ class SliceRecords(RecordFiles[R]):
     kind: ClassVar[type[SliceRecord]]
     tuples: ClassVar[tuple[str, ...]] = ("host_public",)
     endings: ClassVar[tuple[str, ...]] = ()
-    sparse = ("empty",)
+    sparse: ClassVar[tuple[str, ...]] = ("empty",)
 
     @classmethod
     def parsed(cls, fields: dict[str, Any]) -> R:

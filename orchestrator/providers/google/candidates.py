@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.catalog.compute import priced_regions
-from orchestrator.catalog.machines import ComputeType, TpuSlice
-from orchestrator.catalog.prices import price_per_hour
 from orchestrator.options import Details, encode_options
 from orchestrator.providers.google.options import GoogleOptions
+from orchestrator.providers.google.places import list_machine_places
 from orchestrator.providers.protocol import Place
 from orchestrator.slices import Market, OnDemand
 
@@ -18,30 +16,13 @@ if TYPE_CHECKING:
     from orchestrator.task.resources import Resources
 
 NAME = "gcp"
-FIRST_ZONES = 6  # of those that have a type whose price is known nowhere
 QUEUE_HOURS = 6.0  # how long a queued request may wait where there is only one place to ask
 QUEUE_HOURS_OF_MANY = 0.5  # where there are others to try after it
 
 
 def list_places(choice: Resources, market: Market) -> list[Place]:
-    """Return one place per zone that is known to have the machine, the cheapest first.
-
-    A machine without TPUs is looked for only where its price is known, unless a region is named: it may be in any.
-    """
-    infra, machine = choice.infra, choice.machine
-    if infra.zone or not isinstance(machine, TpuSlice | ComputeType):
-        return [Place(infra.region, infra.zone)]
-    zones = [Place(zone.rpartition("-")[0], zone) for zone in machine.zones]
-    fitting = [place for place in zones if infra.region in ("", place.region)]
-    if isinstance(machine, ComputeType) and not infra.region:
-        priced = priced_regions(machine, market)
-        fitting = [place for place in fitting if place.region in priced] or fitting[:FIRST_ZONES]
-
-    def dollars(place: Place) -> float:
-        price = price_per_hour(machine, market, place.region)
-        return price.high if price is not None else float("inf")
-
-    return sorted(fitting, key=dollars) or [Place(infra.region)]
+    """Return one place per zone that is known to have the machine, the cheapest first."""
+    return list_machine_places(choice.machine, Place(choice.infra.region, choice.infra.zone), market)
 
 
 def list_details(task: Task, choice: Resources, market: Market, *, only: bool) -> Details:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from orchestrator.errors import AccessError, UserError
+from orchestrator.errors import AccessError, CredentialsError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, finding_from_error, fix, ok
 from orchestrator.providers.core.faults import Kind, Refused
@@ -50,7 +50,23 @@ def _credentials(ask: Ask) -> Outcome:
         if refused:
             return fix("credentials", f"Google does not accept them: {refused}", LOGIN, Exit.PERMISSION)
         outcome = ok("credentials", _whose(session.credentials))
+    if ask.options.impersonate:
+        return replace(outcome, then=(Check("impersonate", partial(_impersonate, ask, session)),))
     return replace(outcome, then=(Check("project", partial(_project, ask, session)),))
+
+
+def _impersonate(ask: Ask, session: Session) -> Outcome:
+    """Whether these credentials may act as the service account as which all else is asked. Nothing is changed by it."""
+    account = ask.options.impersonate
+    acting = session.impersonate(account)
+    try:
+        refused = _refresh(acting.credentials)
+    except CredentialsError as error:  # with the binding that is missing
+        return finding_from_error("impersonate", error)
+    if refused:
+        return fix("impersonate", f"Google does not accept the credentials: {refused}", LOGIN, Exit.PERMISSION)
+    outcome = ok("impersonate", f"{account}; all that follows is asked as it")
+    return replace(outcome, then=(Check("project", partial(_project, ask, acting)),))
 
 
 def _refresh(credentials: Any) -> str:

@@ -90,7 +90,8 @@ CHECK = Need(
     "check the project, its APIs and its quota",
     ("resourcemanager.projects.get", "serviceusage.quotas.get", "serviceusage.services.get"),
 )
-NEEDS = (TPU, PLACES, ADOPT, FIREWALL, INSTANCES, CHECK)
+PRICES = Need("read where machine types are sold: orch catalog refresh", ("compute.machineTypes.list",))
+NEEDS = (TPU, PLACES, ADOPT, FIREWALL, INSTANCES, CHECK, PRICES)
 
 HOST_NEEDS = (
     Need("the host of a TPU of one host stops it when it is idle, with autostop", ("tpu.nodes.stop",)),

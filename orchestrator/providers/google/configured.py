@@ -34,6 +34,12 @@ def list_projects(environ: Mapping[str, str], home: Path) -> tuple[str, ...]:
     return tuple(sorted(found - {""}))
 
 
+def list_accounts(environ: Mapping[str, str], home: Path) -> tuple[str, ...]:
+    """Return the projects that this computer names, the one of the environment first."""
+    named = environ.get("GOOGLE_CLOUD_PROJECT", "")
+    return tuple(dict.fromkeys(filter(None, (named, *list_projects(environ, home)))))
+
+
 def _folder(environ: Mapping[str, str], home: Path) -> Path:
     return Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud").expanduser()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.drivers import CheckOffer, Driver, PermissionFiles, PlaceNames
+from orchestrator.drivers import AccountGuide, CheckOffer, Driver, PermissionFiles, PlaceNames
 
 DRIVER = Driver(
     name="gcp",
@@ -34,5 +34,14 @@ DRIVER = Driver(
         files=PermissionFiles(
             flag="--print-role", purposes=("orch", "hosts"), meaning="Print a role file for gcp; check nothing."
         ),
+    ),
+    # Google Cloud documentation, "Set up Application Default Credentials" and "gcloud storage buckets create" (2026).
+    guide=AccountGuide(
+        logins=(
+            ("gcloud auth application-default login", "log in, in a browser"),
+            ("gcloud config set project PROJECT", "choose the project that pays"),
+        ),
+        bucket="gcloud storage buckets create gs://{name} --location={region} --uniform-bucket-level-access",
+        page="docs/google.md",
     ),
 )

@@ -24,6 +24,7 @@ from orchestrator.errors import (
     UserError,
 )
 from orchestrator.hosts import HostAddress
+from orchestrator.options import Details
 from orchestrator.providers.caller import CallerAddress
 from orchestrator.providers.google import access, choices, configured
 from orchestrator.providers.google.access import Way
@@ -49,6 +50,7 @@ from orchestrator.slices import (
 )
 
 GATES = "google-gates"  # folder of the records, below the state folder
+_AS = " as "  # between a project and the service account as which it is called, in the name of a place
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
 
 
@@ -65,7 +67,10 @@ class Machines(Adopts, Finishes, Stops, Recovers, DiagnosesHosts, Protocol):
 
 
 class Gated:
-    """at: opens the provider for one project. complete: see provider.py."""
+    """at, in_project: open the provider for a project and the service account as which it is called, "" for none.
+
+    complete: see provider.py.
+    """
 
     name = "gcp"
     place_word = "project"
@@ -78,8 +83,8 @@ class Gated:
         records: RecordPlace | Path,
         now: Callable[[], float] = time.time,
         *,
-        at: Callable[[str], Gated] | None = None,
-        in_project: Callable[[str], Gated] | None = None,
+        at: Callable[[str, str], Gated] | None = None,
+        in_project: Callable[[str, str], Gated] | None = None,
         complete: bool = False,
     ) -> None:
         self._inner = inner
@@ -106,9 +111,14 @@ class Gated:
                 f"this command asks {here}, which says nothing about them; nothing was changed",
                 "inside `orch simulate`, or with its variables exported, the simulated cloud is asked; else Google is",
             )
-        if project == self._session.project or self._in_project is None:
+        return self._for(project, candidate)
+
+    def _for(self, project: str, candidate: Candidate) -> Gated:
+        """The provider that is called as the service account of a candidate."""
+        identity = candidate.detail("impersonate")
+        if (project, identity) == (self._session.project, self._session.impersonated) or self._in_project is None:
             return self
-        return self._in_project(project)
+        return self._in_project(project, identity)
 
     @property
     def _mark(self) -> str:
@@ -119,6 +129,10 @@ class Gated:
 
         A refusal that ends it takes back what was opened for it.
         """
+        if spec.candidate.detail("impersonate") != self._session.impersonated:
+            project = named_project(spec.candidate, self._session.project)
+            self._for(project, spec.candidate).create(spec, keys)
+            return
         if spec.candidate.adopted:  # its maker has opened the way to it
             self._inner.create(spec, keys)
             return
@@ -195,7 +209,11 @@ class Gated:
 
     def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
         """See protocol.Recovers."""
-        return self._inner.describe_owned(found)
+        recovered, account = self._inner.describe_owned(found), self._session.impersonated
+        if not account:
+            return recovered
+        details = (*recovered.candidate.details, ("impersonate", account))
+        return replace(recovered, candidate=replace(recovered.candidate, details=details))
 
     def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
         """See protocol.Recovers. The descriptions of firewall rules stay: rules go with their slice, by its token."""
@@ -227,7 +245,14 @@ class Gated:
 
     def at(self, place: str) -> Gated:
         """See protocol.HasPlaces."""
-        return self if self._at is None else self._at(place)
+        project, _, account = place.partition(_AS)
+        return self if self._at is None else self._at(project, account)
+
+    def place_as(self, details: Details) -> str:
+        """See protocol.HasIdentities."""
+        given = dict(details)
+        project = given.get("project") or self._session.project
+        return f"{project}{_AS}{given['impersonate']}" if given.get("impersonate") else project
 
     def place_account(self) -> str:
         """See protocol.NamesAccounts: a place is a project, and so is an account."""
@@ -339,12 +364,15 @@ class Gated:
                 state=SliceState.CREATING, reason="not every host has reported its name, by which IAP reaches it"
             )
         pairs = zip(view.hosts, names, strict=True)
-        return replace(view, hosts=tuple(self._reached(gate, host, name) for host, name in pairs))
+        account = self._session.impersonated
+        return replace(view, hosts=tuple(self._reached(gate, host, name, account) for host, name in pairs))
 
     @staticmethod
-    def _reached(gate: Gate, host: HostAddress, instance: str) -> HostAddress:
+    def _reached(gate: Gate, host: HostAddress, instance: str, account: str) -> HostAddress:
         host = replace(host, user=gate.user or host.user)
-        return reached(host, gate.access, name=gate.name, instance=instance, project=gate.project, zone=gate.zone)
+        return reached(
+            host, gate.access, name=gate.name, instance=instance, project=gate.project, zone=gate.zone, account=account
+        )
 
     def _is_absent(self, name: str) -> bool:
         return self._inner.observe(name).state is SliceState.ABSENT

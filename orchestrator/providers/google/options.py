@@ -33,6 +33,15 @@ class GoogleOptions:
         "", "project that pays", "a project id", config=True,
         flag="ID", flag_help="Project instead of the configured one",
     )  # fmt: skip
+    impersonate: str = setting(
+        "", "service account that is impersonated for every call", "an e-mail address", config=True, identity=True,
+        allowed=Allowed(
+            pattern=r"[a-z0-9][a-z0-9.-]*@[a-z0-9.-]+[.]gserviceaccount[.]com",
+            why="it is the e-mail address of a service account", step="gcloud iam service-accounts list",
+        ),
+        flag="EMAIL", flag_help="Service account to impersonate instead of the configured one",
+        local_use="this service account is impersonated with the Google credentials of this computer",
+    )  # fmt: skip
     network: str = setting(
         "", "network of the machines", key="vpc_name", dialect=True, config=True, unset="default",
         allowed=_word("gcloud compute networks list"),
@@ -86,7 +95,10 @@ class GoogleOptions:
     valid_hours: float | None = arg(
         None, "how long a queued request may wait for capacity", allowed=_hours("valid_hours", LONGEST_WAIT_HOURS)
     )
-    data_disks: tuple[str, ...] = arg((), "disks attached to every host", "a disk, :ro to read only")
+    data_disks: tuple[str, ...] = arg(
+        (), "disks attached to every host", "a disk, :ro to read only",
+        local_use="this disk of the account is attached to the machines",
+    )  # fmt: skip
     secure_boot: bool = arg(False, "verify the boot of the hosts")
     api: Literal["", "tpu", "compute"] = arg(
         "", "force the Cloud TPU API or Compute Engine",

@@ -40,9 +40,9 @@ def open_provider(state: Path, clock: ServerClock | None = None, records: Record
     session = open_session(clock.learn)
 
     @cache
-    def opened(project: str, *, complete: bool) -> Gated:
+    def opened(project: str, account: str, *, complete: bool) -> Gated:
         return _open(
-            replace(session, project=project),
+            replace(session, project=project).impersonate(account),
             lambda kind: records(state.absolute() / kind),
             clock.now,
             partial(opened, complete=True),
@@ -50,15 +50,15 @@ def open_provider(state: Path, clock: ServerClock | None = None, records: Record
             complete=complete,
         )
 
-    return opened(session.project, complete=False)
+    return opened(session.project, "", complete=False)
 
 
 def _open(
     session: Session,
     place: Callable[[str], RecordPlace],
     now: Callable[[], float],
-    at: Callable[[str], Gated],
-    in_project: Callable[[str], Gated],
+    at: Callable[[str, str], Gated],
+    in_project: Callable[[str, str], Gated],
     *,
     complete: bool,
 ) -> Gated:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from orchestrator.clock import read_date
 from orchestrator.cloud_access import (
+    ANY_TOKEN,
     CLOUD_STORAGE_SERVER,
     CLOUD_STORAGE_TOKEN,
     GOOGLE_API,
@@ -21,6 +22,7 @@ from orchestrator.cloud_access import (
     SIMULATED,
     read_cloud_access,
 )
+from orchestrator.cloud_identities.service_account import impersonate
 from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 
@@ -37,6 +39,7 @@ PREFIXES: Mapping[str, str] = {
     "oslogin": "/oslogin/",
     "iam": "/iam/",
     "storage": "/storage/v1/",
+    "cloudbilling": "/cloudbilling/",
 }
 
 
@@ -44,17 +47,31 @@ PREFIXES: Mapping[str, str] = {
 class Session:
     """credentials: of google-auth. project: what the configuration names, or "". endpoint: "" is Google itself.
 
-    learn: called with the time of each answer that has a Date header.
+    learn: called with the time of each answer that has a Date header. impersonated: the service account as which every
+    call is made, "" for the credentials' own.
     """
 
     credentials: Any
     project: str
     endpoint: str = ""
     learn: Callable[[float], None] | None = None
+    impersonated: str = ""
 
     @property
     def loopback(self) -> bool:
         return bool(self.endpoint)
+
+    def impersonate(self, account: str) -> Session:
+        """The same as a service account; the same itself for "". Sends nothing."""
+        if not account:
+            return self
+        source = self.credentials
+        if self.loopback and not getattr(source, "token", ""):  # one without credentials cannot ask for any
+            from google.oauth2.credentials import Credentials
+
+            source = Credentials(ANY_TOKEN)  # type: ignore[no-untyped-call]  # google-auth has no types there
+        made = impersonate(source, account, endpoint=self.endpoint)
+        return replace(self, credentials=made, impersonated=account)
 
     def service(self, name: str, version: str, *, timeout: float = 60.0) -> Any:
         """A client made from the library's own copy of the discovery document; nothing is sent. timeout: of a call."""

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from orch_fronts.aws.grants import Grants, owner
 from orch_fronts.aws.guard import Guard
+from orch_fronts.aws.roles import Roles
 from orch_fronts.aws.s3 import REGION, S3Server
 from orch_fronts.aws.server import AwsServer
 from orch_fronts.aws.services import S3Front, account_fronts, admit_to_buckets
@@ -56,10 +57,13 @@ class SimulatedAws:
         self.cloud = Durable(opened.path, aws_scenario(folder_scenario(folder)), opened.clock)
         self.guard = Guard(grants)
         self._secret = make_token()
-        self.buckets = S3Server(KEY, secret=self._secret, create=True, admit=admit_to_buckets(self.guard))
-        fronts = {**account_fronts(self.cloud, self.guard), "s3": S3Front(self.buckets.url)}
+        self.roles = Roles(self.guard.grants.roles)
+        self.buckets = S3Server(
+            KEY, secret=self._secret, create=True, admit=admit_to_buckets(self.guard), roles=self.roles
+        )
+        fronts = {**account_fronts(self.cloud, self.guard, self.roles), "s3": S3Front(self.buckets.url)}
         self.server = AwsServer(
-            self.cloud, self._bodies, port=port, fronts=fronts, guard=self.guard, secret=self._secret
+            self.cloud, self._bodies, port=port, fronts=fronts, guard=self.guard, secret=self._secret, roles=self.roles
         )
         self._stack = ExitStack()
 

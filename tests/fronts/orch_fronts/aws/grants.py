@@ -19,11 +19,13 @@ class Grants:
 
     policies: documents as IAM takes them. names: words in them that stand for something else. quotas: values by their
     codes, in all regions, before those of the scenario. profiles: instance profiles that exist, each with its role.
+    roles: ARNs of roles that trust the caller, each with the external id that it asks for.
     """
 
     policies: tuple[Mapping[str, Any], ...] = field(default_factory=lambda: (document(ORCH),))
     quotas: Mapping[str, float] = field(default_factory=lambda: MappingProxyType[str, float]({}))
     profiles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({HOST_ROLE: HOST_ROLE}))
+    roles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({BUCKET: "*"}))
 
 

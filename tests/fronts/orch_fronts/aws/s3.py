@@ -16,7 +16,7 @@ from typing import Literal
 from xml.sax.saxutils import escape
 
 from orch_fronts.aws import checksums
-from orch_fronts.aws.signature import is_signed
+from orch_fronts.aws.roles import Roles, is_signed_by_known
 from orch_fronts.bucket_http import BucketHandler, format_iso_time, parse_elements
 from orch_fronts.buckets import (
     MAX_PAGE,
@@ -41,11 +41,23 @@ class S3Server(BucketServer):
     """key: the one access key id that is let in; "" lets any in. regions: of the buckets that are not in us-east-1.
 
     secret: of that key; "" does not verify signatures. wrong_region: how a signature of another region than the
-    bucket's is refused. Clients derive the endpoint from the region that they sign for, so "redirect" is the usual one.
+    bucket's is refused. roles: whose temporary keys are let in, too. callers: key ids that have called; calls: each
+    with its path. Clients derive the endpoint from the region that they sign for, so "redirect" is the usual one.
     """
 
-    def __init__(self, key: str = "", *, secret: str = "", create: bool = False, admit: Admit | None = None) -> None:
+    def __init__(
+        self,
+        key: str = "",
+        *,
+        secret: str = "",
+        create: bool = False,
+        admit: Admit | None = None,
+        roles: Roles | None = None,
+    ) -> None:
         super().__init__(S3Handler, create=create)
+        self.roles = roles or Roles()
+        self.callers: set[str] = set()
+        self.calls: list[tuple[str, str]] = []
         self.key = key
         self.secret = secret
         self.admit = admit
@@ -81,11 +93,15 @@ class S3Handler(BucketHandler):
         scope = _SCOPE.match(self.headers.get("Authorization", ""))
         if scope is None:
             raise Refusal(403, "AccessDenied", "Access Denied")
-        if self.server.key and scope["key"] != self.server.key:
+        self.server.callers.add(scope["key"])
+        self.server.calls.append((scope["key"], self.path))
+        temporary = self.server.roles.find(self.headers.get("Authorization", ""))
+        if self.server.key and temporary is None and scope["key"] != self.server.key:
             words = "The AWS Access Key Id you provided does not exist in our records."
             raise Refusal(403, "InvalidAccessKeyId", words)
         digest = self.headers.get("x-amz-content-sha256", "")
-        if self.server.secret and not is_signed(self.server.secret, self.command, self.path, self.headers, digest):
+        known = (self.server.secret, self.server.roles)
+        if self.server.secret and not is_signed_by_known(*known, self.command, self.path, self.headers, digest):
             words = "The request signature we calculated does not match the signature you provided."
             raise Refusal(403, "SignatureDoesNotMatch", words)
         self.region = scope["region"]

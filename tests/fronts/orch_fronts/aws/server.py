@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from orch_fronts.aws.calls import Admits, AwsAnswer, AwsCall, AwsRefusal, Front, needs_of
 from orch_fronts.aws.ec2.front import Ec2Front
 from orch_fronts.aws.refusals import in_form, unknown_caller
-from orch_fronts.aws.signature import is_signed
+from orch_fronts.aws.roles import Roles, is_signed_by_known
 from orch_fronts.aws.sts import StsFront
 from orch_fronts.serving import LONGEST_UNPROVEN, ApiHandler, ApiHttp, ApiServer
 from orchestrator.simulator.access import Access
@@ -36,7 +36,7 @@ class AwsServer(ApiServer):
 
     bodies: what stands behind the instances. guard: says who may do what; None lets all pass.
     cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 503.
-    secret: of the caller's key; "" does not verify signatures.
+    secret: of the caller's key; "" does not verify signatures. roles: which of them the caller may assume.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class AwsServer(ApiServer):
         fronts: Mapping[str, Front] = MappingProxyType({}),
         guard: Admits | None = None,
         secret: str = "",
+        roles: Roles | None = None,
     ) -> None:
         bodies = bodies or NoBodies()
         self.ec2 = Ec2Front(access, bodies)
@@ -57,7 +58,8 @@ class AwsServer(ApiServer):
         self.cut = cut
         self.secret = secret
         self.guard = guard
-        self._fronts: Mapping[str, Front] = {"ec2": self.ec2, "sts": StsFront(access), **fronts}
+        self.roles = roles or Roles()
+        self._fronts: Mapping[str, Front] = {"ec2": self.ec2, "sts": StsFront(access, self.roles), **fronts}
 
     def answer(self, call: AwsCall) -> AwsAnswer:
         """Raises AwsRefusal."""
@@ -110,7 +112,7 @@ class _Handler(ApiHandler):
             self._send(AwsAnswer(status=413))
             return
         body = b"" if digest else self.rfile.read(int(length))
-        if aws.secret and not self._is_signed(aws.secret, digest or hashlib.sha256(body).hexdigest()):
+        if aws.secret and not self._is_signed(aws, digest or hashlib.sha256(body).hexdigest()):
             if digest:
                 self.skip_body(length)
             self._send(unknown_caller(call_of(self.command, self.path, headers, b"")))
@@ -129,8 +131,8 @@ class _Handler(ApiHandler):
             answer = in_form(call.service, AwsRefusal("InternalError", f"{type(error).__name__}: {error}", 500))
         self._send(answer)
 
-    def _is_signed(self, secret: str, digest: str) -> bool:
-        return is_signed(secret, self.command, self.path, self.headers, digest)
+    def _is_signed(self, aws: AwsServer, digest: str) -> bool:
+        return is_signed_by_known(aws.secret, aws.roles, self.command, self.path, self.headers, digest)
 
     def _send(self, answer: AwsAnswer) -> None:
         self.send(answer.status, {"Content-Type": answer.kind, **answer.headers}, answer.body)

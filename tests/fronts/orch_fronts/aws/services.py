@@ -10,7 +10,9 @@ from urllib.parse import urlencode, urlsplit
 from orch_fronts.aws.calls import AwsAnswer, AwsCall, AwsRefusal, Front, Need
 from orch_fronts.aws.guard import Guard
 from orch_fronts.aws.iam import IamFront
+from orch_fronts.aws.pricing import PricingFront
 from orch_fronts.aws.quotas import QuotasFront
+from orch_fronts.aws.roles import Roles
 from orch_fronts.aws.ssm import SsmFront
 from orch_fronts.aws.sts import StsFront
 from orch_fronts.buckets import Refusal
@@ -23,15 +25,16 @@ _SECONDS = 60.0  # for one answer of the buckets
 _OF_ONE_STEP = frozenset({"connection", "content-length", "expect"})  # headers that are not passed on
 
 
-def account_fronts(access: Access, guard: Guard) -> Mapping[str, Front]:
+def account_fronts(access: Access, guard: Guard, roles: Roles | None = None) -> Mapping[str, Front]:
     """By their names in a signature."""
     with access.open() as cloud:
         scenario = cloud.scenario
     return {
         "iam": IamFront(guard, access),
+        "pricing": PricingFront(access),
         "servicequotas": QuotasFront(scenario, guard.grants.quotas, access),
         "ssm": SsmFront(access),
-        "sts": StsFront(access),
+        "sts": StsFront(access, roles),
     }
 
 

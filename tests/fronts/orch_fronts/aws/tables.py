@@ -9,7 +9,7 @@ from typing import Any
 
 from orch_fronts.tables import read_table
 
-_EC2, _QUOTAS = "aws/data/ec2.toml", "aws/data/quotas.toml"
+_EC2, _QUOTAS, _PRICES = "aws/data/ec2.toml", "aws/data/quotas.toml", "aws/data/prices.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,13 @@ def quotas() -> Mapping[str, Quota]:
         {**row, "families": tuple(row.get("families", ()))} for row in read_table(_QUOTAS)["quota"]
     ]
     return {row["code"]: Quota(**row) for row in rows}
+
+
+def list_price(name: str, region: str) -> str:
+    """Return the list price an hour as the Price List writes it; "" for a type without one."""
+    table = read_table(_PRICES)
+    usd = table["usd"].get(name)
+    return f"{float(usd) * table['factor'][region]:.10f}" if usd else ""
 
 
 def _type(row: Mapping[str, Any]) -> InstanceType:

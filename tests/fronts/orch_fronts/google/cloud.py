@@ -76,7 +76,7 @@ class SimulatedGoogle:
     def __enter__(self) -> SimulatedGoogle:
         self._stack.enter_context(own_hosts(self._folder))
         self._stack.callback(end_hosts, self._bodies, "the pretend Google")
-        self.buckets = self._stack.enter_context(gcs_server(self.token, create=True))
+        self.buckets = self._stack.enter_context(gcs_server(self.token, create=True, tokens=self.server.tokens))
         self._stack.enter_context(self.server)
         return self
 

@@ -12,20 +12,26 @@ from contextlib import contextmanager
 
 from orch_fronts.bucket_http import BucketHandler
 from orch_fronts.buckets import BucketServer, Refusal, StoredObject, serve_buckets
+from orch_fronts.google.tokens import Tokens
 
 
 class GcsServer(BucketServer):
-    """token: the one bearer token that is let in; None lets any token in. create: see gcs_server."""
+    """token: the one bearer token that is let in; None lets any token in. create: see gcs_server.
 
-    def __init__(self, token: str | None = None, *, create: bool = False) -> None:
+    tokens: of impersonated accounts, which are let in, too. callers: the accounts that have called, "" for the caller.
+    """
+
+    def __init__(self, token: str | None = None, *, create: bool = False, tokens: Tokens | None = None) -> None:
         super().__init__(GcsHandler, create=create)
         self.token = token
+        self.tokens = tokens or Tokens()
+        self.callers: set[str] = set()
 
 
 @contextmanager
-def gcs_server(token: str | None = None, *, create: bool = False) -> Generator[GcsServer]:
+def gcs_server(token: str | None = None, *, create: bool = False, tokens: Tokens | None = None) -> Generator[GcsServer]:
     """create: every bucket that is asked for is there."""
-    with serve_buckets(GcsServer(token, create=create)) as server:
+    with serve_buckets(GcsServer(token, create=create, tokens=tokens)) as server:
         yield server
 
 
@@ -38,7 +44,13 @@ class GcsHandler(BucketHandler):
         """XML API, "Authentication" and "HTTP status and error codes for XML API": 401."""
         given = self.headers.get("Authorization", "")
         wanted = f"Bearer {self.server.token}"
-        if self.server.token is not None and not hmac.compare_digest(given.encode(), wanted.encode()):
+        impersonated = self.server.tokens.find(given)
+        self.server.callers.add(impersonated.account if impersonated is not None else "")
+        if (
+            impersonated is None
+            and self.server.token is not None
+            and not hmac.compare_digest(given.encode(), wanted.encode())
+        ):
             raise Refusal(401, "AuthenticationRequired", "Authentication required.")
 
     def authorize(self) -> None:

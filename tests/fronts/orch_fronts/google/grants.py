@@ -12,7 +12,10 @@ from orchestrator.providers.google.check_role import role_permissions
 ANY_ACCOUNT = "*"
 APIS = frozenset(
     f"{name}.googleapis.com"
-    for name in ("cloudresourcemanager", "compute", "iam", "oslogin", "serviceusage", "storage", "tpu")
+    for name in (
+        *("cloudbilling", "cloudresourcemanager", "compute", "iam", "iamcredentials", "oslogin"),
+        *("serviceusage", "storage", "tpu"),
+    )
 )
 
 
@@ -39,12 +42,14 @@ class Grants:
     """The documented role by default: what orch asks beyond it is refused, and so turns a test red.
 
     acts_as: service accounts that the caller may give to hosts. accounts: those that exist, all by default.
+    impersonates: service accounts as which the caller may act.
     """
 
     permissions: frozenset[str] = frozenset(role_permissions())
     apis: frozenset[str] = APIS
     acts_as: frozenset[str] = frozenset({ANY_ACCOUNT})
     accounts: frozenset[str] = frozenset({ANY_ACCOUNT})
+    impersonates: frozenset[str] = frozenset()
     limits: tuple[Limit, ...] = ()
     buckets: Mapping[str, Bucket] = field(default_factory=lambda: MappingProxyType[str, Bucket]({}))
     number: int = 123456789012  # of the project

@@ -26,7 +26,9 @@ PREFIXES: Mapping[str, str] = {
     "serviceusage": "/serviceusage/",
     "oslogin": "/oslogin/",
     "iam": "/iam/",
+    "iamcredentials": "/iamcredentials/",
     "storage": "/storage/v1/",
+    "cloudbilling": "/cloudbilling/",
 }
 _VERSIONS: Mapping[str, tuple[str, ...]] = {
     "tpu": ("v1", "v2", "v2alpha1"),
@@ -35,7 +37,9 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = {
     "serviceusage": ("v1", "v1beta1"),
     "oslogin": ("v1",),
     "iam": ("v1",),
+    "iamcredentials": ("v1",),
     "storage": ("v1",),
+    "cloudbilling": ("v1",),
 }
 _OF_THE_PREFIX = frozenset({"compute", "storage"})  # their version is part of the prefix, not of the path
 

@@ -49,6 +49,7 @@ _COMPUTE: Mapping[str, tuple[str, ...]] = {
     "firewalls.list": ("compute.firewalls.list",),
     "firewalls.patch": ("compute.firewalls.update", "compute.networks.updatePolicy"),
     "firewalls.delete": ("compute.firewalls.delete", "compute.networks.updatePolicy"),
+    "machineTypes.aggregatedList": ("compute.machineTypes.list",),
     "images.get": (),  # Google's own images are open to everybody
     "images.getFromFamily": (),
     "autoscalers.list": ("compute.autoscalers.list",),
@@ -113,11 +114,13 @@ PERMISSIONS: Mapping[str, tuple[str, ...]] = {
     **{f"tpu.projects.locations.{name}": needed for name, needed in _TPU.items()},
     **{f"compute.{name}": needed for name, needed in _COMPUTE.items()},
     **_BUCKETS,
+    "cloudbilling.services.skus.list": _NOTHING,  # "all publicly available SKUs" (discovery document)
     "cloudresourcemanager.projects.get": ("resourcemanager.projects.get",),
     "cloudresourcemanager.projects.testIamPermissions": _NOTHING,
     "serviceusage.services.batchGet": ("serviceusage.services.get",),
     "serviceusage.services.consumerQuotaMetrics.list": ("serviceusage.quotas.get",),
     "iam.projects.serviceAccounts.testIamPermissions": _NOTHING,
+    "iamcredentials.projects.serviceAccounts.generateAccessToken": _NOTHING,  # the account's own policy decides
     "oslogin.users.getLoginProfile": _NOTHING,
     "oslogin.users.importSshPublicKey": _NOTHING,
     "oslogin.users.sshPublicKeys.delete": _NOTHING,

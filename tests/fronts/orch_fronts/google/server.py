@@ -17,10 +17,12 @@ from orch_fronts.google.compute.front import PREFIX as COMPUTE
 from orch_fronts.google.compute.front import ComputeFront
 from orch_fronts.google.grants import Grants
 from orch_fronts.google.iam import Guard
+from orch_fronts.google.methods import PREFIXES
 from orch_fronts.google.oslogin import PREFIX as OSLOGIN
 from orch_fronts.google.oslogin import OsLoginFront
 from orch_fronts.google.services import project_fronts
 from orch_fronts.google.status import DEADLINE_EXCEEDED, INTERNAL, UNAUTHENTICATED, Refusal
+from orch_fronts.google.tokens import Tokens
 from orch_fronts.serving import ApiHandler, ApiHttp, ApiServer
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies, NoBodies
@@ -42,7 +44,7 @@ class TpuServer(ApiServer):
 
     bodies: what stands behind the nodes. project: the only one that there is. fronts: more, by the beginning of
     their paths. grants: what the caller may do; by default what docs/iam/gcp-role.yaml grants; the rest is refused.
-    token: the one bearer token that is let in; "" asks for none.
+    token: the one bearer token that is let in beside those of impersonated accounts; "" asks for none.
     cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 504.
     """
 
@@ -63,6 +65,8 @@ class TpuServer(ApiServer):
         super().__init__(_Handler, port, self.api, bodies)
         self.project = project
         self.requests: list[tuple[str, str, bytes]] = []
+        self.callers: list[tuple[str, str]] = []  # of each request: the impersonated account or "", and the path
+        self.tokens = Tokens((grants or Grants()).impersonates)
         self.cut = cut
         self.token = token
         self.guard = Guard(grants)
@@ -70,6 +74,7 @@ class TpuServer(ApiServer):
             **project_fronts(project, self.guard.grants),
             COMPUTE: ComputeFront(access, bodies, project),
             OSLOGIN: OsLoginFront(),
+            PREFIXES["iamcredentials"]: self.tokens,
             **fronts,
         }
 
@@ -79,6 +84,8 @@ class TpuServer(ApiServer):
         Raises:
             Refusal: It is missing, or another one.
         """
+        if self.tokens.find(authorization) is not None:
+            return
         if not self.token or hmac.compare_digest(authorization.encode(), f"Bearer {self.token}".encode()):
             return
         raise Refusal(
@@ -109,6 +116,8 @@ class _Handler(ApiHandler):
             return
         body = self.rfile.read(int(length))
         tpu.requests.append((self.command, self.path, body))
+        given = tpu.tokens.find(self.headers.get("Authorization", ""))
+        tpu.callers.append((given.account if given is not None else "", self.path))
         status, retry_after = 200, 0
         try:
             tpu.guard.admit(self.command, self.path, body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from orch_fronts.google.billing import BillingFront
 from orch_fronts.google.grants import Bucket, Grants
 from orch_fronts.google.iam import IamFront, ResourceManagerFront
 from orch_fronts.google.methods import PREFIXES, Called, called
@@ -28,6 +29,7 @@ def project_fronts(project: str, grants: Grants) -> Mapping[str, Front]:
         PREFIXES["serviceusage"]: ServiceUsageFront(project, grants),
         PREFIXES["iam"]: IamFront(grants),
         PREFIXES["storage"]: BucketsFront(grants),
+        PREFIXES["cloudbilling"]: BillingFront(),
     }
 
 

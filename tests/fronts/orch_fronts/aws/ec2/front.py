@@ -19,6 +19,7 @@ from orch_fronts.aws.ec2 import (
     passing,
     placement,
     spot,
+    spot_prices,
     tagging,
 )
 from orch_fronts.aws.ec2.visit import Visit
@@ -56,6 +57,7 @@ _OPERATIONS: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
     "DescribeRegions": network.describe_regions,
     "DescribeSecurityGroups": groups.describe,
     "DescribeSpotInstanceRequests": spot.describe,
+    "DescribeSpotPriceHistory": spot_prices.history,
     "DescribeSubnets": network.describe_subnets,
     "DescribeTags": tagging.describe,
     "DescribeVpcs": network.describe_vpcs,

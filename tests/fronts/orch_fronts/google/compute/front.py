@@ -11,6 +11,7 @@ from orch_fronts.google.answering import refusal as say_refusal
 from orch_fronts.google.compute import groups, instances, making, operations, plain
 from orch_fronts.google.compute.answers import ComputeRefusal, Reason, denied, in_form, invalid, refused
 from orch_fronts.google.compute.plain import FIREWALLS, POLICIES, TEMPLATES, Kind
+from orch_fronts.google.compute.types import plain_types, zones_of
 from orch_fronts.google.compute.visit import Visit
 from orch_fronts.google.keys import with_keys
 from orch_fronts.google.status import INTERNAL, NOT_FOUND, Refusal
@@ -30,6 +31,7 @@ _PATH = re.compile(
 )
 _OPTIONS = frozenset({"alt", "prettyPrint", "key", "fields", "quotaUser", "userIp", "$alt", "$prettyPrint"})
 _OF_A_LIST = frozenset({"filter", "maxResults", "orderBy", "pageToken", "returnPartialSuccess"})
+_NAMES = re.compile(r'name eq "([^"]+)"')
 _IMAGES = re.compile(r"projects/([^/]+)/global/images/(?:family/)?([^/]+)")
 
 _InZone = Callable[[Visit, str], dict[str, Any]]
@@ -173,9 +175,34 @@ def _aggregated(visit: Visit, method: str, kind: str) -> dict[str, Any]:
         return instances.aggregated(visit)
     if method == "GET" and kind == "instanceGroupManagers":
         return groups.aggregated(visit)
+    if method == "GET" and kind == "machineTypes":
+        return _machine_types(visit)
     if method == "GET" and kind in (POLICIES.collection, TEMPLATES.collection):
         return plain.aggregated(visit, _PLAIN[kind])
     raise _no_method(method, f"aggregated/{kind}")
+
+
+def _machine_types(visit: Visit) -> dict[str, Any]:
+    """By zones; the filter is one regular expression of whole names, as machineTypes.aggregatedList takes it."""
+    visit.cloud.ask("list", "machineTypes")
+    given = visit.query.get("filter", "")
+    wanted = _NAMES.fullmatch(given)
+    if given and wanted is None:
+        raise invalid("filter", f"'{given}'")
+    known = {zone.name for zone in visit.cloud.scenario.zones}
+    sold = [
+        (zone, name)
+        for name in plain_types()
+        if wanted is None or re.fullmatch(wanted[1], name)
+        for zone in sorted(zones_of(name))
+        if zone in known or ANY in known
+    ]
+    page, more = visit.page([{"zone": zone, "name": name} for zone, name in sold])
+    items: dict[str, Any] = {}
+    for one in page:
+        part = items.setdefault(f"zones/{one['zone']}", {"machineTypes": []})
+        part["machineTypes"].append({"kind": "compute#machineType", "name": one["name"], "zone": one["zone"]})
+    return {"items": items} | ({"nextPageToken": more} if more else {})
 
 
 def _project(visit: Visit) -> dict[str, Any]:
