@@ -183,23 +183,30 @@ def list_price_rows(name: str, market: str) -> tuple[Row, ...]:
 
 
 def _read_prices(name: str, market: str) -> Iterator[Row]:
+    family, in_us_east_1 = name.partition(".")[0], 0.0
     for row in read_rows("ec2_prices", "price"):
         if row.text("market") != market:
             continue
-        amounts: Mapping[str, float] = row.amounts("usd_of") if "usd_of" in row.cells else {}
-        if name in amounts:
-            yield replace(row, cells={**row.cells, "usd": amounts[name], "usd_high": amounts[name]})
-        elif not amounts and row.text("instance") == name:
-            yield from _split_regions(row)
+        if "usd_of" in row.cells:
+            amounts = row.amounts("usd_of")
+            if name in amounts:
+                in_us_east_1 = amounts[name]
+                yield _with_price(row, amounts[name])
+        elif "ratio_in" in row.cells:
+            if in_us_east_1 and row.text("family") == family:
+                yield from _split_regions(row, row.amounts("ratio_in"), in_us_east_1)
+        elif row.text("instance") == name:
+            yield from _split_regions(row, row.amounts("usd_in")) if "usd_in" in row.cells else (row,)
 
 
-def _split_regions(row: Row) -> Iterator[Row]:
-    """Yield a row for each region of `usd_in`; a row without it as it is."""
-    if "usd_in" not in row.cells:
-        yield row
-        return
-    for region, usd in row.amounts("usd_in").items():
-        yield replace(row, cells={**row.cells, "regions": [region], "usd": usd, "usd_high": usd})
+def _split_regions(row: Row, amounts: Mapping[str, float], unit: float = 1) -> Iterator[Row]:
+    """Yield a row for each region, with its amount times `unit` as the price."""
+    for region, amount in amounts.items():
+        yield _with_price(replace(row, cells={**row.cells, "regions": [region]}), round(amount * unit, 5))
+
+
+def _with_price(row: Row, usd: float) -> Row:
+    return replace(row, cells={**row.cells, "usd": usd, "usd_high": usd})
 
 
 def _instance(row: Row) -> Ec2Instance:

@@ -162,3 +162,24 @@ def test_prices_of_other_regions_are_found_by_region() -> None:
     assert price_per_hour(p5, OnDemand(), "sa-east-1") is None
     usual = price_per_hour(trn1, OnDemand())
     assert usual is not None and usual.low == 21.5 and "us-east-1" in usual.note
+
+
+@pytest.mark.parametrize(
+    ("name", "region", "usd"),
+    [  # the amounts that Apache Libcloud 3.9.1 lists for these types; the table has one ratio for all sizes of a family
+        ("g4dn.12xlarge", "eu-west-1", 4.362),
+        ("g5.12xlarge", "eu-central-1", 7.09282),
+        ("g6.xlarge", "sa-east-1", 1.368),
+        ("g6e.48xlarge", "eu-central-1", 37.67612),
+        ("c7i.xlarge", "us-west-1", 0.2226),
+        ("t3.2xlarge", "eu-north-1", 0.3456),
+    ],
+)
+def test_a_size_of_a_family_costs_in_a_region_what_the_list_says(name: str, region: str, usd: float) -> None:
+    price = price_per_hour(resolve(name), OnDemand(), region)
+    assert price is not None and price.low == pytest.approx(usd, rel=1e-3)
+    assert price.as_of == "2025-03-02" and "Libcloud" in price.source
+
+
+def test_a_region_without_a_known_ratio_has_no_price() -> None:
+    assert price_per_hour(resolve("g6e.xlarge"), OnDemand(), "ap-northeast-2") is None
