@@ -18,17 +18,17 @@ def test_two_programs_of_one_computer_do_not_share_a_folder(tmp_path: Path, monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     root = find_staging_root("s3://bucket/a", LAPTOP)
     assert root == find_staging_root("gs://other/b", LAPTOP)
-    first = Staging(root, "local-r0")
+    first = Staging(root, "local-r0", print)
     (first.path / "state").touch()
-    second = Staging(root, "local-r0")
+    second = Staging(root, "local-r0", print)
     assert first.path != second.path and (first.path / "state").is_file()
 
 
 def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    killed = Staging(tmp_path, "local-r0")
+    killed = Staging(tmp_path, "local-r0", print)
     (killed.path / "000001").mkdir()
     killed._held.close()  # as the system does
-    later = Staging(tmp_path, "local-r0")
+    later = Staging(tmp_path, "local-r0", print)
     assert not killed.path.exists() and later.path.is_dir()
     later.remove()
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]

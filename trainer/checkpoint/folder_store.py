@@ -6,18 +6,17 @@ beside it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import itertools
 import os
 import re
 import secrets
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import StorageError
+from .file_lock import hold_lock
 from .manifest import MOST_BYTES
 from .store import Buffer, ObjectEntry, Store, StoredObject, Version, is_disk_full, translate_errors
 
@@ -146,7 +145,7 @@ def _content_version(data: bytes) -> Version:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, int]]:
-    for place, _, names in os.walk(folder, followlinks=True):
+    for place, _, names in os.walk(folder, onerror=_raise_unless_absent, followlinks=True):
         for name in names:
             if not name.startswith("."):
                 try:
@@ -154,6 +153,12 @@ def _walk(folder: Path) -> Iterator[tuple[Path, int]]:
                 except FileNotFoundError:
                     continue  # deleted by another since it was listed
                 yield Path(place, name), size
+
+
+def _raise_unless_absent(error: OSError) -> None:
+    """Raise an error of a listing: what cannot be read must not pass for an empty folder, from which a run begins."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
 
 
 def _read_file(path: Path, offset: int, target: memoryview) -> int:
@@ -169,8 +174,7 @@ def _read_file(path: Path, offset: int, target: memoryview) -> int:
 def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
     lock = path.with_name(f".{path.name}.lock")
     try:
-        with lock.open("ab") as held:
-            _lock(held.fileno(), lock)  # released with the file, also when the process is killed
+        with hold_lock(lock, seconds=_LOCK_SECONDS):
             if not path.exists() or _content_version(path.read_bytes()) != expected:
                 return False
             with _writing(path, data) as temporary:
@@ -180,21 +184,6 @@ def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
         if is_disk_full(error):
             raise
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _lock(descriptor: int, lock: Path) -> None:
-    until = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise StorageError(
-                    f"{lock}: held for {_LOCK_SECONDS:.0f} s by a process that is stopped: kill or continue it"
-                ) from None
-            time.sleep(0.005)
-        else:
-            return
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def list_files(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise ConfigError(f"save({str(folder)!r}): there is no such folder")
     found: list[str] = []
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, onerror=_raise):
         found += [str(Path(place, name).relative_to(folder)) for name in names]
         linked = [name for name in folders if Path(place, name).is_symlink()]
         if linked:
@@ -120,3 +120,17 @@ def _mapped(path: Path) -> Generator[memoryview, None, None]:
                 yield view
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _raise(error: OSError) -> None:
+    """Raise an error of a listing: a folder that cannot be read must not be left out of a checkpoint."""
+    raise error
+
+
+@contextlib.contextmanager
+def reporting_disk(call: str) -> Generator[None, None, None]:
+    """Translate errors of the local disk to StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{call}: the local disk fails: {error}") from error

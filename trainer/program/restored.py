@@ -6,15 +6,15 @@ The record, a lock and the files that are being written have names that no check
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint.file_lock import hold_lock
 from ..checkpoint.manifest import RESERVED, Manifest, Part, check_file_path
 from ..checkpoint.store import Store
 from ..errors import ConfigError, StorageError
@@ -23,15 +23,32 @@ _CONCURRENT = 4  # files that are read at the same time
 _CHUNK = 32 << 20
 _RECORD = f"{RESERVED}.json"
 _LOCK = f"{RESERVED}.lock"
+_LOCK_SECONDS = 3600.0  # another process of the host may be downloading a large checkpoint
 _PARTS = f"{RESERVED}.parts"  # a folder: names of files may be as long as the disk allows
 _SEVERAL = "several"  # in place of a checkpoint
 
 
-def download_files(store: Store, manifest: Manifest, folder: Path, chosen: Callable[[str], bool]) -> str:
+def download_files(
+    store: Store,
+    manifest: Manifest,
+    folder: Path,
+    chosen: Callable[[str], bool],
+    *,
+    report: Callable[[str], None],
+    is_current: Callable[[], bool] = lambda: True,
+) -> str:
     """Write the files of a checkpoint to a folder, in place of those of an earlier restore.
 
     A file that is there with the right checksum is not read again. Processes that share the folder take turns, and
     files that another one has restored from the same checkpoint stay.
+
+    Args:
+        store: The folder of checkpoints.
+        manifest: Of the checkpoint.
+        folder: Where its files go.
+        chosen: Whether a file, named by its path, is one of them.
+        report: Prints a line, when another process has the folder for long.
+        is_current: Whether the checkpoint is still the one to restore, once this process has the folder.
 
     Returns:
         What is wrong with the checkpoint, or "".
@@ -44,7 +61,12 @@ def download_files(store: Store, manifest: Manifest, folder: Path, chosen: Calla
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _check_own(folder)
-        with _locked(folder), ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="orch-run-part") as pool:
+        with (
+            hold_lock(folder / _LOCK, seconds=_LOCK_SECONDS, report=report),
+            ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="orch-run-part") as pool,
+        ):
+            if not is_current():
+                return "another checkpoint is restored in its place"
             _remove_earlier(folder, _identify_checkpoint(store, manifest), {part.file for part in parts})
             temporary = folder / _PARTS
             shutil.rmtree(temporary, ignore_errors=True)  # of a restore that was killed
@@ -98,13 +120,6 @@ def _check_own(folder: Path) -> None:
     others = [path for path in folder.iterdir() if not path.name.startswith(RESERVED)]
     if others and not (folder / _RECORD).is_file():
         raise ConfigError(f"restore({str(folder)!r}): the folder holds files: name a new or empty one")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Generator[None, None, None]:
-    with (folder / _LOCK).open("ab") as held:
-        fcntl.flock(held.fileno(), fcntl.LOCK_EX)
-        yield
 
 
 def _remove_earlier(folder: Path, checkpoint: str, expected: set[str]) -> None:

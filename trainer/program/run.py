@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import fnmatch
 import json
 import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,24 +18,20 @@ from typing import Any, NamedTuple
 from ..checkpoint.claim import Beat, hold_epoch
 from ..checkpoint.epoch import Epoch
 from ..checkpoint.manifest import (
-    PROGRAM_FORMAT,
-    CorruptCheckpoint,
     Manifest,
-    StepFolder,
-    order_step_folders,
     run_folder,
 )
-from ..checkpoint.pointer import fence_latest, read_latest, repair_latest
+from ..checkpoint.pointer import fence_latest
 from ..checkpoint.store import Store, open_store
 from ..environment import Run as Origin
 from ..environment import World, read_run, read_world
-from ..errors import ConfigError, Exit, StorageError
+from ..errors import ConfigError, Exit
 from ..heartbeat import Heartbeat
 from ..signals import StopRequest
 from .arguments import parse_numbers, parse_whole
-from .files import copy_files, list_files, read_manifest
+from .files import copy_files, list_files, reporting_disk
 from .metrics import MetricsParts
-from .restored import download_files
+from .restorer import Restorer
 from .saver import Save, Saver
 from .staging import Staging, open_staging
 from .start import Agreement, name_start
@@ -84,7 +79,8 @@ def init(uri: str = "", *, keep: int = 3, keep_every: int = 0, environ: Mapping[
     if uri and run_folder(uri) != run_folder(origin.checkpoint_uri):
         origin = replace(origin, epoch=0)  # the launcher claimed another folder
     if not place:
-        run = Run(origin, world, open_staging(origin, world, "", environ), None, None, None)
+        report = partial(_report_line, world.rank, world.size)
+        run = Run(origin, world, open_staging(origin, world, "", environ, report), None, None, None)
         run.report("note: the task names no bucket, so nothing is saved: add checkpoint: {bucket: ...} to it")
         return run
     return _open_run(place, origin, world, keep, keep_every, environ)
@@ -95,7 +91,7 @@ def _open_run(uri: str, origin: Origin, world: World, keep: int, keep_every: int
     place = open_store(run_folder(store.uri), create=True)
     start = name_start(read_run(environ), world, environ)
     report = partial(_report_line, world.rank, world.size)
-    agreement = Agreement(place=place, name=start, is_first=world.is_first, report=report, restored=[])
+    agreement = Agreement(place=place, name=start, is_first=world.is_first, report=report, choices=[])
     beat: Beat | None = None
     if world.is_first:
         epoch = hold_epoch(place, origin)
@@ -107,12 +103,20 @@ def _open_run(uri: str, origin: Origin, world: World, keep: int, keep_every: int
     else:
         origin = replace(origin, epoch=agreement.follow_epoch())
         agreement.epoch = origin.epoch
-    staging = open_staging(origin, world, place.uri, environ)
-    run = Run(origin, world, staging, store, agreement, beat)
-    run.saver = Saver(store, origin, world, start, keep, keep_every, run.report)
+    staging = open_staging(origin, world, place.uri, environ, report)
+    saver = Saver(store, origin, world, start, keep, keep_every, report)
     if not world.is_first:
-        run.saver.remove_own_shards()
-    return run
+        saver.remove_own_shards()
+    restorer = Restorer(
+        store=store,
+        agreement=agreement,
+        saver=saver,
+        staging=staging,
+        world=world,
+        epoch=origin.epoch,
+        report=report,
+    )
+    return Run(origin, world, staging, saver, restorer, beat)
 
 
 def _begin_beat(place: Store, epoch: Epoch) -> Beat:
@@ -138,21 +142,20 @@ class Run:
         origin: Origin,
         world: World,
         staging: Staging,
-        store: Store | None,
-        agreement: Agreement | None,
+        saver: Saver | None,
+        restorer: Restorer | None,
         beat: Beat | None,
     ) -> None:
         """Take what `init` has opened; programs call `init`."""
         self.rank, self.world, self.local_rank = world.rank, world.size, world.local_rank
         self.attempt, self.run_id = origin.attempt, origin.run_id
         self.every = origin.every
-        self.saver: Saver | None = None
+        self.saver = saver
         self._staging, self._process = staging, os.getpid()
-        self._origin, self._store, self._agreement, self._beat = origin, store, agreement, beat
+        self._origin, self._restorer, self._beat = origin, restorer, beat
         self._heartbeat = Heartbeat(origin.heartbeat_file, world, self.report)
         self._metrics: MetricsParts | None = None
         self._stop: StopRequest | None = None
-        self._restores = 0
         self._heartbeat.beat(None, "starting")
         self._closed = False
         _call_at_end(self.close)
@@ -171,7 +174,7 @@ class Run:
         """
         self._check_open("new_folder()")
         self.raise_failure()
-        with _reporting_disk("new_folder()"):
+        with reporting_disk("new_folder()"):
             return self._staging.new_folder()
 
     def save(
@@ -210,7 +213,7 @@ class Run:
             given = json.loads(json.dumps(dict(meta or {}), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"save(meta=...): {error}: give what JSON has") from error
-        with _reporting_disk(f"save({str(source)!r})"):
+        with reporting_disk(f"save({str(source)!r})"):
             names, place = list_files(source), source
             if not own:
                 place = self.new_folder()
@@ -224,13 +227,16 @@ class Run:
         Raises:
             StorageError: The bucket fails.
         """
-        manifest = next((one for one in self._list_complete() if isinstance(one, Manifest)), None)
+        if self._restorer is None:
+            return None
+        manifest = next((one for one in self._restorer.list_complete() if isinstance(one, Manifest)), None)
         return None if manifest is None else _describe(manifest)
 
     def restore(self, folder: str | os.PathLike[str], files: str = "*") -> int | None:
         """Write the newest complete checkpoint to a folder; every rank calls it, and all get the same one.
 
-        A checkpoint whose checksums are wrong is passed over for the one before it.
+        A checkpoint whose checksums are wrong is passed over for the one before it. Saves that this rank has begun are
+        written first, or have failed: where every rank saved a step, call it on all of them.
 
         Args:
             folder: New, empty, or of an earlier restore. Processes of a host may share it.
@@ -243,16 +249,17 @@ class Run:
             ConfigError: The folder holds other files.
             StorageError: The bucket fails, the checkpoint is damaged on this rank alone, or rank 0 does not call it.
         """
-        found = self._restore(Path(folder), files)
-        if found is not None:
-            size = f"{found.size / 1e6:,.1f} MB"
-            self.report(f"resumed from step {found.step} of attempt {found.attempt} ({size}), in {self.uri}")
-        return None if found is None else found.step
+        found = self._restorer.restore(Path(folder), files) if self._restorer is not None else None
+        if found is None:
+            return None
+        size = f"{found.size / 1e6:,.1f} MB"
+        self.report(f"resumed from step {found.step} of attempt {found.attempt} ({size}), in {self.uri}")
+        return found.step
 
     @property
     def uri(self) -> str:
         """Where the checkpoints are; "" for nowhere."""
-        return "" if self._store is None else self._store.uri
+        return "" if self._restorer is None else self._restorer.store.uri
 
     def heartbeat(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
         """Report that steps are done, for `orch queue`, hangs and rehearsals; cheap enough for every step.
@@ -268,9 +275,9 @@ class Run:
         step = parse_whole("heartbeat(): step", step, 0)
         numbers = parse_numbers(metrics) if metrics is not None else {}
         self._heartbeat.beat(step)
-        if numbers and self.rank == 0 and self._agreement is not None:
+        if numbers and self.rank == 0 and self._restorer is not None:
             if self._metrics is None:
-                self._metrics = MetricsParts(self._agreement.place, self._origin, self.report)
+                self._metrics = MetricsParts(self._restorer.agreement.place, self._origin, self.report)
             self._metrics.write(step, numbers)
         if self._beat is not None:
             self._beat.raise_failure()
@@ -320,87 +327,6 @@ class Run:
     def _check_open(self, call: str) -> None:
         if self._closed:
             raise ConfigError(f"{call}: the run is closed: save before close()")
-
-    def _restore(self, folder: Path, files: str) -> Manifest | None:
-        store, agreement = self._store, self._agreement
-        if store is None or agreement is None:
-            return None
-        call, self._restores = self._restores, self._restores + 1
-        if self.rank:
-            return self._follow(store, agreement, folder, files, call)
-        found = self._restore_newest(store, folder, files)
-        repair_latest(store, None if found is None else StepFolder.parse(found.folder), self._origin.epoch)
-        self._forget_shards(0 if found is None else found.step)
-        agreement.restored.append("" if found is None else found.folder)
-        agreement.publish()
-        return found
-
-    def _restore_newest(self, store: Store, folder: Path, files: str) -> Manifest | None:
-        for one in self._list_complete():
-            if isinstance(one, str):
-                self.report(one)
-                continue
-            refusal = download_files(store, one, folder, lambda file: fnmatch.fnmatch(file, files))
-            refusal = refusal or self._verify_others(store, one, files)
-            if not refusal:
-                return one
-            self.report(f"skipped checkpoint {one.step}: {refusal}")
-        return None
-
-    def _verify_others(self, store: Store, manifest: Manifest, files: str) -> str:
-        """Verify what this rank does not keep, but others may."""
-        if self.world == 1 or files == "*":
-            return ""
-        with _reporting_disk("restore()"):
-            place = self._staging.new_folder()
-        try:
-            return download_files(store, manifest, place, lambda file: not fnmatch.fnmatch(file, files))
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-
-    def _follow(self, store: Store, agreement: Agreement, folder: Path, files: str, call: int) -> Manifest | None:
-        name = agreement.follow_restore(call)
-        if not name:
-            self._forget_shards(0)
-            return None
-        chosen = StepFolder.parse(name)
-        found = None if chosen is None else store.find(chosen.manifest)
-        if chosen is None or found is None:
-            raise StorageError(f"{store.uri}/{name}, which rank 0 restores, is not there any more")
-        try:
-            manifest = Manifest.from_json(found.data, chosen, (PROGRAM_FORMAT,))
-        except CorruptCheckpoint as error:
-            raise StorageError(f"{store.uri}/{name}: {error}") from error
-        refusal = download_files(store, manifest, folder, lambda file: fnmatch.fnmatch(file, files))
-        if refusal:
-            raise StorageError(f"{store.uri}/{name}: {refusal}, which rank 0 did not see")
-        self._forget_shards(manifest.step)
-        return manifest
-
-    def _forget_shards(self, resumed: int) -> None:
-        if self.saver is not None and self.world > 1:
-            self.saver.forget_shards(resumed)
-
-    def _list_complete(self) -> Iterator[Manifest | str]:
-        """Yield the complete checkpoints, newest first, and between them why others are skipped."""
-        store = self._store
-        if store is None:
-            return
-        try:
-            latest = read_latest(store)
-        except CorruptCheckpoint:
-            latest = None  # each complete checkpoint counts
-        for folder, refusal in order_step_folders(store.list_folders(), latest):
-            one = refusal or read_manifest(store, folder)
-            yield one if isinstance(one, Manifest) else f"skipped checkpoint {folder.step}: {one}"
-
-
-@contextmanager
-def _reporting_disk(call: str) -> Generator[None, None, None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{call}: the local disk fails: {error}") from error
 
 
 def _report_line(rank: int, world: int, line: str) -> None:

@@ -57,6 +57,10 @@ class Save:
     sharded: bool
 
 
+class Defect(StorageError):
+    """A save failed by an error of the program or of this library, not of the bucket."""
+
+
 class Saver:
     """Writes saves one after the other in a thread."""
 
@@ -86,10 +90,15 @@ class Saver:
         self._last = self._pool.submit(self._write, save)
 
     def raise_failure(self) -> None:
-        """Raise TakenOver, or the StorageError of too many failed saves."""
+        """Raise TakenOver, the StorageError of too many failed saves, or a defect, which no further try can repair."""
         failures = self._failures
-        if failures and (isinstance(failures[-1], TakenOver) or len(failures) >= MOST_FAILURES):
+        if failures and (isinstance(failures[-1], (TakenOver, Defect)) or len(failures) >= MOST_FAILURES):
             raise failures[-1]
+
+    def drain(self) -> None:
+        """Wait until each save is written or has failed."""
+        if self._last is not None:
+            self._last.result()
 
     def wait(self) -> None:
         """Wait until everything is written.
@@ -97,8 +106,7 @@ class Saver:
         Raises:
             StorageError: The last save failed.
         """
-        if self._last is not None:
-            self._last.result()
+        self.drain()
         if self._failures:
             raise self._failures[-1]
 
@@ -145,9 +153,10 @@ class Saver:
                     f"checkpoint {save.step} written in {seconds:.2f} s to {self._store.uri} ({size / 1e6:,.1f} MB)"
                 )
             self._failures = []
-        except StorageError as error:
-            self._failures = [*self._failures, error]
-            self._report(f"note: checkpoint {save.step} was not written: {error}")
+        except Exception as error:
+            failure = error if isinstance(error, StorageError) else _translate_defect(save.step, error)
+            self._failures = [*self._failures, failure]
+            self._report(f"note: checkpoint {save.step} was not written: {failure}")
         finally:
             shutil.rmtree(save.place, ignore_errors=True)
             self._room.release()
@@ -211,10 +220,10 @@ class Saver:
             return None
         try:
             content: Any = json.loads(found.data)
-            parts = [Part.from_json(part, PROGRAM_FORMAT) for part in content["parts"]]
+            parts, start = [Part.from_json(part, PROGRAM_FORMAT) for part in content["parts"]], content["start"]
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{self._store.uri}/{_shard_path(folder, rank)} cannot be read: {error}") from error
-        return parts if content["start"] == self._start else None
+        return parts if start == self._start else None
 
     def _publish(self, folder: StepFolder, save: Save, parts: tuple[Part, ...]) -> None:
         """Create the manifest, with which the checkpoint is complete, move `latest`, and remove old checkpoints."""
@@ -248,6 +257,12 @@ class Saver:
             raise
         except (StorageError, CorruptCheckpoint) as error:
             self._report(f"note: checkpoint {folder.step} is written, but {error}; the next save tries again")
+
+
+def _translate_defect(step: int, error: Exception) -> Defect:
+    defect = Defect(f"saving checkpoint {step} failed: {type(error).__name__}: {error}")
+    defect.__cause__ = error
+    return defect
 
 
 def _shard_path(folder: StepFolder, rank: int) -> str:

@@ -10,21 +10,23 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from ..checkpoint.file_lock import hold_lock
 from ..environment import Run, World
 from ..errors import StorageError
 
 _LOCK = ".lock"  # hidden: the root may be below a bucket's folder
+_LOCK_SECONDS = 900.0  # a process that removes what killed ones left may have much to remove
 
 
 class Staging:
     """The folders of this process alone, on a local disk."""
 
-    def __init__(self, root: Path, name: str) -> None:
+    def __init__(self, root: Path, name: str, report: Callable[[str], None]) -> None:
         """Make a folder below `root` that holds them, and remove those of processes that were killed.
 
         Raises:
@@ -33,8 +35,7 @@ class Staging:
         self._made = 0
         try:
             root.mkdir(parents=True, exist_ok=True)
-            with (root / _LOCK).open("ab") as all_of_them:
-                fcntl.flock(all_of_them.fileno(), fcntl.LOCK_EX)
+            with hold_lock(root / _LOCK, seconds=_LOCK_SECONDS, report=report):
                 _remove_abandoned(root)
                 self.path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root))
                 self._held = (self.path / _LOCK).open("ab")
@@ -63,14 +64,16 @@ class Staging:
         self._held.close()
 
 
-def open_staging(run: Run, world: World, uri: str, environ: Mapping[str, str]) -> Staging:
+def open_staging(
+    run: Run, world: World, uri: str, environ: Mapping[str, str], report: Callable[[str], None]
+) -> Staging:
     """Return the folders of this process; `uri` is where checkpoints go, "" for nowhere.
 
     Raises:
         StorageError: They cannot be made.
     """
     name = f"{run.run_id[:100].replace('/', '-')}-r{world.rank}"  # for people who look there
-    return Staging(find_staging_root(uri, environ), name)
+    return Staging(find_staging_root(uri, environ), name, report)
 
 
 def find_staging_root(uri: str, environ: Mapping[str, str]) -> Path:

@@ -12,10 +12,11 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..checkpoint.epoch import BEAT
 from ..checkpoint.manifest import CorruptCheckpoint, parse_count
 from ..checkpoint.store import Store
 from ..environment import Run, World
@@ -34,6 +35,7 @@ def wait_for(
     what: str,
     report: Callable[[str], None],
     must_end: Callable[[], bool] = lambda: False,
+    read_sign: Callable[[], object] = lambda: None,
 ) -> T:
     """Return what `find` returns once it is not None.
 
@@ -42,20 +44,23 @@ def wait_for(
         what: Completes "waiting for".
         report: Prints a line, once the wait is longer than usual.
         must_end: Whether the process has to end without it.
+        read_sign: Returns what changes while the other rank is at work: as long as it does, the wait continues.
 
     Raises:
         StorageError: It was None for too long, or the process has to end.
     """
-    began, reported = time.monotonic(), False
+    began, reported, last = time.monotonic(), False, None
     while (found := find()) is None:
         waited = time.monotonic() - began
         if must_end():
             raise StorageError(f"this process ends, and does not wait any longer for {what}")
         if waited > PATIENCE_SECONDS:
-            raise StorageError(f"waited {PATIENCE_SECONDS:.0f} s for {what}, in vain")
-        if waited > _QUIET_SECONDS and not reported:
+            if (sign := read_sign()) == last:
+                raise StorageError(f"waited {PATIENCE_SECONDS:.0f} s for {what}, in vain")
+            began, last = time.monotonic(), sign
+        elif waited > _QUIET_SECONDS and not reported:
             report(f"waiting for {what}, for at most {PATIENCE_SECONDS / 60:.0f} min")
-            reported = True
+            reported, last = True, read_sign()
         time.sleep(_LOOK_SECONDS)
     return found
 
@@ -91,6 +96,21 @@ def _start_time(process: int) -> str:
         return ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What rank 0 restores.
+
+    Attributes:
+        folder: Name of the checkpoint's folder; "" for none.
+        is_final: Whether rank 0 has verified it; else it is reading it.
+        failure: Why rank 0 restores nothing, or "".
+    """
+
+    folder: str
+    is_final: bool
+    failure: str = ""
+
+
 @dataclass(kw_only=True)
 class Agreement:
     """What rank 0 has decided in this start, and the other ranks follow.
@@ -99,7 +119,7 @@ class Agreement:
         place: The run's folder.
         epoch: Of this start; 0 until it is known.
         report: Prints a line.
-        restored: What each call of `restore` found: the name of a checkpoint's folder, or "".
+        choices: The last one of each call of `restore`, in order.
     """
 
     place: Store
@@ -107,7 +127,7 @@ class Agreement:
     is_first: bool
     report: Callable[[str], None]
     epoch: int = 0
-    restored: list[str]
+    choices: list[Choice]
 
     @property
     def path(self) -> str:
@@ -120,7 +140,17 @@ class Agreement:
         Raises:
             StorageError: The bucket fails.
         """
-        self.place.put(self.path, json.dumps({"epoch": self.epoch, "restored": self.restored}).encode())
+        content = {"epoch": self.epoch, "choices": [asdict(choice) for choice in self.choices]}
+        self.place.put(self.path, json.dumps(content).encode())
+
+    def choose(self, call: int, choice: Choice) -> None:
+        """Show the other ranks what a call of `restore` restores; on rank 0.
+
+        Raises:
+            StorageError: The bucket fails.
+        """
+        self.choices[call:] = [choice]
+        self.publish()
 
     def follow_epoch(self) -> int:
         """Return the epoch that rank 0 has claimed; on the other ranks.
@@ -130,25 +160,41 @@ class Agreement:
         """
         return wait_for(lambda: (found := self._read()) and found[0], "rank 0 to claim the run", self.report)
 
-    def follow_restore(self, call: int) -> str:
-        """Return what rank 0's call of `restore` with this index found; on the other ranks.
+    def follow_choice(self, call: int, last: Choice | None) -> Choice:
+        """Return what rank 0's call of `restore` with this index restores, once it is another than `last`.
 
         Raises:
             StorageError: Rank 0 has not called it in time, or the bucket fails.
         """
 
-        def find() -> str | None:
-            found = self._read()
-            return found[1][call] if found is not None and len(found[1]) > call else None
+        def find() -> Choice | None:
+            choice = self.read_choice(call)
+            return None if choice == last else choice
 
-        return wait_for(find, "rank 0 to call restore() as well", self.report)
+        if last is None:
+            return wait_for(find, "rank 0 to call restore() as well", self.report)
+        what = f"rank 0 to verify {last.folder}"
+        return wait_for(find, what, self.report, read_sign=self._read_beat)
 
-    def _read(self) -> tuple[int, list[str]] | None:
+    def read_choice(self, call: int) -> Choice | None:
+        """Return what rank 0 restores now in a call of `restore`; None before the call.
+
+        Raises:
+            StorageError: The bucket fails.
+        """
+        found = self._read()
+        return found[1][call] if found is not None and len(found[1]) > call else None
+
+    def _read_beat(self) -> bytes | None:
+        found = self.place.find(BEAT)
+        return None if found is None else found.data
+
+    def _read(self) -> tuple[int, list[Choice]] | None:
         found = self.place.find(self.path)
         if found is None:
             return None
         try:
             content: Any = json.loads(found.data)
-            return parse_count(content["epoch"], 1), [str(name) for name in content["restored"]]
+            return parse_count(content["epoch"], 1), [Choice(**choice) for choice in content["choices"]]
         except (ValueError, KeyError, TypeError, CorruptCheckpoint) as error:
             raise StorageError(f"{self.place.uri}/{self.path} cannot be read: {error}") from error
