@@ -18,20 +18,20 @@ from orchestrator.computer import read_member
 from orchestrator.errors import NotFoundError
 from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.project import DEFAULT_PROJECT, to_column
-from orchestrator.store.audited import Head
+from orchestrator.store.conditions import where_in
 from orchestrator.store.failures import ServedStoreError, StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
 from orchestrator.store.project_limit import limit_query
+from orchestrator.store.read_events import EventReads
+from orchestrator.store.read_only_file import open_read_only
 from orchestrator.store.read_replicated import ReplicatedReads
 from orchestrator.store.read_team import TeamReads
 from orchestrator.store.records import (
     ClusterRecord,
-    EventRecord,
     JobRecord,
     PipelineRecord,
     cluster_from_row,
     ended_from_row,
-    event_from_row,
     intent_from_row,
     job_from_row,
     pipeline_from_row,
@@ -63,7 +63,7 @@ def open_reader_at(location: Location, project: str = DEFAULT_PROJECT, only_proj
     return reader
 
 
-class Reader(TeamReads, ReplicatedReads):
+class Reader(TeamReads, ReplicatedReads, EventReads):
     """A read-only view of the store, used as a context manager. An absent store reads as an empty one.
 
     Attributes:
@@ -79,7 +79,7 @@ class Reader(TeamReads, ReplicatedReads):
         self._connection: sqlite3.Connection | None = None
         if database.exists():
             refuse_truncated_file(database, reading=True)
-            self._connection = _open(database)
+            self._connection = open_read_only(database)
             self._refuse_newer(str(database))
 
     def __enter__(self) -> Reader:
@@ -130,13 +130,13 @@ class Reader(TeamReads, ReplicatedReads):
 
     def clusters_by_uid(self, uids: Collection[str] | None = None) -> dict[str, ClusterRecord]:
         """Return the clusters of these uids, or every cluster, of all projects and the deleted ones too."""
-        only, values = _where_in("uid", uids)
+        only, values = where_in("uid", uids)
         rows = self._rows(f"SELECT * FROM clusters WHERE {only}", *values)  # noqa: S608  # constant parts
         return {record.uid: record for record in map(cluster_from_row, rows)}
 
     def intents_by_uid(self, uids: Collection[str] | None = None) -> dict[str, tuple[Intent, ...]]:
         """Return the intents of these clusters, or of all, by the cluster's uid and then by generation."""
-        only, values = _where_in("cluster_uid", uids)
+        only, values = where_in("cluster_uid", uids)
         query = f"SELECT * FROM intents WHERE {only} ORDER BY generation"  # noqa: S608  # constant parts
         found: dict[str, tuple[Intent, ...]] = {}
         for row in self._rows(query, *values):
@@ -151,7 +151,7 @@ class Reader(TeamReads, ReplicatedReads):
             since: Epoch seconds.
             uids: Of the clusters.
         """
-        only, values = _where_in("cluster_uid", uids)
+        only, values = where_in("cluster_uid", uids)
         billed = "born IS NOT NULL AND (gone IS NULL OR gone >= ?)"
         query = f"SELECT * FROM intents WHERE state NOT IN ('gone', 'refused') OR {billed} OR {only}"  # noqa: S608  # constant parts
         found: dict[str, list[Intent]] = {}
@@ -163,19 +163,19 @@ class Reader(TeamReads, ReplicatedReads):
         """Return what bills say of the time since, in epoch seconds, and all that they say of these clusters."""
         from orchestrator.store.bill_records import bill_from_row
 
-        only, values = _where_in("cluster_uid", uids)
+        only, values = where_in("cluster_uid", uids)
         query = f"SELECT * FROM bills WHERE until >= ? OR token IN (SELECT token FROM intents WHERE {only})"  # noqa: S608  # constant parts
         return tuple(map(bill_from_row, self._rows(query, since, *values)))
 
     def clusters_of_runs(self, run_ids: Collection[str]) -> frozenset[str]:
         """Return the uids of the clusters that have jobs of these runs."""
-        only, values = _where_in("run_id", run_ids)
+        only, values = where_in("run_id", run_ids)
         query = f"SELECT DISTINCT cluster_uid FROM jobs WHERE kind != 'exec' AND {only}"  # noqa: S608  # constant parts
         return frozenset(str(row["cluster_uid"]) for row in self._rows(query, *values))
 
     def jobs_by_uid(self, uids: Collection[str] | None = None) -> dict[str, tuple[JobRecord, ...]]:
         """Return the launches and resumes of these clusters, or of all, by the cluster's uid and then by number."""
-        only, values = _where_in("cluster_uid", uids)
+        only, values = where_in("cluster_uid", uids)
         query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY cluster_uid, id"  # noqa: S608  # constant parts
         found: dict[str, list[JobRecord]] = {}
         for row in self._rows(query, *values):
@@ -193,7 +193,7 @@ class Reader(TeamReads, ReplicatedReads):
         Args:
             clusters: Qualified names of the clusters; None for all.
         """
-        only, values = _where_in("cluster", clusters)
+        only, values = where_in("cluster", clusters)
         query = f"SELECT subject, actor FROM events WHERE subject LIKE ? AND {only} ORDER BY seq DESC"  # noqa: S608  # the same
         rows = self._rows(query, "job %", *values)
         return {str(row["subject"]): str(row["actor"]) for row in rows}  # the oldest event is kept
@@ -207,7 +207,7 @@ class Reader(TeamReads, ReplicatedReads):
             column: What the keys are.
             clusters: Qualified names of the clusters; None for all.
         """
-        only, values = _where_in("cluster", clusters)
+        only, values = where_in("cluster", clusters)
         newest = f"SELECT max(seq) FROM events WHERE {column} != '' AND {only} GROUP BY {column}"  # noqa: S608  # the same
         query = f"SELECT {column} AS about, actor FROM events WHERE seq IN ({newest})"  # noqa: S608  # the same
         return {str(row["about"]): str(row["actor"]) for row in self._rows(query, *values)}
@@ -244,7 +244,7 @@ class Reader(TeamReads, ReplicatedReads):
 
     def _runs_opened_since(self, at: float, run_ids: Collection[str]) -> frozenset[str]:
         """Return those of some runs that have a job which was opened then or later."""
-        only, values = _where_in("run_id", run_ids)
+        only, values = where_in("run_id", run_ids)
         query = f"SELECT run_id FROM jobs WHERE kind != 'exec' AND created >= ? AND {only}"  # noqa: S608  # constant parts
         return frozenset(str(row["run_id"]) for row in self._rows(query, at, *values))
 
@@ -299,63 +299,15 @@ class Reader(TeamReads, ReplicatedReads):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
 
-    def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
-        """Return the newest `limit` events past sequence number `after`, oldest first.
-
-        Args:
-            cluster: Qualified name of a cluster (project.qualify_name); None for all of all projects.
-            after: The sequence number.
-            limit: The most.
-        """
-        only = "" if cluster is None else "AND cluster = ? "
-        query = f"SELECT * FROM events WHERE seq > ? {only}ORDER BY seq DESC LIMIT ?"  # noqa: S608  # constant parts
-        values = (after, limit) if cluster is None else (after, cluster, limit)
-        return tuple(event_from_row(row) for row in reversed(list(self._rows(query, *values))))
-
-    def events_after(self, seq: int, limit: int, cluster: str | None = None) -> tuple[EventRecord, ...]:
-        """Return the oldest `limit` events past a sequence number, oldest first; see `events` for the newest.
-
-        Args:
-            seq: The sequence number.
-            limit: The most.
-            cluster: Qualified name of a cluster; None for all of all projects.
-        """
-        only, values = _where_in("cluster", None if cluster is None else [cluster])
-        query = f"SELECT * FROM events WHERE seq > ? AND {only} ORDER BY seq LIMIT ?"  # noqa: S608  # constant parts
-        return tuple(map(event_from_row, self._rows(query, seq, *values, limit)))
-
-    def events_of_kinds(self, kinds: Collection[str], since: float) -> tuple[EventRecord, ...]:
-        """Return the events of some kinds since a moment, in epoch seconds, oldest first."""
-        only, values = _where_in("kind", kinds)
-        query = f"SELECT * FROM events WHERE {only} AND at >= ? ORDER BY seq"  # noqa: S608  # constant parts
-        return tuple(map(event_from_row, self._rows(query, *values, since)))
-
     def hold_snapshot(self) -> None:
         """Read one state of the store from here on, whatever others write meanwhile."""
         if self._connection is not None:
             self._connection.execute("BEGIN")
 
-    def all_events(self) -> Iterator[EventRecord]:
-        """Yield the complete audit, oldest first, for replay.verify and replay.rebuild."""
-        for row in self._rows("SELECT * FROM events ORDER BY seq"):
-            yield event_from_row(row)
-
-    def head(self) -> Head:
-        """Return the head of the event chain."""
-        return Head.parse(self._meta("chain") or str(Head()))
-
     @property
     def file(self) -> Path | None:
         """The path of the file; None for a database of a server."""
         return self._file
-
-    def find_hash(self, seq: int) -> str:
-        """Return the hash of an event, of whichever project; "" for none."""
-        only, self.only_project = self.only_project, ""
-        try:
-            return next((str(row["hash"]) for row in self._rows("SELECT hash FROM events WHERE seq = ?", seq)), "")
-        finally:
-            self.only_project = only
 
     def read_tie(self) -> Tie:
         """Return the place in which the store lies now."""
@@ -449,50 +401,3 @@ class Reader(TeamReads, ReplicatedReads):
             if str(error).startswith("no such table"):
                 return []  # an older version, or made by a command that was killed before its first write
             raise translate_file_error(error, self._file, reading=True) from error
-
-
-_UNWRITABLE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR_SHM")
-
-
-def _where_in(column: str, values: Collection[str] | None) -> tuple[str, tuple[str, ...]]:
-    """Return a condition that a column has one of the values, and the values; None for any."""
-    if values is None:
-        return "1 = 1", ()
-    listed = tuple(sorted(values))
-    return (f"{column} IN ({', '.join('?' * len(listed))})", listed) if listed else ("1 = 0", ())
-
-
-def _open(database: Path) -> sqlite3.Connection:
-    """Open a read-only connection.
-
-    In a folder that is not writable, or on a full disk, SQLite reads a file without its log only as immutable. That is
-    right where no -wal file exists: then no process has the store open for writing. Where a killed command has left
-    one, a copy of both is read.
-    """
-    uri = f"{database.as_uri()}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, timeout=5.0)
-    connection.row_factory = sqlite3.Row
-    try:
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1")
-    except sqlite3.DatabaseError as error:
-        closed = str(getattr(error, "sqlite_errorname", "")).startswith(_UNWRITABLE)
-        if closed:
-            connection.close()
-            log = database.with_name(database.name + "-wal")
-            connection = _open_copy(database, log) if log.exists() else sqlite3.connect(f"{uri}&immutable=1", uri=True)
-            connection.row_factory = sqlite3.Row
-    return connection
-
-
-def _open_copy(database: Path, log: Path) -> sqlite3.Connection:
-    """Open a copy of a file and its log in memory, or where temporary files are; it ends with the connection."""
-    import shutil  # these two cost a light command 5 ms, and are hardly ever needed
-    import tempfile
-
-    memory = Path("/dev/shm")  # noqa: S108  # tmpfs; the folder in it is new, and this user's alone
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        for path in (database, log):
-            shutil.copyfile(path, Path(folder, path.name))
-        connection = sqlite3.connect(Path(folder, database.name))
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1")
-    return connection

@@ -35,6 +35,7 @@ from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop
 from orchestrator.plan.observed import Intent
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.render.scripts import RunInputs, render_run
+from orchestrator.slices import Candidate
 from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, find_new_owner, taken_over_error
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
@@ -149,25 +150,10 @@ def prepare_exec(
         )
     candidate = intent.candidate
     _check_ranks(cluster, candidate.hosts, hosts)
-    facts = host_inputs.host_facts(candidate)
     sent = read_workdir_tree(workdir) if workdir is not None else ()
     sent = (*sent, *read_trainer_tree()) if devices else sent
-    place = (
-        WORKDIR
-        if workdir is not None or any(label == "workdir" for host in now.hosts for label, _ in host.trees)
-        else None
-    )
-    env = (*((key, to_text(value)) for key, value in facts.env), *env)
-    script = render_run(
-        RunInputs(
-            backend="cpu",
-            user_run=command,
-            workdir=place,
-            python=facts.python,
-            clear_holders=False,
-            fixed=tuple(dict.fromkeys(name for name, _ in env)),
-        )
-    )
+    has_workdir = any(label == "workdir" for host in now.hosts for label, _ in host.trees)
+    script, env = _render_command(command, candidate, env, with_workdir=workdir is not None or has_workdir)
     desired = Run(
         cluster=cluster,
         slice_stem=slice_stem(cluster, record.uid),
@@ -188,6 +174,25 @@ def prepare_exec(
     return PreparedCommand(
         cluster=cluster, verb="exec", summary=record.summary, desired=desired, recorded=now, facts=make_facts(), job=job
     )
+
+
+def _render_command(
+    command: str, candidate: Candidate, env: tuple[tuple[str, Text], ...], *, with_workdir: bool
+) -> tuple[str, tuple[tuple[str, Text], ...]]:
+    """Return the script that runs a command on a host of a candidate, and its variables."""
+    facts = host_inputs.host_facts(candidate)
+    env = (*((key, to_text(value)) for key, value in facts.env), *env)
+    script = render_run(
+        RunInputs(
+            backend="cpu",
+            user_run=command,
+            workdir=WORKDIR if with_workdir else None,
+            python=facts.python,
+            clear_holders=False,
+            fixed=tuple(dict.fromkeys(name for name, _ in env)),
+        )
+    )
+    return script, env
 
 
 def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, project: str = "") -> PreparedCommand:

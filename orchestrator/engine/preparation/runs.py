@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypedDict
 
 from orchestrator.catalog.machines import LocalHosts
 from orchestrator.engine.preparation import host_inputs
@@ -85,17 +86,10 @@ def prepare_run(
     record = again.task if again is not None else record or task.to_json()
     if bucket:
         refuse_large_record(record)
-    shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
-    force = secrets.token_hex(4) if force_setup else ""
+    run = _make_run(planned, name, recorded, options, sent, secrets.token_hex(4) if force_setup else "")
+    saving = _name_checkpoints(task, record, same.run_id if same is not None else run_id)
     desired = replace(
-        _make_run(planned, name, recorded, options, sent, force),
-        run_id=shown_run,
-        trees=trees,
-        checkpoint_uri=Text.of(f"{bucket}/", shown_run, "/checkpoints") if bucket else None,
-        resume_from=to_text(resume_from) if resume_from else None,
-        teardown=after,
-        record=record_digest(record).partition(":")[2] if bucket else "",
-        run_key=to_text(RUN_KEY) if bucket and task.train is not None else None,
+        run, **saving, trees=trees, resume_from=to_text(resume_from) if resume_from else None, teardown=after
     )
     job = NewJob(
         kind=verb,
@@ -107,24 +101,20 @@ def prepare_run(
         after_end=after,
         first_attempt=first_attempt,
     )
-    summary = f"{options[0].accelerator} on {options[0].where}"
     if same is None and first_attempt > 1:
         now = replace(now, attempt=first_attempt)
     budgets = review_budgets(name, options, now, same.run_id if same is not None else run_id, project)
-    now = budgets.observed
-    refused = recorded.refused or preflight_error(planned, facts) or (budgets.refused if again is None else None)
-    more = surplus_hosts_note(name, now, options)
-    notes = (*([more] if more else []), *order_notes, *plan_notes(planned, facts), *budgets.notes)
+    more = surplus_hosts_note(name, budgets.observed, options)
     return PreparedCommand(
         cluster=name,
         verb=verb,
-        summary=summary,
+        summary=f"{options[0].accelerator} on {options[0].where}",
         desired=desired,
-        recorded=now,
+        recorded=budgets.observed,
         facts=make_facts(),
         job=job,
-        notes=notes,
-        refused=refused,
+        notes=(*([more] if more else []), *order_notes, *plan_notes(planned, facts), *budgets.notes),
+        refused=recorded.refused or preflight_error(planned, facts) or (budgets.refused if again is None else None),
         accept_host_keys=accept_host_keys,
         project=project,
     )
@@ -174,6 +164,25 @@ def _choose_candidates(task: Task, project: str) -> tuple[Task, tuple[Candidate,
     if capacity:
         options = list_candidates(planned, capacity)
     return planned, options, explain_order(options, capacity)
+
+
+class _Checkpoints(TypedDict):
+    """Fields of Run: the run, and where it saves."""
+
+    run_id: Text
+    checkpoint_uri: Text | None
+    record: str
+    run_key: Text | None
+
+
+def _name_checkpoints(task: Task, record: str, run_id: str) -> _Checkpoints:
+    bucket, run = task.checkpoint.bucket.rstrip("/"), to_text(run_id or RUN_ID)
+    return _Checkpoints(
+        run_id=run,
+        checkpoint_uri=Text.of(f"{bucket}/", run, "/checkpoints") if bucket else None,
+        record=record_digest(record).partition(":")[2] if bucket else "",
+        run_key=to_text(RUN_KEY) if bucket and task.train is not None else None,
+    )
 
 
 def _make_run(

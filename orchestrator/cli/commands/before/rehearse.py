@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.rehearsal.buckets import BucketFolder
     from orchestrator.engine.rehearsal.rehearse import Faults
     from orchestrator.engine.rehearsal.report import Report, Restart
+    from orchestrator.task.model import Task
 
 
 @click.command(
@@ -130,18 +131,12 @@ def _rehearse(
     from orchestrator.engine.rehearsal.report import read_report
     from orchestrator.engine.training.advice import refuse_misfit
 
-    file = load_task_argument(words, make_overrides(given))
-    if len(file.tasks) != 1:
-        raise UserError(
-            f"{join_command(words)} holds {len(file.tasks)} tasks; a rehearsal runs one",
-            next_step="put the task into a separate file, then: orch rehearse FILE",
-        )
-    write_stderr(*(f"note: {note}" for note in file.notes))
-    name = choose_cluster_name(file.only, cluster)
-    refuse_misfit(file.only, list_candidates(file.only))
+    task = _load_task(words, given)
+    name = choose_cluster_name(task, cluster)
+    refuse_misfit(task, list_candidates(task))
     home = Path(tempfile.mkdtemp(prefix="orch-rehearsal-"))
     try:
-        stage = prepare_rehearsal(home, file.only, name, faults, folders)
+        stage = prepare_rehearsal(home, task, name, faults, folders)
         refuse_misfit(stage.task, list_candidates(stage.task))
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)  # nothing was started in it
@@ -149,12 +144,7 @@ def _rehearse(
     write_stderr(*(f"note: {note}" for note in stage.notes))
     spec = home / "launch.json"
     spec.write_text(json.dumps({"task": stage.task.to_json(), "cluster": stage.cluster}), encoding="utf-8")
-    os.environ["ORCH_HOME"] = str(home)
-    for name in ("ORCH_STORE", "ORCH_SERVER"):
-        os.environ.pop(name, None)
-    os.environ["ORCH_PROJECT"] = DEFAULT_PROJECT  # whatever the configuration names: its store is its own
-    for secret in file.only.secrets:
-        os.environ[secret.name] = secret.value
+    _enter_home(home, task)
     _end_like_ctrl_c()
     try:
         launcher = [sys.executable, "-m", "orchestrator.cli.commands.before.rehearsal_launcher", str(spec)]
@@ -171,11 +161,33 @@ def _rehearse(
     )
     if keep:
         write_stderr(f"kept: {home}   (ORCH_HOME={home} orch events {stage.cluster})")
-    error = _find_error(report, faults, with_bucket=bool(file.only.checkpoint.bucket)) if played.status == 0 else None
+    error = _find_error(report, faults, with_bucket=bool(task.checkpoint.bucket)) if played.status == 0 else None
     if error is not None:
         write_stderr(*error.lines())
         return Exit.NOT_RESUMED
     return played.status
+
+
+def _load_task(words: tuple[str, ...], given: dict[str, Any]) -> Task:
+    """Return the only task of a command, and print the notes of its file."""
+    file = load_task_argument(words, make_overrides(given))
+    if len(file.tasks) != 1:
+        raise UserError(
+            f"{join_command(words)} holds {len(file.tasks)} tasks; a rehearsal runs one",
+            next_step="put the task into a separate file, then: orch rehearse FILE",
+        )
+    write_stderr(*(f"note: {note}" for note in file.notes))
+    return file.only
+
+
+def _enter_home(home: Path, task: Task) -> None:
+    """Set this process's environment to a rehearsal's: its store is its own, whatever the configuration names."""
+    os.environ["ORCH_HOME"] = str(home)
+    for name in ("ORCH_STORE", "ORCH_SERVER"):
+        os.environ.pop(name, None)
+    os.environ["ORCH_PROJECT"] = DEFAULT_PROJECT
+    for secret in task.secrets:
+        os.environ[secret.name] = secret.value
 
 
 def _find_error(report: Report, faults: Faults, *, with_bucket: bool) -> OrchError | None:

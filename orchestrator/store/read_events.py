@@ -1,0 +1,71 @@
+"""What a reader says of the events, which are the audit: each has the hash of the one before it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from orchestrator.store.audited import Head
+from orchestrator.store.conditions import where_in
+from orchestrator.store.records import EventRecord, event_from_row
+
+
+class EventReads(ABC):
+    """The part of a reader that concerns events."""
+
+    only_project: str
+
+    @abstractmethod
+    def _rows(self, query: str, *values: object) -> Iterable[Mapping[str, Any]]: ...
+
+    @abstractmethod
+    def _meta(self, key: str) -> str | None: ...
+
+    def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
+        """Return the newest `limit` events past sequence number `after`, oldest first.
+
+        Args:
+            cluster: Qualified name of a cluster (project.qualify_name); None for all of all projects.
+            after: The sequence number.
+            limit: The most.
+        """
+        only = "" if cluster is None else "AND cluster = ? "
+        query = f"SELECT * FROM events WHERE seq > ? {only}ORDER BY seq DESC LIMIT ?"  # noqa: S608  # constant parts
+        values = (after, limit) if cluster is None else (after, cluster, limit)
+        return tuple(event_from_row(row) for row in reversed(list(self._rows(query, *values))))
+
+    def events_after(self, seq: int, limit: int, cluster: str | None = None) -> tuple[EventRecord, ...]:
+        """Return the oldest `limit` events past a sequence number, oldest first; see `events` for the newest.
+
+        Args:
+            seq: The sequence number.
+            limit: The most.
+            cluster: Qualified name of a cluster; None for all of all projects.
+        """
+        only, values = where_in("cluster", None if cluster is None else [cluster])
+        query = f"SELECT * FROM events WHERE seq > ? AND {only} ORDER BY seq LIMIT ?"  # noqa: S608  # constant parts
+        return tuple(map(event_from_row, self._rows(query, seq, *values, limit)))
+
+    def events_of_kinds(self, kinds: Collection[str], since: float) -> tuple[EventRecord, ...]:
+        """Return the events of some kinds since a moment, in epoch seconds, oldest first."""
+        only, values = where_in("kind", kinds)
+        query = f"SELECT * FROM events WHERE {only} AND at >= ? ORDER BY seq"  # noqa: S608  # constant parts
+        return tuple(map(event_from_row, self._rows(query, *values, since)))
+
+    def all_events(self) -> Iterator[EventRecord]:
+        """Yield the complete audit, oldest first, for replay.verify and replay.rebuild."""
+        for row in self._rows("SELECT * FROM events ORDER BY seq"):
+            yield event_from_row(row)
+
+    def head(self) -> Head:
+        """Return the head of the event chain."""
+        return Head.parse(self._meta("chain") or str(Head()))
+
+    def find_hash(self, seq: int) -> str:
+        """Return the hash of an event, of whichever project; "" for none."""
+        only, self.only_project = self.only_project, ""
+        try:
+            return next((str(row["hash"]) for row in self._rows("SELECT hash FROM events WHERE seq = ?", seq)), "")
+        finally:
+            self.only_project = only
