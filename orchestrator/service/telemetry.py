@@ -1,0 +1,280 @@
+"""Sends the numbers of the service, and spans of what ended, to an OpenTelemetry collector (OTLP over HTTP).
+
+The standard variables of OpenTelemetry switch it on and configure it; the exporters read most of them themselves
+(https://opentelemetry.io/docs/specs/otel/protocol/exporter, read 2026-11-27). Spans come from events, past a number in
+a file: none is lost while the collector or the service is away, and one that is sent twice has the same ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.distribution import install_command
+from orchestrator.errors import OrchError, UserError
+from orchestrator.private_files import write_whole
+from orchestrator.service.measures import Delivery, Measure, read_measures
+from orchestrator.service.spans import Span, read_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from opentelemetry.sdk.metrics.export import Metric, MetricExportResult, MetricsData
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from orchestrator.store.read import Reader
+
+_POLL_SECONDS = 5.0
+_METRIC_SECONDS = 60.0
+_PAGE = 200  # events
+_JOIN_SECONDS = 3.0  # that the end of the service waits for a request
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetrySettings:
+    """What the environment asks for."""
+
+    metrics: bool
+    traces: bool
+    metric_seconds: float
+
+
+def read_telemetry_settings(environ: Mapping[str, str]) -> TelemetrySettings | None:
+    """Return what is sent; None for nothing.
+
+    Raises:
+        UserError: A variable has a value that is not supported.
+    """
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    sent = {
+        signal: bool(environ.get(_ENDPOINT) or environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"))
+        and environ.get(f"OTEL_{signal}_EXPORTER", "otlp") == "otlp"
+        for signal in ("METRICS", "TRACES")
+    }
+    if not any(sent.values()):
+        return None
+    protocol = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
+    if protocol != "http/protobuf":
+        raise UserError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} is not supported",
+            "orch sends OTLP as http/protobuf, to which collectors listen on port 4318",
+            "unset OTEL_EXPORTER_OTLP_PROTOCOL, and name that port in OTEL_EXPORTER_OTLP_ENDPOINT",
+        )
+    interval = environ.get("OTEL_METRIC_EXPORT_INTERVAL") or str(_METRIC_SECONDS * 1000)
+    try:
+        seconds = float(interval) / 1000
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL={interval} is no number of milliseconds", "", "unset it")
+    return TelemetrySettings(metrics=sent["METRICS"], traces=sent["TRACES"], metric_seconds=seconds)
+
+
+@contextmanager
+def send_telemetry(
+    settings: TelemetrySettings | None,
+    *,
+    open_reader: Callable[[], Reader],
+    delivery: Delivery,
+    place: Path,
+    version: str,
+    report: Callable[[str], None],
+) -> Generator[None]:
+    """Send in the background while the context lasts.
+
+    Args:
+        settings: What is sent; None for nothing.
+        open_reader: Opens the store.
+        delivery: Where the requests are counted.
+        place: The file with the number of the last event whose spans were sent.
+        version: The version of orch.
+        report: Prints a line when requests begin to fail, and when they succeed again.
+
+    Raises:
+        UserError: OpenTelemetry is not installed.
+    """
+    if settings is None:
+        yield
+        return
+    try:
+        sender = _make_sender(settings, open_reader, delivery, place, version, report)
+    except ModuleNotFoundError as error:
+        raise UserError("OpenTelemetry is not installed", str(error), install_command("otlp")) from error
+    delivery.is_on = True
+    thread = threading.Thread(target=sender.run, name="telemetry", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        sender.stop.set()
+        sender.shut_down()
+        thread.join(_JOIN_SECONDS)
+
+
+def _make_sender(
+    settings: TelemetrySettings,
+    open_reader: Callable[[], Reader],
+    delivery: Delivery,
+    place: Path,
+    version: str,
+    report: Callable[[str], None],
+) -> _Sender:
+    import logging
+
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs each failure, which is counted here
+    return _Sender(
+        settings=settings,
+        open_reader=open_reader,
+        delivery=delivery,
+        place=place,
+        report=report,
+        resource=Resource({"service.name": "orch", "service.version": version}).merge(Resource.create()),
+        metrics=OTLPMetricExporter(),
+        spans=OTLPSpanExporter(),
+        stop=threading.Event(),
+    )
+
+
+class _MetricExporter(Protocol):
+    """The part of OpenTelemetry's MetricExporter that is used; it also takes arguments without types."""
+
+    def export(self, metrics_data: MetricsData, /) -> MetricExportResult: ...
+
+    def shutdown(self) -> None: ...
+
+
+@dataclass(kw_only=True)
+class _Sender:
+    settings: TelemetrySettings
+    open_reader: Callable[[], Reader]
+    delivery: Delivery
+    place: Path
+    report: Callable[[str], None]
+    resource: Resource
+    metrics: _MetricExporter
+    spans: SpanExporter
+    stop: threading.Event
+    is_failing: bool = False
+
+    def run(self) -> None:
+        """Send until the service ends."""
+        due = time.monotonic()
+        while True:
+            try:
+                if self.settings.traces:
+                    self._send_spans()
+                if self.settings.metrics and time.monotonic() >= due:
+                    due = time.monotonic() + self.settings.metric_seconds
+                    self._send_metrics()
+            except (OrchError, OSError) as error:  # the store or the disk; the service reports it where it is used
+                self._note(failure=str(error))
+            if self.stop.wait(min(_POLL_SECONDS, self.settings.metric_seconds)):
+                return
+
+    def shut_down(self) -> None:
+        """End a request that waits for the next try."""
+        self.metrics.shutdown()
+        self.spans.shutdown()
+
+    def _send_metrics(self) -> None:
+        from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        with self.open_reader() as store:
+            measures = read_measures(store, self.delivery)
+        now = time.time_ns()
+        scope = ScopeMetrics(InstrumentationScope("orch"), [_to_metric(one, now) for one in measures], "")
+        sent = self.metrics.export(MetricsData([ResourceMetrics(self.resource, [scope], "")]))
+        self._note(failure="" if sent is MetricExportResult.SUCCESS else "the collector did not take metrics")
+
+    def _send_spans(self) -> None:
+        """Send what has ended since the last time, a page of events at a time."""
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        while not self.stop.is_set():
+            with self.open_reader() as store:
+                after = self._read_place(store)
+                events = store.events_after(after, _PAGE)
+                spans = read_spans(store, events)
+            if not events:
+                return
+            if spans:
+                sent = self.spans.export([_to_otel_span(one, self.resource) for one in spans])
+                if sent is not SpanExportResult.SUCCESS:
+                    self._note(failure="the collector did not take spans")
+                    return
+                self._note(failure="")
+            write_whole(self.place, f"{events[-1].seq}\n")
+
+    def _read_place(self, store: Reader) -> int:
+        """Return the last event whose spans were sent; at first the newest one."""
+        try:
+            return int(self.place.read_text(encoding="ascii"))
+        except (FileNotFoundError, ValueError):
+            newest = store.head().seq
+            write_whole(self.place, f"{newest}\n")
+            return newest
+
+    def _note(self, *, failure: str) -> None:
+        if failure:
+            self.delivery.failed += 1
+        else:
+            self.delivery.sent += 1
+        if bool(failure) != self.is_failing and not self.stop.is_set():
+            self.is_failing = bool(failure)
+            self.report(
+                f"note: telemetry: {failure}; it is tried again (orch_telemetry_requests_total counts)"
+                if failure
+                else "note: telemetry: the collector takes it again"
+            )
+
+
+def _to_metric(one: Measure, now: int) -> Metric:
+    from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum
+
+    points = [
+        NumberDataPoint({one.label: value} if one.label else {}, 0, now, float(number))
+        for value, number in sorted(one.values.items())
+    ]
+    # The name of a counter ends with _total in Prometheus alone.
+    name = one.name.removesuffix("_total") if one.is_counter else one.name
+    data = Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True) if one.is_counter else Gauge(points)
+    return Metric(name, one.meaning, "", data)
+
+
+def _to_otel_span(one: Span, resource: Resource) -> ReadableSpan:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+
+    def name_context(key: str) -> SpanContext:
+        sampled = TraceFlags(TraceFlags.SAMPLED)
+        return SpanContext(_to_number(one.trace, 16), _to_number(f"{one.trace} {key}", 8), False, sampled)
+
+    return ReadableSpan(
+        name=one.name,
+        context=name_context(one.key),
+        parent=name_context(one.parent) if one.parent else None,
+        resource=resource,
+        attributes=one.attributes,
+        status=Status(StatusCode.ERROR, one.failure) if one.failure else Status(StatusCode.OK),
+        start_time=round(one.begin * 1e9),
+        end_time=round(one.end * 1e9),
+    )
+
+
+def _to_number(text: str, size: int) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:size], "big")
