@@ -174,6 +174,9 @@ class DataConfig:
         LossTokens,
         Doc(text="tokens that are trained on; marked: the replies of chat data; auto: marked where data has marks"),
     ] = "auto"
+    document_mask: Annotated[
+        bool, Doc(text="tokens attend only within their document; false: to all earlier tokens of the row")
+    ] = False
     ahead: Annotated[int, Doc(text="steps whose rows are read in advance", least=0)] = 2
     allow_change: Annotated[
         bool, Doc(text="continue although the corpus or the data order differs from the checkpoint's")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,10 @@ from trainer.shape.mesh import Mesh, RowShare
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 TokenArray: TypeAlias = npt.NDArray[Any]
-"""Rows of tokens: uint8, uint16, int16 or int32, shape (rows, seq_len + 1); negative ones: trainer/data/marks.py."""
+"""Rows of tokens: uint8, uint16, int16 or int32, shape (rows, seq_len + 1); negative ones: trainer/data/marks.py.
+With `data.document_mask` they are int32: trainer/data/document_starts.py."""
+DOCUMENT_START: Final = 1 << 30
+"""Bit that differs from the sign in the first token of a document; no vocabulary needs it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def test_variables_that_the_page_lets_you_set_can_be_set() -> None:
 def test_links_of_the_page_lead_somewhere() -> None:
     page = PAGE.read_text()
     heads = {
-        re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^##? (.+)$", page, re.M)
+        re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#{1,3} (.+)$", page, re.M)
     }
     links = re.findall(r"\]\(([^)]+)\)", page)
     assert len(links) > 5

@@ -225,6 +225,8 @@ def test_a_run_from_before_the_settings_of_families_resumes(tmp_path: Path) -> N
         "note: model.window=8, but the checkpoint was made with 0",
         "note: model.rope_scaling=llama3, but the checkpoint was made with none",
     ]
+    _, _, lines = resume(place, config_of("optim.ema=0.5", "data.document_mask=true"), Mesh(), 1)
+    assert "note: data.document_mask=true, but the checkpoint was made with false" in lines
     for key in ("qkv_bias", "qk_norm"):
         with pytest.raises(ConfigError, match=f"model.{key}=true, but the checkpoint was made with model.{key}=false"):
             resume(place, config_of("optim.ema=0.5", f"model.{key}=true"), Mesh(), 1)

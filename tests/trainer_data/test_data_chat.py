@@ -211,7 +211,7 @@ def test_an_index_with_marks_is_refused_by_what_knows_none_and_when_it_contradic
     prepared(tmp_path, [{"prompt": "a", "completion": "b"}], "chat=plain")
     path = tmp_path / "tokens" / INDEX_NAME
     index = json.loads(path.read_text())
-    assert index["format"] == "orch-tokens-2"
+    assert index["format"] == "orch-tokens-3"
     index["shards"][0]["trained"] = None
     path.write_text(json.dumps(index))
     with pytest.raises(DataError, match="contradicts itself"):

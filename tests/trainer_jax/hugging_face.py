@@ -1,7 +1,8 @@
 """Run transformers' own models in a process apart: `python hugging_face.py make|load FOLDER`.
 
 make: for each case, write FOLDER/CASE/hf as transformers saves it, and expected.npz with the logits, loss and gradients
-of FOLDER/rows.npy. load: write again.npz with the logits of FOLDER/CASE/again.
+of FOLDER/rows.npy, and the logits where each row packs documents that begin at DOCUMENTS. load: write again.npz with
+the logits of FOLDER/CASE/again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+DOCUMENTS = (0, 5, 11)
 WINDOW = {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-3.1": ("llama", {"rope_parameters": LLAMA3}),
@@ -78,7 +80,12 @@ def _make(folder: Path, family: str, changes: dict[str, Any], rows: Tensor) -> d
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
     loss.backward()
     gradients = {key: weight.grad.numpy() for key, weight in model.named_parameters() if weight.grad is not None}
-    return {"logits": logits.detach().numpy(), "loss": loss.detach().numpy(), **gradients}
+    # transformers keeps apart what begins at position 0 again (5.24, masking_utils.find_packed_sequence_indices).
+    at = torch.arange(logits.shape[1])
+    positions = at - torch.tensor(DOCUMENTS)[torch.bucketize(at, torch.tensor(DOCUMENTS), right=True) - 1]
+    with torch.no_grad():
+        packed = model(rows[:, :-1], position_ids=positions.expand(len(rows), -1), use_cache=False).logits
+    return {"logits": logits.detach().numpy(), "loss": loss.detach().numpy(), "packed": packed.numpy(), **gradients}
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from jax import Array
 
 from trainer.config import DTypeName
 from trainer.jax_engine.arithmetic import Arithmetic
-from trainer.jax_engine.attention import attend, choose_kernel, fused_attention, splash_attention
-from trainer.shape.limits import ATTENTION_CHUNK
+from trainer.jax_engine.attention import AttentionMask, attend, choose_kernel, fused_attention, splash_attention
+from trainer.shape.attention_chunks import ATTENTION_CHUNK
 from trainer.shape.mesh import Mesh
 
 pytestmark = pytest.mark.jax
@@ -46,22 +46,35 @@ def assert_alike(found: dict[str, Any], expected: dict[str, Any], dtype: str) ->
         assert np.abs(found[name] - values).max() < CLOSE[dtype] * max(1.0, 8 * size), name
 
 
-def plain(dtype: DTypeName, window: int = 0) -> Kernel:
-    return partial(attend, Arithmetic(dtype, Mesh()), "plain", window=window)
+def plain(dtype: DTypeName, mask: AttentionMask) -> Kernel:
+    return partial(attend, Arithmetic(dtype, Mesh()), "plain", mask=mask)
 
 
-@pytest.mark.parametrize(("dtype", "length", "shared", "window"), [("fp32", 384, 2, 0), ("bf16", 256, 4, 100)])
-def test_the_tpu_kernel_equals_plain_attention(dtype: DTypeName, length: int, shared: int, window: int) -> None:
-    found = results(partial(splash_attention, window=window, interpret=True), dtype, length, shared, 128)
-    assert_alike(found, results(plain(dtype, window), dtype, length, shared, 128), dtype)
+def masked(length: int, window: int, documents: int) -> AttentionMask:
+    """Mask a row of so many documents of growing lengths; 0 for a row that is not divided."""
+    numbers = jnp.asarray(np.arange(length)[None] ** 2 * documents // length**2, jnp.int32) if documents else None
+    return AttentionMask(window=window, documents=numbers)
 
 
-@pytest.mark.parametrize("window", [0, 20])
-def test_chunked_attention_equals_whole_attention(window: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "length", "shared", "window", "documents"),
+    [("fp32", 384, 2, 0, 0), ("bf16", 256, 4, 100, 0), ("fp32", 256, 2, 100, 5)],
+)
+def test_the_tpu_kernel_equals_plain_attention(
+    dtype: DTypeName, length: int, shared: int, window: int, documents: int
+) -> None:
+    mask = masked(length, window, documents)
+    found = results(partial(splash_attention, mask=mask, interpret=True), dtype, length, shared, 128)
+    assert_alike(found, results(plain(dtype, mask), dtype, length, shared, 128), dtype)
+
+
+@pytest.mark.parametrize(("window", "documents"), [(0, 0), (20, 0), (0, 7), (200, 7)])
+def test_chunked_attention_equals_whole_attention(window: int, documents: int) -> None:
     length = 2 * ATTENTION_CHUNK + 16
+    mask = masked(length, window, documents)
     # JAX's own, which takes them whole.
-    whole = results(partial(fused_attention, implementation="xla", window=window), "fp32", length, 2, 8)
-    assert_alike(results(plain("fp32", window), "fp32", length, 2, 8), whole, "fp32")
+    whole = results(partial(fused_attention, implementation="xla", mask=mask), "fp32", length, 2, 8)
+    assert_alike(results(plain("fp32", mask), "fp32", length, 2, 8), whole, "fp32")
 
 
 @pytest.mark.parametrize(
@@ -83,3 +96,8 @@ def test_a_kernel_is_chosen_only_where_it_computes_the_requested_result(
     platform: str, dtype: DTypeName, head_dim: int, length: int, kernel: str
 ) -> None:
     assert choose_kernel(platform, Arithmetic(dtype, Mesh()), head_dim, length) == kernel
+
+
+def test_documents_on_gpus_use_no_kernel_that_needs_a_matrix_of_scores() -> None:
+    assert choose_kernel("cuda", Arithmetic("bf16", Mesh()), 64, 2048, documents=True) == "plain"
+    assert choose_kernel("tpu", Arithmetic("bf16", Mesh()), 128, 2048, documents=True) == "splash"

@@ -13,13 +13,14 @@ from trainer.config import DistConfig
 from trainer.engine import FloatArray
 from trainer.environment import World
 from trainer.errors import ConfigError, DeviceError, StorageError
-from trainer.jax_engine import attention, vocabulary
+from trainer.jax_engine import vocabulary
 from trainer.jax_engine.ahead_of_time import count_collectives
 from trainer.jax_engine.devices import open_devices
 from trainer.jax_engine.engine import JaxEngine
 from trainer.jax_engine.grid import arrange_devices, detect_topology
 from trainer.jax_engine.leaves import uses_scan
 from trainer.jax_engine.step import build_step
+from trainer.shape import attention_chunks
 from trainer.shape.architecture import list_parameters
 from trainer.shape.mesh import resolve_mesh
 from trainer.tcp_team import join_team
@@ -132,7 +133,7 @@ def test_scanned_recomputed_blocks_equal_unrolled_ones() -> None:
 def test_long_rows_and_large_vocabularies_are_computed_in_chunks(
     monkeypatch: pytest.MonkeyPatch, plain: tuple[list[tuple[float, float]], Mapping[str, FloatArray]]
 ) -> None:
-    monkeypatch.setattr(attention, "ATTENTION_CHUNK", 6)
+    monkeypatch.setattr(attention_chunks, "ATTENTION_CHUNK", 6)
     monkeypatch.setattr(vocabulary, "LOGITS_BYTES", 4 * 8 * 256 * 4)
     assert vocabulary.count_chunks(8, 16, 256) == 4
     _assert_alike(run(jax_engine()), plain[0])

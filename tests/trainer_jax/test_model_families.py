@@ -104,11 +104,15 @@ def test_an_imported_model_has_the_logits_of_transformers(made: Path, name: str)
     ours = Transformer(model, 16).eval()
     ours.load_state_dict({key: torch.from_numpy(values) for key, values in weights.items()}, strict=True)
     rows = torch.from_numpy(np.load(made / "rows.npy").astype(np.int64))
+    numbers = (torch.arange(16)[:, None] >= torch.tensor([5, 11])).sum(dim=1).to(torch.int32)
     with torch.no_grad():
         logits = (ours(rows[:, :-1]) @ ours.head_weight().T).numpy()
-    expected = np.load(made / name / "expected.npz")["logits"]
-    assert np.abs(expected).max() > 1, "something to compare"
-    _assert_close(logits, expected, "logits")
+        packed = (ours(rows[:, :-1], numbers.expand(len(rows), -1)) @ ours.head_weight().T).numpy()
+    expected = np.load(made / name / "expected.npz")
+    assert np.abs(expected["logits"]).max() > 1, "something to compare"
+    _assert_close(logits, expected["logits"], "logits")
+    assert np.abs(expected["packed"] - expected["logits"]).max() > 0.1, "documents differ from the row"
+    _assert_close(packed, expected["packed"], "logits of packed documents")
 
 
 @pytest.mark.promise("P38")
@@ -133,7 +137,7 @@ def test_a_step_from_imported_weights_has_the_gradients_of_transformers(made: Pa
     assert engine.numbers().loss == pytest.approx(float(expected["loss"]), abs=1e-5)
     state = state_of(engine)
     compared = map_parameter_names(model)
-    assert set(compared) == set(expected.files) - {"logits", "loss"}
+    assert set(compared) == set(expected.files) - {"logits", "loss", "packed"}
     for theirs, parameter in compared.items():
         # After the first step the first moment is (1 - beta1) times the gradient.
         gradient = state[f"optimizer/{parameter.name}/exp_avg"] / (1 - config.optim.beta1)

@@ -67,6 +67,14 @@ def read_model_config(config: Mapping[str, Scalar]) -> ModelConfig:
     return model
 
 
+def list_mask_changes(before: Mapping[str, Scalar], config: Config) -> list[str]:
+    """Return a note where the checkpoint's run had another `data.document_mask`; earlier versions had none."""
+    now, was = config.data.document_mask, before.get("data.document_mask", False)
+    if was == now:
+        return []
+    return [f"note: data.document_mask={_text(now)}, but the checkpoint was made with {_text(was)}"]
+
+
 def check_same_model(before: Mapping[str, Scalar], now: ModelConfig) -> list[str]:
     """Return notes on settings that may change.
 

@@ -19,7 +19,7 @@ from trainer.checkpoint.layout import read_data_state, run_folder
 from trainer.checkpoint.manifest import LATEST, Manifest, StepFolder
 from trainer.checkpoint.pointer import fence_latest, repair_latest
 from trainer.checkpoint.regions import Contents, open_contents
-from trainer.checkpoint.restore_plan import RestorePlan, check_same_model, plan_restore
+from trainer.checkpoint.restore_plan import RestorePlan, check_same_model, list_mask_changes, plan_restore
 from trainer.checkpoint.save_clock import SaveClock
 from trainer.checkpoint.save_schedule import SaveSchedule
 from trainer.checkpoint.snapshot import read_free_memory
@@ -241,6 +241,7 @@ class Checkpoints:
                 f"steps={self.config.steps}, but the checkpoint is at step {manifest.step}: give more steps"
             )
         notes = check_same_model(manifest.config, self.config.model)
+        notes += list_mask_changes(manifest.config, self.config) if own else []
         earlier = read_data_state(manifest)
         if earlier is not None:
             changes = data.check_compatible(earlier, allow_change=self.config.data.allow_change)

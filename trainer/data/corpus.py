@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,14 @@ import numpy.typing as npt
 from trainer.checkpoint.store import open_store
 from trainer.config import BYTE_VOCAB, DataConfig
 from trainer.data import sources
+from trainer.data.document_starts import (
+    StartFinder,
+    find_starts_after_end,
+    find_starts_of_pieces,
+    mark_starts,
+    remove_stored_starts,
+    split_stored_starts,
+)
 from trainer.data.extents import Extents, Piece, fingerprint_pieces
 from trainer.data.index import INDEX_NAME, PROGRESS_NAME, Index
 from trainer.data.marks import remove_marks
@@ -69,7 +78,8 @@ class Corpus(Protocol):
         """Return the windows of `length` tokens that begin at the positions.
 
         Returns:
-            An array of shape (len(positions), length) and type uint8, uint16, int16 or int32.
+            An array of shape (len(positions), length) and type uint8, uint16, int16 or int32; with
+            `data.document_mask` of type int32, with the starts of documents (trainer/data/document_starts.py).
 
         Raises:
             DataError: The files are missing, shorter than before, or unreadable.
@@ -97,7 +107,7 @@ def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
         return _local_shards(config, folder, (folder / INDEX_NAME).read_bytes())
     if config.source == sources.PYTHON_STDLIB:
         _check_bytes(config)
-        return _local_text(config.source, sources.list_stdlib_files())
+        return _local_text(config, sources.list_stdlib_files())
     place, pattern = sources.split_pattern(config.source)
     if sources.is_bucket(place):
         return _in_bucket(config, place, pattern, report)
@@ -112,7 +122,7 @@ def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
     if (folder / PROGRESS_NAME).exists():
         raise DataError(_incomplete_message(place))
     _check_bytes(config)
-    return _local_text(config.source, sources.list_local_files(folder, pattern))
+    return _local_text(config, sources.list_local_files(folder, pattern))
 
 
 class PiecedCorpus:
@@ -127,7 +137,9 @@ class PiecedCorpus:
         reader: Reader,
         dtype: Any,
         tokenizer: str = BYTES,
+        find_starts: StartFinder | None = None,
     ) -> None:
+        """Describe the corpus; `find_starts` finds the starts of documents, which rows without it do not show."""
         self.marked = False
         self.source = source
         self.vocab = vocab
@@ -136,6 +148,7 @@ class PiecedCorpus:
         self._extents = Extents(pieces)
         self._reader = reader
         self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self._find_starts = find_starts
 
     @property
     def total_tokens(self) -> int:
@@ -143,8 +156,9 @@ class PiecedCorpus:
 
     def read(self, positions: npt.NDArray[np.int64], length: int) -> TokenArray:
         rows: TokenArray = np.empty((len(positions), length), dtype=self._dtype)
-        self._reader.fill_rows(rows, self._extents.list_spans(positions, length))
-        return rows
+        spans = self._extents.list_spans(positions, length)
+        self._reader.fill_rows(rows, spans)
+        return rows if self._find_starts is None else mark_starts(rows, self._find_starts(rows, spans))
 
 
 class MarkedCorpus(PiecedCorpus):
@@ -157,21 +171,47 @@ class MarkedCorpus(PiecedCorpus):
         self.marked = config.loss != "all"
         if not self.marked:  # a run of one kind is not resumed as one of the other
             self.fingerprint = hashlib.sha256(f"{index.fingerprint} all".encode()).hexdigest()[:32]
+        self._stored_starts, self._shown_starts = index.starts, config.document_mask
 
     def read(self, positions: npt.NDArray[np.int64], length: int) -> TokenArray:
         rows = super().read(positions, length)
+        if self._shown_starts:
+            rows, starts = split_stored_starts(rows)
+            return mark_starts(rows if self.marked else remove_marks(rows), starts)
+        if self._stored_starts:
+            rows = remove_stored_starts(rows)
         return rows if self.marked else remove_marks(rows)
 
 
 def _open_shards(config: DataConfig, index: Index, reader: Reader) -> Corpus:
     if index.marked:
+        if config.document_mask and not index.starts:
+            raise DataError(
+                f"data.document_mask=true: {config.source} does not show where conversations begin, because an earlier "
+                "version prepared it: prepare the chat data again"
+            )
         return MarkedCorpus(config, index, reader)
     return PiecedCorpus(
-        config.source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype, index.tokenizer
+        config.source,
+        index.vocab,
+        index.fingerprint,
+        index.pieces,
+        reader,
+        index.numpy_dtype,
+        index.tokenizer,
+        partial(find_starts_after_end, index.eod) if config.document_mask else None,
     )
 
 
-def _local_text(source: str, files: Sequence[tuple[str, Path]]) -> Corpus:
+def _open_text(config: DataConfig, pieces: Sequence[Piece], reader: Reader) -> Corpus:
+    find_starts = find_starts_of_pieces if config.document_mask else None
+    return PiecedCorpus(
+        config.source, BYTE_VOCAB, fingerprint_pieces(pieces), pieces, reader, np.uint8, find_starts=find_starts
+    )
+
+
+def _local_text(config: DataConfig, files: Sequence[tuple[str, Path]]) -> Corpus:
+    source = config.source
     _check_plain(source, [name for name, _ in files])
     try:
         pieces = [Piece(name, path.stat().st_size) for name, path in files]
@@ -179,8 +219,7 @@ def _local_text(source: str, files: Sequence[tuple[str, Path]]) -> Corpus:
         raise DataError(f"data={source}: cannot read {error.filename}: {error.strerror}") from error
     if not any(piece.size for piece in pieces):
         raise DataError(f"data={source}: {'the file is' if len(pieces) == 1 else 'all files here are'} empty")
-    reader = FileReader(source, [path for _, path in files])
-    return PiecedCorpus(source, BYTE_VOCAB, fingerprint_pieces(pieces), pieces, reader, np.uint8)
+    return _open_text(config, pieces, FileReader(source, [path for _, path in files]))
 
 
 def _local_shards(config: DataConfig, folder: Path, text: bytes) -> Corpus:
@@ -222,8 +261,7 @@ def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[s
         )
     pieces = [Piece(entry.path, entry.size) for entry in entries]
     names, sizes = [entry.path for entry in entries], [entry.size for entry in entries]
-    reader = BucketReader(store, names, sizes, np.dtype(np.uint8))
-    return PiecedCorpus(config.source, BYTE_VOCAB, fingerprint_pieces(pieces), pieces, reader, np.uint8)
+    return _open_text(config, pieces, BucketReader(store, names, sizes, np.dtype(np.uint8)))
 
 
 def _read_local(path: Path) -> bytes | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.document_starts import store_start
 from trainer.data.documents import TextChunk
 from trainer.data.marks import mark_tokens
 from trainer.data.tokenizers import Encoder, TokenizerSpec
@@ -85,14 +86,17 @@ def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> E
 
 
 def _encode_chats(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
-    """Concatenate the marked tokens of conversations; a text that ends with the end-of-document token gets no other."""
+    """Concatenate the marked tokens of conversations, each with its start.
+
+    A text that ends with the end-of-document token gets no other.
+    """
     pieces: list[TokenArray] = []
     for chat in batch:
         found, trained = encoder.encode_reply(chat.data.decode(), chat.replies)
         if not len(found) or found[-1] != tokens.eod:
             found = np.append(found, np.array([tokens.eod], found.dtype))
             trained = np.append(trained, chat.trains_end)
-        pieces.append(mark_tokens(found, trained, tokens.vocab))
+        pieces.append(store_start(mark_tokens(found, trained, tokens.vocab)))
     return EncodedBatch(np.concatenate(pieces), len(batch))
 
 

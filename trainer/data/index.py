@@ -1,6 +1,7 @@
 """The index of a folder of token shards, index.json: a list of the shards and the meaning of their numbers.
 
-    format     "orch-tokens-1"; "orch-tokens-2" where tokens are marked (trainer/data/marks.py)
+    format     "orch-tokens-1"; "orch-tokens-3" where tokens are marked (trainer/data/marks.py) and show where documents
+               begin (trainer/data/document_starts.py); "orch-tokens-2" has marks alone, and is no longer written
     dtype      "uint8", "uint16" or "int32", or with marks "int16" or "int32"; little-endian, as all shards are
     vocab      int; every token is below it
     tokenizer  "bytes", or the SHA-256 of tokenizer.json, which is then stored beside the index
@@ -33,7 +34,8 @@ PROGRESS_NAME = "prepare-progress.json"
 """File in a folder that `prepare` has begun and not finished."""
 TOKENIZER_NAME = "tokenizer.json"
 FORMAT = "orch-tokens-1"
-MARKED_FORMAT = "orch-tokens-2"
+MARKED_FORMAT = "orch-tokens-3"
+MARKED_WITHOUT_STARTS = "orch-tokens-2"
 
 _DTYPES = ("uint8", "uint16", "int32")
 _MARKED_DTYPES = ("int16", "int32")
@@ -52,7 +54,11 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The contents of index.json; the module's docstring describes the fields."""
+    """The contents of index.json; the module's docstring describes the fields.
+
+    Attributes:
+        starts: Whether marked tokens show where documents begin; the format says so.
+    """
 
     dtype: str
     vocab: int
@@ -62,6 +68,7 @@ class Index:
     shards: tuple[Shard, ...]
     source: str
     made_from: str
+    starts: bool = True
 
     @property
     def tokens(self) -> int:
@@ -93,7 +100,8 @@ class Index:
 
     def to_json(self) -> bytes:
         name = MARKED_FORMAT if self.marked else FORMAT
-        return json.dumps({"format": name, "tokens": self.tokens, **asdict(self)}, indent=1).encode()
+        fields = {key: value for key, value in asdict(self).items() if key != "starts"}
+        return json.dumps({"format": name, "tokens": self.tokens, **fields}, indent=1).encode()
 
     @staticmethod
     def is_index(text: bytes) -> bool:
@@ -113,10 +121,10 @@ class Index:
         """
         try:
             content: Any = json.loads(text)
-            if content["format"] not in (FORMAT, MARKED_FORMAT):
+            if content["format"] not in (FORMAT, MARKED_WITHOUT_STARTS, MARKED_FORMAT):
                 raise DataError(
                     f"data={place}: {INDEX_NAME} is of format {shorten(content['format'])}; this trainer reads "
-                    f"{FORMAT} and {MARKED_FORMAT}"
+                    f"{FORMAT}, {MARKED_WITHOUT_STARTS} and {MARKED_FORMAT}"
                 )
             index = cls(
                 dtype=str(content["dtype"]),
@@ -127,11 +135,12 @@ class Index:
                 shards=tuple(parse_shard(shard) for shard in content["shards"]),
                 source=str(content["source"]),
                 made_from=str(content["made_from"]),
+                starts=content["format"] != MARKED_WITHOUT_STARTS,
             )
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
             why = f"cannot be read ({shorten(error)}): prepare the text again"
             raise DataError(f"data={place}: {INDEX_NAME} {why}") from error
-        marked = content["format"] == MARKED_FORMAT
+        marked = content["format"] != FORMAT
         complete = all((shard.trained is not None) == marked for shard in index.shards)
         if (
             index.dtype not in (_MARKED_DTYPES if marked else _DTYPES)

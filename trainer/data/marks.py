@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from trainer.engine import TokenArray
 
-_NARROW = 1 << 15  # tokens that int16 holds together with their complements
+_NARROW = 1 << 14  # tokens that int16 holds together with their complements and the bit of a document's start
 
 
 def choose_marked_dtype(vocab: int) -> str:
-    """Return the name of the narrowest type that holds every token and its complement."""
+    """Return the name of the narrowest type that holds every token, its complement, and a document's start."""
     return "int16" if vocab <= _NARROW else "int32"
 
 

@@ -21,7 +21,16 @@ from trainer.data import sources
 from trainer.data.chat import ChatReader, ChatTemplate
 from trainer.data.documents import Documents, TextChunk, open_documents
 from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
-from trainer.data.index import INDEX_NAME, PROGRESS_NAME, TOKENIZER_NAME, Index, Shard, format_shard_name, parse_shard
+from trainer.data.index import (
+    INDEX_NAME,
+    MARKED_FORMAT,
+    PROGRESS_NAME,
+    TOKENIZER_NAME,
+    Index,
+    Shard,
+    format_shard_name,
+    parse_shard,
+)
 from trainer.data.tokenizers import TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.environment import usable_cores
@@ -252,7 +261,7 @@ def _workers(job: PrepareJob, documents: Documents) -> int:
 
 def _made_from(job: PrepareJob, documents: Documents) -> str:
     identity = [documents.fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
-    identity += [job.chat.digest] if job.chat is not None else []
+    identity += [job.chat.digest, MARKED_FORMAT] if job.chat is not None else []
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 

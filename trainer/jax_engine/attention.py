@@ -2,41 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from jax import Array
 
+from trainer.engine import DOCUMENT_START
 from trainer.jax_engine.arithmetic import Arithmetic
 from trainer.jax_engine.library import ad_checkpoint, jax, jnp
-from trainer.shape.limits import ATTENTION_CHUNK
+from trainer.shape.attention_chunks import list_attention_chunks
 
 Kernel: TypeAlias = Literal["plain", "splash", "cudnn"]
 ATTENTION_RESULT: Final = "attention"
 """Name of attention's result, which selective recomputation keeps."""
 
 _LANES = 128  # of a TPU's vector unit: the splash kernel needs heads and lengths that are multiples
-_MOST_CHUNKS = 16  # each chunk adds to the size of the program
 _BLOCK = 512
 
 
-def choose_kernel(platform: str, arithmetic: Arithmetic, head_dim: int, length: int) -> Kernel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionMask:
+    """Which keys each query attends to, of those that are not after it.
+
+    Attributes:
+        window: Newest keys that a query attends to; 0 for all.
+        documents: Number of each token's document, int32 of shape (rows, length): a query attends to keys with its own
+            number. None for all keys of the row.
+    """
+
+    window: int = 0
+    documents: Array | None = None
+
+
+_CAUSAL: Final = AttentionMask()
+
+
+def split_documents(rows: Array) -> tuple[Array, Array]:
+    """Return rows without the starts of documents, and the number of each input's document within its row.
+
+    Args:
+        rows: Shape (rows, seq_len + 1), with starts of documents (trainer/data/document_starts.py).
+
+    Returns:
+        The rows, and int32 of shape (rows, seq_len).
+    """
+    starts = ((rows & DOCUMENT_START) != 0) != (rows < 0)
+    return jnp.where(starts, rows ^ DOCUMENT_START, rows), starts[:, :-1].cumsum(axis=1, dtype=jnp.int32)
+
+
+def choose_kernel(
+    platform: str, arithmetic: Arithmetic, head_dim: int, length: int, *, documents: bool = False
+) -> Kernel:
     """Choose the attention kernel by shape and type.
 
     Shapes that a kernel does not accept use plain attention. So does fp32, which cuDNN does not support, and whose
-    products splash computes in the TPU's default precision (jax 0.10.2, splash_attention_kernel.py).
+    products splash computes in the TPU's default precision (jax 0.10.2, splash_attention_kernel.py). So do documents
+    on GPUs: jax.nn.dot_product_attention gives them to cuDNN only as a bias of (length x length), whose gradient it
+    computes, too (jax 0.10.2, cudnn/fused_attention_stablehlo.py).
     """
     if arithmetic.dtype == "fp32":
         return "plain"
     if platform == "tpu" and head_dim % _LANES == 0 and length % _LANES == 0:
         return "splash"
-    if platform in {"cuda", "gpu"} and head_dim % 8 == 0 and head_dim <= 128:
+    if platform in {"cuda", "gpu"} and not documents and head_dim % 8 == 0 and head_dim <= 128:
         return "cudnn" if length % 2 == 0 else "plain"
     return "plain"
 
 
-def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, value: Array, window: int = 0) -> Array:
+def attend(
+    arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, value: Array, mask: AttentionMask = _CAUSAL
+) -> Array:
     """Compute causal attention.
 
     Args:
@@ -45,41 +82,57 @@ def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, val
         query: Shape (rows, length, heads, head_dim).
         key: Shape (rows, length, kv_heads, head_dim).
         value: Shape (rows, length, kv_heads, head_dim).
-        window: Newest keys that a query attends to; 0 for all.
+        mask: Which of the earlier keys a query attends to.
 
     Returns:
         The shape of `query`.
     """
     if kernel == "splash":
-        return splash_attention(query, key, value, window)
+        return splash_attention(query, key, value, mask)
     mixed = (
-        fused_attention(query, key, value, "cudnn", window)
+        fused_attention(query, key, value, "cudnn", mask)
         if kernel == "cudnn"
-        else _attend_in_chunks(arithmetic, query, key, value, window)
+        else _attend_in_chunks(arithmetic, query, key, value, mask)
     )
     result: Array = ad_checkpoint.checkpoint_name(mixed, ATTENTION_RESULT)
     return result
 
 
-def _attend_in_chunks(arithmetic: Arithmetic, query: Array, key: Array, value: Array, window: int) -> Array:
+def _attend_in_chunks(arithmetic: Arithmetic, query: Array, key: Array, value: Array, mask: AttentionMask) -> Array:
     length = query.shape[1]
-    window = window or length
-    size = max(ATTENTION_CHUNK, -(-length // _MOST_CHUNKS))
-    if length <= size:
-        return _plain(arithmetic, window, 0, query, key, value)
+    window = mask.window or length
+    chunks = list_attention_chunks(length, mask.window)
+
+    def pick(part: slice) -> Array | None:
+        return None if mask.documents is None else mask.documents[:, part]
+
+    if len(chunks) == 1:
+        return _plain(arithmetic, window, 0, query, key, value, mask.documents, mask.documents)
     # Scores of one chunk of queries exist at a time, also in the backward pass; no other keys are used.
     part = jax.checkpoint(partial(_plain, arithmetic, window), static_argnums=(0,))
     outs: list[Array] = []
-    for at in range(0, length, size):
-        oldest = max(0, at - window + 1)
-        keys = slice(oldest, at + size)
-        outs.append(part(at - oldest, query[:, at : at + size], key[:, keys], value[:, keys]))
+    for chunk in chunks:
+        queries, keys = slice(chunk.first, chunk.end), slice(chunk.oldest, chunk.end)
+        of_chunk = (query[:, queries], key[:, keys], value[:, keys], pick(queries), pick(keys))
+        outs.append(part(chunk.first - chunk.oldest, *of_chunk))
     result: Array = jnp.concatenate(outs, axis=1)
     return result
 
 
-def _plain(arithmetic: Arithmetic, window: int, first: int, query: Array, key: Array, value: Array) -> Array:
-    """Compute attention by plain products; the first query is at the position of the key number `first`."""
+def _plain(
+    arithmetic: Arithmetic,
+    window: int,
+    first: int,
+    query: Array,
+    key: Array,
+    value: Array,
+    of_queries: Array | None,
+    of_keys: Array | None,
+) -> Array:
+    """Compute attention by plain products.
+
+    The first query is at the position of the key number `first`. The last two are the numbers of documents.
+    """
     rows, length, heads, width = query.shape
     shared = heads // key.shape[2]
     grouped = query.reshape(rows, length, key.shape[2], shared, width)
@@ -87,7 +140,9 @@ def _plain(arithmetic: Arithmetic, window: int, first: int, query: Array, key: A
         "bqkgd,bskd->bkgqs", grouped, key, precision=arithmetic.precision, preferred_element_type=jnp.float32
     )
     distance = np.arange(first, first + length)[:, None] - np.arange(key.shape[1])
-    seen = (distance >= 0) & (distance < window)
+    seen: Any = (distance >= 0) & (distance < window)
+    if of_queries is not None and of_keys is not None:
+        seen = seen & (of_queries[:, None, None, :, None] == of_keys[:, None, None, None, :])
     shares = jax.nn.softmax(jnp.where(seen, scores * width**-0.5, -jnp.inf), axis=-1).astype(value.dtype)
     mixed = jnp.einsum(
         "bkgqs,bskd->bqkgd", shares, value, precision=arithmetic.precision, preferred_element_type=value.dtype
@@ -97,27 +152,35 @@ def _plain(arithmetic: Arithmetic, window: int, first: int, query: Array, key: A
 
 
 def fused_attention(
-    query: Array, key: Array, value: Array, implementation: Literal["cudnn", "xla"], window: int = 0
+    query: Array,
+    key: Array,
+    value: Array,
+    implementation: Literal["cudnn", "xla"],
+    mask: AttentionMask = _CAUSAL,
 ) -> Array:
     """Compute attention with JAX's own function, on cuDNN (CUDA) or as plain XLA anywhere.
 
     Shapes are as in `attend`; scores are scaled by the root of head_dim (jax 0.10.2, jax.nn.dot_product_attention).
     """
-    near = (window - 1, 0) if 0 < window < query.shape[1] else None
+    near = (mask.window - 1, 0) if 0 < mask.window < query.shape[1] else None
+    numbers = mask.documents
+    same = None if numbers is None else numbers[:, None, :, None] == numbers[:, None, None, :]
     result: Array = jax.nn.dot_product_attention(
-        query, key, value, is_causal=True, local_window_size=near, implementation=implementation
+        query, key, value, mask=same, is_causal=True, local_window_size=near, implementation=implementation
     )
     return result
 
 
-def splash_attention(query: Array, key: Array, value: Array, window: int = 0, *, interpret: bool = False) -> Array:
+def splash_attention(
+    query: Array, key: Array, value: Array, mask: AttentionMask = _CAUSAL, *, interpret: bool = False
+) -> Array:
     """Compute attention with the TPU's splash kernel; shapes are as in `attend`.
 
     Args:
         query: Scaled here.
         key: Keys.
         value: Values.
-        window: Newest keys that a query attends to; 0 for all.
+        mask: Which of the earlier keys a query attends to.
         interpret: Run the kernel's program step by step on any device, slowly.
     """
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
@@ -125,8 +188,8 @@ def splash_attention(query: Array, key: Array, value: Array, window: int = 0, *,
     _, length, heads, width = query.shape
     block = next(size for size in (_BLOCK, 256, _LANES) if length % size == 0)
     shape = (length, length)
-    one = kernels.LocalMask(shape, (window - 1, 0), 0) if 0 < window < length else kernels.CausalMask(shape)
-    mask = kernels.MultiHeadMask([one for _ in range(heads)])
+    near = (mask.window - 1, 0)
+    one = kernels.LocalMask(shape, near, 0) if 0 < mask.window < length else kernels.CausalMask(shape)
     sizes = kernels.BlockSizes(
         block_q=block,
         block_kv=block,
@@ -138,7 +201,7 @@ def splash_attention(query: Array, key: Array, value: Array, window: int = 0, *,
         block_kv_dq=block,
     )
     kernel = kernels.make_splash_mha(
-        mask,
+        kernels.MultiHeadMask([one for _ in range(heads)]),
         block_sizes=sizes,
         head_shards=1,
         q_seq_shards=1,
@@ -146,6 +209,8 @@ def splash_attention(query: Array, key: Array, value: Array, window: int = 0, *,
         residual_checkpoint_name=ATTENTION_RESULT,
     )
     scaled = (query.astype(jnp.float32) * width**-0.5).astype(query.dtype)
-    mixed: Array = jax.vmap(kernel)(*(jnp.swapaxes(t, 1, 2) for t in (scaled, key, value)))
+    numbers = mask.documents
+    segments = None if numbers is None else kernels.SegmentIds(q=numbers, kv=numbers)
+    mixed: Array = jax.vmap(kernel)(*(jnp.swapaxes(t, 1, 2) for t in (scaled, key, value)), segments)
     result: Array = jnp.swapaxes(mixed, 1, 2)
     return result

@@ -16,7 +16,7 @@ from trainer.jax_engine.arithmetic import (
     matmul,
     reduce_from_tensor_axis,
 )
-from trainer.jax_engine.attention import ATTENTION_RESULT, Kernel, attend
+from trainer.jax_engine.attention import ATTENTION_RESULT, AttentionMask, Kernel, attend, split_documents
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.vocabulary import compute_loss_sum, look_up_tokens
 
@@ -37,6 +37,7 @@ class Recipe:
         remat: What of a block is computed again in the backward pass.
         scale: Of each token in the loss.
         marked: Whether rows may have negative tokens, which are not trained on (trainer/data/marks.py).
+        documents: Whether tokens attend only within their document (trainer/data/document_starts.py).
     """
 
     model: ModelConfig
@@ -46,6 +47,7 @@ class Recipe:
     remat: RematLevel
     scale: float
     marked: bool = False
+    documents: bool = False
 
 
 def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angles: Array) -> Array:
@@ -58,18 +60,20 @@ def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angl
         angles: From trainer/shape/rotary.py.
     """
     arithmetic = recipe.arithmetic
+    rows, documents = split_documents(rows) if recipe.documents else (rows, None)
+    mask = AttentionMask(window=recipe.model.window, documents=documents)
     tokens = jnp.where(rows < 0, ~rows, rows) if recipe.marked else rows
     x = look_up_tokens(arithmetic, weights["embedding.weight"], tokens[:, :-1])
-    x = _blocks(recipe, weights, x, angles)
+    x = _blocks(recipe, weights, x, angles, mask)
     x = norm(recipe, weights["norm.weight"], x)
     head = weights["embedding.weight" if recipe.model.tied else "head.weight"]
     counted = rows[:, 1:] >= 0 if recipe.marked else None
     return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted)
 
 
-def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array) -> Array:
+def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array, mask: AttentionMask) -> Array:
     def block(x: Array, own: Mapping[str, Array]) -> Array:
-        x = x + _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles)
+        x = x + _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles, mask)
         return x + _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
 
     once = _recompute_block(recipe, block)
@@ -106,7 +110,7 @@ def _recompute_block(
     return result
 
 
-def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array) -> Array:
+def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array, mask: AttentionMask) -> Array:
     arithmetic, model = recipe.arithmetic, recipe.model
     x = copy_to_tensor_axis(arithmetic, x)
 
@@ -123,7 +127,7 @@ def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array
             heads = norm(recipe, own[f"attention.{part}_norm.weight"], heads)
         return apply_rotary(heads, angles)
 
-    mixed = attend(arithmetic, recipe.kernel, rotate("query"), rotate("key"), project("value"), model.window)
+    mixed = attend(arithmetic, recipe.kernel, rotate("query"), rotate("key"), project("value"), mask)
     return reduce_from_tensor_axis(
         arithmetic, matmul(arithmetic, 0, mixed.reshape(*x.shape[:2], -1), own["attention.out.weight"])
     )

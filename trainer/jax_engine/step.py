@@ -65,11 +65,14 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
     recipe = Recipe(
         model=config.model,
         arithmetic=arithmetic,
-        kernel=choose_kernel(platform, arithmetic, config.model.head_dim, config.seq_len),
+        kernel=choose_kernel(
+            platform, arithmetic, config.model.head_dim, config.seq_len, documents=config.data.document_mask
+        ),
         scanned=scanned,
         remat=config.recomputed,
         scale=1.0 / (config.batch * config.seq_len),
         marked=config.marked,
+        documents=config.data.document_mask,
     )
     places = {leaf.key: make_sharding(grid, *leaf.axes) for leaf in leaves}
     everywhere = make_sharding(grid)

@@ -12,6 +12,3 @@ SCAN_FROM: Final = 8
 
 SCAN_FROM_CPU: Final = 33
 """The same on a CPU, where a scanned step is a third slower than an unrolled one."""
-
-ATTENTION_CHUNK: Final = 512
-"""Number of queries that attention without a fused kernel computes at a time."""

@@ -15,9 +15,10 @@ from trainer.accelerators.usable_memory import find_usable_bytes
 from trainer.config import Config, ModelConfig, RematLevel
 from trainer.errors import ConfigError
 from trainer.shape.architecture import count_block_parameters, list_parameters
+from trainer.shape.attention_chunks import list_attention_chunks
 from trainer.shape.hardware import Hardware
 from trainer.shape.layout import get_layout
-from trainer.shape.limits import ATTENTION_CHUNK, LOGITS_BYTES
+from trainer.shape.limits import LOGITS_BYTES
 from trainer.shape.mesh import Mesh
 
 Engine: TypeAlias = Literal["torch", "jax"]
@@ -37,7 +38,7 @@ class Memory:
         gradients: With a second set while micro-batches are summed.
         gathered: Whole weights and gradients of the current blocks, and copies in bf16.
         activations: Kept for the backward pass.
-        block: Working memory of the backward pass of one block.
+        block: Working memory of the backward pass of one block, and the mask of attention, which all blocks read.
         logits: With their gradient.
         reused: Bytes counted twice, because gradients take the place of activations.
     """
@@ -88,7 +89,7 @@ def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
         gradients=gradients,
         gathered=count.gathered(local),
         activations=activations,
-        block=count.working_of_block() + count.recomputed_of_block(),
+        block=count.working_of_block() + count.recomputed_of_block() + count.attention_mask(),
         logits=count.logits(),
         reused=min(gradients, activations) if count.gradients_come_late() else 0,
     )
@@ -208,27 +209,31 @@ class _Count:
 
         Without recomputation. Not sharded: the stream before each norm and the norm's output, in the products' type.
         Sharded over the tensor axis: queries, keys, values, the output of attention; gate, up, and their product (torch
-        uncompiled: silu of gate, too); queries and keys before their norm, where they have one. Not sharded, torch
-        uncompiled: the mask of a window. Selective: the stream before the block, the products but the last, and the
-        output of attention. Full: the stream.
+        uncompiled: silu of gate, too); queries and keys before their norm, where they have one. Selective: the stream
+        before the block, the products but the last, and the output of attention. Full: the stream.
         """
         if level == "full":
             return self.residual()
         model, width = self.model, self.width
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
         if level == "selective":
-            whole, hidden, normed, mask = (FLOAT + width) * model.dim, 2, 0, 0
+            whole, hidden, normed = (FLOAT + width) * model.dim, 2, 0
         else:
-            mask = self.window_mask()
             whole, hidden = 2 * (FLOAT + width) * model.dim, 3 if self.fuses else 4
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
         divided = (width * (2 * wide + 2 * narrow + hidden * model.hidden) + normed) // self.mesh.tensor
-        return self.tokens * (whole + divided) + mask
+        return self.tokens * (whole + divided)
 
-    def window_mask(self) -> int:
-        """Return the bytes of a window's mask, of which torch uncompiled makes one for each block, for all rows."""
-        length = self.config.seq_len
-        return self.width * length**2 if not self.fuses and 0 < self.model.window < length else 0
+    def attention_mask(self) -> int:
+        """Return the bytes of the mask of a micro-batch, which torch makes where flex_attention does not compute it.
+
+        With documents each row has its own.
+        """
+        length, documents = self.config.seq_len, self.config.data.document_mask
+        tiled = self.config.compiled and self.config.device in {"auto", "cuda"}
+        if self.engine == "jax" or tiled or not (documents or 0 < self.model.window < length):
+            return 0
+        return self.width * length**2 * (self.tokens // length if documents else 1)
 
     def recomputed_of_block(self) -> int:
         """Return the bytes that one block computes again during its backward pass.
@@ -250,9 +255,8 @@ class _Count:
         model = self.model
         rows = self.tokens // self.config.seq_len
         heads = -(-model.heads // self.mesh.tensor)
-        queries = min(ATTENTION_CHUNK, self.config.seq_len)
-        keys = min(self.config.seq_len, queries + model.window) if model.window else self.config.seq_len
-        chunk = rows * heads * queries * keys * FLOAT
+        scores = max(chunk.scores for chunk in list_attention_chunks(self.config.seq_len, model.window))
+        chunk = rows * heads * scores * FLOAT
         wide = self.tokens * self.width * 3 * model.hidden // self.mesh.tensor
         return max(2 * chunk if self.engine == "jax" else 0, wide) + self.tokens * model.dim * FLOAT
 

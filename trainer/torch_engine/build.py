@@ -15,6 +15,7 @@ from trainer.shape.limits import LOGITS_BYTES
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
+from trainer.torch_engine.attention_mask import LEAST_HEAD_DIM, split_documents
 from trainer.torch_engine.compiling import TorchCompiler
 from trainer.torch_engine.gradients import NORM, Gradients, make_gradients
 from trainer.torch_engine.loss import (
@@ -53,7 +54,7 @@ class BuiltModel:
         """Run one optimizer step.
 
         Args:
-            rows: int64, shape (rows of this process, seq_len + 1); trainer/data/marks.py describes negative tokens.
+            rows: int64, shape (rows of this process, seq_len + 1); trainer/data has marks.py and document_starts.py.
             rate: Learning rate.
             stop: Whether this process requests a stop.
             step: Number of steps done before this one.
@@ -82,9 +83,7 @@ class BuiltModel:
         total = torch.zeros((), device=rows.device)
         for index, micro in enumerate(rows.chunk(count)):
             self.gradients.expect_backward(last=index == count - 1)
-            with self.accelerator.autocast(self.config.products):
-                hidden = self.model(self._inputs(micro))
-                loss = self.loss(hidden, self.model.head_weight(), micro[:, 1:]) * share
+            loss = self._compute_loss(micro) * share
             run_backward(loss)
             total += loss.detach()
         return total
@@ -94,18 +93,23 @@ class BuiltModel:
         """Return the mean loss of all processes' rows, in which unmarked tokens count as 0; nothing changes."""
         total = torch.zeros((), device=rows.device)
         for micro in rows.chunk(self.config.accumulate):
-            with self.accelerator.autocast(self.config.products):
-                hidden = self.model(self._inputs(micro))
-                total += self.loss(hidden, self.model.head_weight(), micro[:, 1:])
+            total += self._compute_loss(micro)
         total /= self.config.accumulate * self.mesh.devices
         if self.mesh.devices > 1:
             dist.all_reduce(total)
         return total
 
-    def _inputs(self, rows: Tensor) -> Tensor:
-        """Return the tokens that the model reads."""
+    def _compute_loss(self, rows: Tensor) -> Tensor:
+        """Return the mean loss of a micro-batch, in which unmarked tokens count as 0."""
+        documents = None
+        if self.config.data.document_mask:
+            rows, documents = split_documents(rows)
         tokens = rows[:, :-1]
-        return torch.where(tokens < 0, ~tokens, tokens) if self.config.marked else tokens
+        if self.config.marked:
+            tokens = torch.where(tokens < 0, ~tokens, tokens)
+        with self.accelerator.autocast(self.config.products):
+            hidden = self.model(tokens, documents)
+            return self.loss(hidden, self.model.head_weight(), rows[:, 1:])
 
     def _weigh_micro_batch(self, rows: Tensor) -> float | Tensor:
         """Return the factor of a micro-batch's loss; together they make the mean over the step's marked tokens."""
@@ -143,7 +147,9 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     groups = make_axis_groups(mesh, accelerator.device)
     compiled = TorchCompiler(accelerator.compiler) if config.compiled and accelerator.capabilities.compile else None
     with torch.device("meta"):
-        model = Transformer(config.model, config.seq_len, choose_rerun(config.recomputed))
+        # Without a compiler flex_attention would keep all scores.
+        tiled = compiled is not None and accelerator.name == "cuda" and config.model.head_dim >= LEAST_HEAD_DIM
+        model = Transformer(config.model, config.seq_len, choose_rerun(config.recomputed), tiled=tiled)
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)

@@ -128,6 +128,7 @@ class TorchEngine:
                 config.recomputed,
                 config.compiled,
                 config.marked,
+                config.data.document_mask,
             ],
             "dtype": "fp32" if config.products == "fp32" else "bf16",
             "torch": torch.__version__,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trainer.config import ModelConfig
 from trainer.shape.rotary import make_rotary_table
+from trainer.torch_engine.attention_mask import AttentionMask, attend_by_tiles, make_attention_mask
 from trainer.torch_engine.untyped import from_numpy
 
 Recompute: TypeAlias = Callable[..., Tensor]
@@ -24,16 +25,19 @@ Recompute: TypeAlias = Callable[..., Tensor]
 class Transformer(nn.Module):
     """A transformer whose result is the last hidden state after its norm; `head_weight()` turns it into logits."""
 
-    def __init__(self, config: ModelConfig, seq_len: int, rerun: Recompute | None = None) -> None:
+    def __init__(
+        self, config: ModelConfig, seq_len: int, rerun: Recompute | None = None, *, tiled: bool = False
+    ) -> None:
         """Build the modules.
 
         Args:
             config: Sizes of the model.
             seq_len: Longest sequence.
             rerun: How a block is recomputed in the backward pass; None keeps its activations.
+            tiled: Whether flex_attention computes attention with a mask; else SDPA does.
         """
         super().__init__()
-        self._config, self._seq_len = config, seq_len
+        self._config, self._seq_len, self._tiled = config, seq_len, tiled
         self.embedding = Embedding(config.tokens, config.dim)
         self.blocks = nn.ModuleList(Block(config, rerun) for _ in range(config.layers))
         self.norm = Norm(config.dim, eps=config.norm_eps)
@@ -45,20 +49,25 @@ class Transformer(nn.Module):
         if not self.cosine.is_meta:
             self.fill_tables()
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
         """Return the hidden state.
 
         Args:
             tokens: int64, shape (batch, length), length at most seq_len.
+            documents: Number of each token's document, shape of the tokens; None where they attend across documents.
 
         Returns:
             Shape (batch, length, dim).
         """
         length = tokens.shape[1]
+        # Positions are those in the row, also within a document: only their differences reach the scores.
         cosine, sine = self.cosine[:length], self.sine[:length]
+        kind = tokens.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else cosine.dtype
+        mask = make_attention_mask(tokens, self._config.window, documents, dtype=dtype, tiled=self._tiled)
         x: Tensor = self.embedding(tokens).float()  # the residual stream is always float32
         for block in self.blocks:
-            x = block(x, cosine, sine)
+            x = block(x, cosine, sine, mask)
         result: Tensor = self.norm(x)
         return result
 
@@ -83,13 +92,13 @@ class Block(nn.Module):
         self.ffn_norm = Norm(config.dim, eps=config.norm_eps)
         self.ffn = FeedForward(config)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> Tensor:
         if self._rerun is not None and self.training:
-            return self._rerun(self.compute, x, cosine, sine)
-        return self.compute(x, cosine, sine)
+            return self._rerun(self.compute, x, cosine, sine, mask)
+        return self.compute(x, cosine, sine, mask)
 
-    def compute(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cosine, sine)
+    def compute(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), cosine, sine, mask)
         result: Tensor = x + self.ffn(self.ffn_norm(x))
         return result
 
@@ -144,7 +153,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.head_dim, self.window = config.head_dim, config.window
+        self.head_dim = config.head_dim
         wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
         self.grouped = config.kv_heads != config.heads
         self.query = Linear(config.dim, wide, bias=False)
@@ -156,7 +165,7 @@ class Attention(nn.Module):
         norms = (Norm(self.head_dim, eps=config.norm_eps) if config.qk_norm else nn.Identity() for _ in range(2))
         self.query_norm, self.key_norm = norms
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None = None) -> Tensor:
         batch, length, _ = x.shape
         query, key, value = (
             bias(layer(x)).view(batch, length, -1, self.head_dim)
@@ -168,28 +177,26 @@ class Attention(nn.Module):
         )
         query = apply_rotary(self.query_norm(query), cosine, sine)
         key = apply_rotary(self.key_norm(key), cosine, sine)
-        mask = make_window_mask(length, self.window, x.device) if 0 < self.window < length else None
+        mixed = self._attend(query, key, value, mask)
+        result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
+        return result
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask | None) -> Tensor:
+        """Return shape (batch, heads, length, head_dim)."""
+        if mask is not None and mask.tiles is not None:
+            return attend_by_tiles(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask.tiles)
         grouped = self.grouped
         if grouped and not supports_grouped_heads(query.device.type, query.dtype, masked=mask is not None):
             key, value = (repeat_heads(part, query.shape[2] // part.shape[2]) for part in (key, value))
             grouped = False
-        mixed = F.scaled_dot_product_attention(
+        return F.scaled_dot_product_attention(
             query.transpose(1, 2),
             key.transpose(1, 2),
             value.transpose(1, 2),
-            attn_mask=mask,
+            attn_mask=None if mask is None else mask.added,
             is_causal=mask is None,
             enable_gqa=grouped,
         )
-        result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
-        return result
-
-
-def make_window_mask(length: int, window: int, device: torch.device) -> Tensor:
-    """Return which key (column) each query (row) attends to: itself, and the `window` - 1 before it."""
-    position = torch.arange(length, device=device)
-    distance = position[:, None] - position
-    return (distance >= 0) & (distance < window)
 
 
 def apply_rotary(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
     for layer in range(len(model.blocks)):
         # One conversion for all layers that read x, so that its gradient is summed over the axis once.
         plan[f"blocks.{layer}.attention"] = PrepareModuleInput(
-            input_layouts=(Replicate(), None, None), desired_input_layouts=(Replicate(), None, None)
+            input_layouts=(Replicate(), None, None, None), desired_input_layouts=(Replicate(), None, None, None)
         )
         plan[f"blocks.{layer}.ffn"] = PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
         for name in ("attention.query", "attention.key", "attention.value", "ffn.gate", "ffn.up"):

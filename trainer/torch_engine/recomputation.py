@@ -32,7 +32,7 @@ def choose_rerun(level: RematLevel) -> Recompute | None:
     return {"none": None, "selective": _recompute_cheap_operations, "full": _recompute}[level]
 
 
-def _recompute(function: Callable[..., Tensor], *arguments: Tensor, **more: Any) -> Tensor:
+def _recompute(function: Callable[..., Tensor], *arguments: Any, **more: Any) -> Tensor:
     """Call the function without keeping activations, and call it again in the backward pass.
 
     It must not draw random numbers: generator states are not kept.
@@ -42,7 +42,7 @@ def _recompute(function: Callable[..., Tensor], *arguments: Tensor, **more: Any)
     return result
 
 
-def _recompute_cheap_operations(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+def _recompute_cheap_operations(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """Call a block, keep its products and its attention, and compute the rest again in the backward pass."""
     return _recompute(function, *arguments, context_fn=_make_contexts)
 
@@ -52,7 +52,8 @@ def _make_contexts() -> Any:
     unchecked: Any = torch.utils.checkpoint
     aten: Any = torch.ops.aten
     products = {getattr(aten, name).default for name in _PRODUCTS}
-    attention = {getattr(aten, name).default for name in _ATTENTION}
+    higher: Any = torch.ops.higher_order
+    attention = {*(getattr(aten, name).default for name in _ATTENTION), higher.flex_attention}
     policy: Any = unchecked.CheckpointPolicy
     counts = {False: 0, True: 0}
 

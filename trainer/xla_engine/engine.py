@@ -56,6 +56,8 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
         raise ConfigError(
             "device=xla trains on all tokens, but the data marks some (chat): use data.loss=all, or another --backend"
         )
+    if config.data.document_mask:
+        raise ConfigError("device=xla attends across documents: leave data.document_mask out, or use another --backend")
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
@@ -268,7 +270,7 @@ def _rerun() -> Callable[..., Tensor]:
     # torch's own version does not support lazy devices; torch_xla's supports only the reentrant kind.
     checkpoint: Any = load_module("torch_xla.utils.checkpoint").checkpoint
 
-    def rerun(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    def rerun(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
         result: Tensor = checkpoint(function, *arguments, use_reentrant=True, preserve_rng_state=False)
         return result
 
