@@ -117,7 +117,7 @@ def test_adopted_machines_are_not_deleted_without_a_question() -> None:
 
 
 @pytest.mark.parametrize("price", [0.0, 2.0])
-def test_large_transfers_are_asked_for_beside_machines_and_alone(
+def test_large_transfers_need_consent_beside_machines_and_alone(
     price: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = ChangingService(prices=[price] * 2, transfers=["data: about $12.00"], asks_transfers=True, changes=0)
@@ -129,7 +129,7 @@ def test_large_transfers_are_asked_for_beside_machines_and_alone(
     assert "transfer data: about $12.00" in capsys.readouterr().err
 
 
-def test_small_transfers_are_shown_and_not_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_small_transfers_are_shown_and_need_no_consent(capsys: pytest.CaptureFixture[str]) -> None:
     service = ChangingService(prices=[0.0], transfers=["data: about $0.10"], changes=0)
     with client_of(service) as client:
         assert carry_out_served(client, START, PerformMode()) == 0

@@ -93,7 +93,7 @@ def test_a_plan_of_a_service_has_the_transfers_and_is_another_one_when_they_cost
     assert describe_difference(larger.digest, large) == "" == describe_difference(large.digest, small)
 
 
-def test_each_stage_of_a_pipeline_is_asked_for_with_its_transfers() -> None:
+def test_the_transfers_of_each_stage_of_a_pipeline_need_consent() -> None:
     know("us-east-1", 300 << 30)
     tasks = parse_task(f"name: p\n---\n{TASK}\n---\n{TASK}", file="t.yaml", env={}).tasks
     with pytest.raises(UserError, match=r"/h .*; transfer .*about \$12\.00"):
