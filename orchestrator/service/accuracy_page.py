@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.engine.training.kept_speeds import keep_speeds
 from orchestrator.service.route import Answer, Call
 from orchestrator.summaries.accuracy import count_inside, judge_runs
 
@@ -16,6 +17,7 @@ def show_accuracy(call: Call) -> Answer:
             store, call.site.now(), call.site.open_bucket, project=query["project"], owner=query["owner"], most=_MOST,
             curves=call.site.curves,
         )  # fmt: skip
+    keep_speeds(one.speed for one in runs if one.speed is not None)
     inside, every = count_inside(runs)
     rows = [(run, {one.quantity: one for one in run.compared}) for run in runs if run.compared or run.problem]
     values = {"rows": rows, "inside": inside, "every": every, "most": _MOST if len(runs) == _MOST else None}

@@ -46,6 +46,8 @@ def show_plan(call: Call) -> Answer:
         "plan": plan.digest,
         "price_per_hour": plan.price_per_hour,
         "cost": plan.cost or None,
+        "transfers": list(plan.transfers),
+        "asks_transfers": plan.asks_transfers,
         "head": plan.head,
         "owner": plan.owner or None,
         "ends": _list_what_ends(call, plan),

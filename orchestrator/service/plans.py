@@ -1,8 +1,9 @@
 """The plan of an order: what a member sees before anything is done, and what has to be the same when it is done.
 
-A plan is a function of the request and of the records, so it is not stored. Its digest has four parts: the cluster, the
-machines, their price and the steps with every request. An order names the digest of the plan that the member saw; the
-plan is made again then, and a part that is another one is named. A lower price is no difference.
+A plan is a function of the request and of the records, so it is not stored. Its digest has five parts: the cluster, the
+machines, their price, the steps with every request, and what large transfers cost. An order names the digest of the
+plan that the member saw; the plan is made again then, and a part that is another one is named. A lower price is no
+difference.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from orchestrator.engine.operations.transfers import Transfer, is_large, list_launch_transfers
 from orchestrator.engine.preparation.cluster_match import option_mismatch
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
@@ -44,7 +46,8 @@ from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
 
 _WIDTH = 100
 _PRICES = ("price_per_hour", "price_note", "dollars")
-_PARTS = ("the cluster", "the machines", "the price", "the steps")
+_PARTS = ("the cluster", "the machines", "the price", "the steps", "the transfers")
+_AMOUNTS = ("the price", "the transfers")
 MachineOption = Literal["infra", "use_spot", "num_nodes", "disk_size", "image_id"]
 Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
 
@@ -107,6 +110,8 @@ class OrderPlan:
         price_per_hour: Of the machines that it may begin to pay for; 0 for none, None when not known.
         notes: Lines to show with it.
         cost: What it may begin to pay, in one line; "" for nothing.
+        transfers: What is read from other regions, with its cost, a line each.
+        asks_transfers: Whether they cost so much that the member is asked.
         head: The first lines of the text, to be shown above a question about the cost.
         owner: To whom the cluster belongs, where that is another member; else "".
     """
@@ -121,6 +126,8 @@ class OrderPlan:
     price_per_hour: float | None
     notes: tuple[str, ...]
     cost: str
+    transfers: tuple[str, ...]
+    asks_transfers: bool
     head: str
     owner: str
     ready: PreparedCommand
@@ -163,17 +170,21 @@ def make_order_plan(
     plan, refusal = make_plan(ready.desired, ready.recorded, ready.facts), ready.refusal()
     document = json.loads(render_json(plan, advice=ready.advice, refusal=refusal))
     price = _find_price(ready, plan)
+    transfers = list_launch_transfers(ready, reads_bucket=False)
+    subject = f"{qualify_name(project, ready.cluster)} {arguments.get('uid', '')}"
     return OrderPlan(
         cluster=ready.cluster,
         project=project,
         arguments=json.dumps(arguments, sort_keys=True),
-        digest=_make_digest(f"{qualify_name(project, ready.cluster)} {arguments.get('uid', '')}", document, price),
+        digest=_make_digest(subject, document, price, transfers),
         steps=document,
         text=render_plan(plan, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
         details=render_plan(plan, verbose=True, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
         price_per_hour=price,
         notes=(*ready.notes, *([f"the cluster belongs to {owner}"] if force and owner else [])),
         cost=describe_cost(rented) if (rented := list_machines_to_pay(ready)) else "",
+        transfers=tuple(map(str, transfers)),
+        asks_transfers=is_large(transfers),
         head=render_head(plan, width=_WIDTH, advice=ready.advice),
         owner=owner,
         ready=ready,
@@ -228,16 +239,21 @@ def describe_difference(seen: str, plan: OrderPlan) -> str:
 
 
 def _is_kept(name: str, old: str, new: str) -> bool:
-    if name != "the price" or "unknown" in (old, new) or not old.isdigit():
+    if name not in _AMOUNTS or "unknown" in (old, new) or not old.isdigit():
         return old == new
     return int(new) <= int(old)
 
 
-def _make_digest(cluster: str, document: Mapping[str, Any], price: float | None) -> str:
+def _make_digest(cluster: str, document: Mapping[str, Any], price: float | None, transfers: Sequence[Transfer]) -> str:
     bare = _without_prices(document)
     machines = bare["wanted"].pop("candidates", None)
-    cents = "unknown" if price is None else str(round(price * 10_000))
-    return ".".join((_hash(cluster), _hash(machines), cents, _hash(bare)))
+    moved = [one.dollars for one in transfers] if is_large(transfers) else []
+    amount = None if None in moved else sum(one for one in moved if one is not None)
+    return ".".join((_hash(cluster), _hash(machines), _count(price), _hash(bare), _count(amount)))
+
+
+def _count(dollars: float | None) -> str:
+    return "unknown" if dollars is None else str(round(dollars * 10_000))
 
 
 def _hash(value: object) -> str:

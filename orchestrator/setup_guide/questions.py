@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from orchestrator.drivers import get_driver, list_clouds
-from orchestrator.engine.training.automatic import refuse_late_or_dear
 from orchestrator.errors import UserError
 from orchestrator.offers.offer_table import list_cells, list_titles
 from orchestrator.offers.offers import choose_offers
+from orchestrator.offers.refusals import refuse_late_or_dear
 from orchestrator.setup_guide.document import check_draft
 from orchestrator.setup_guide.draft import NONE, Draft, take
 from orchestrator.setup_guide.machines import (

@@ -49,6 +49,7 @@ class SyncPlan:
 
     Attributes:
         skipped: local entries that are not files (sockets, broken links) and are ignored.
+        outside: links to files outside of the folder, which are neither sent nor deleted in the bucket.
         leftovers: unfinished downloads of an earlier run that was killed; a download removes them.
     """
 
@@ -60,6 +61,7 @@ class SyncPlan:
     deletes: tuple[str, ...]
     unchanged: int
     skipped: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     leftovers: tuple[Path, ...] = ()
 
     @property
@@ -83,29 +85,40 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 """A callback for every few MiB and at each file's end, from one thread at a time."""
 
 
-def plan_upload(folder: Path, bucket: Bucket, prefix: str = "", *, delete: bool = False) -> SyncPlan:
-    """Compare a local folder with a bucket's folder; `delete` also removes objects without a local file.
+def plan_upload(
+    folder: Path, bucket: Bucket, prefix: str = "", *, delete: bool = False, copy_links: bool = False
+) -> SyncPlan:
+    """Compare a local folder with a bucket's folder.
 
     A file is sent when there is no such object, the sizes differ, or the SHA-256 stored with the object differs or
     is missing.
+
+    Args:
+        folder: The local one.
+        bucket: The bucket.
+        prefix: Of the bucket's folder.
+        delete: Also remove objects without a local file.
+        copy_links: Also send files outside of the folder that links in it lead to.
 
     Raises:
         NotFoundError: the folder does not exist.
         UserError: no object can have a file's name, or an empty folder would delete everything.
     """
     local = _list_local(folder)
+    outside = () if copy_links else local.outside
+    files = {path: found for path, found in local.files.items() if path not in outside}
     remote = {} if _is_unmade(bucket) else _remote(bucket, prefix)
 
     def compare(path: str) -> Transfer | None:
-        size, there = local.files[path].st_size, remote.get(path)
+        size, there = files[path].st_size, remote.get(path)
         if there is None or there.size != size:
             return Transfer(path, size, "new" if there is None else "size")
         same = file_sha256(folder / path) == bucket.sha256(_join(prefix, path))
         return None if same else Transfer(path, size, "content")
 
-    transfers = _compare_all(compare, local.files)
-    deletes = _deletes(remote.keys() - local.files.keys(), str(folder), bool(local.files)) if delete else ()
-    unchanged = len(local.files) - len(transfers)
+    transfers = _compare_all(compare, files)
+    deletes = _deletes(remote.keys() - local.files.keys(), str(folder), bool(files)) if delete else ()
+    unchanged = len(files) - len(transfers)
     return SyncPlan(
         direction="up",
         folder=folder,
@@ -115,6 +128,7 @@ def plan_upload(folder: Path, bucket: Bucket, prefix: str = "", *, delete: bool 
         deletes=deletes,
         unchanged=unchanged,
         skipped=local.skipped,
+        outside=outside,
     )
 
 
@@ -124,7 +138,7 @@ def plan_download(bucket: Bucket, prefix: str, folder: Path, *, delete: bool = F
     An object is fetched when there is no such file, the sizes differ, or its stored SHA-256 is not the file's.
     Objects of other programs have none: there, equal size and time (a download keeps the time) mean equal.
     """
-    local = _list_local(folder) if folder.exists() else _Local({}, (), ())
+    local = _list_local(folder) if folder.exists() else _Local({}, (), (), ())
     remote = _without_folder_markers(_remote(bucket, prefix))
 
     def compare(path: str) -> Transfer | None:
@@ -180,6 +194,7 @@ def run_sync(plan: SyncPlan, on_progress: OnProgress | None = None, *, files_at_
 class _Local:
     files: dict[str, os.stat_result]
     skipped: tuple[str, ...]
+    outside: tuple[str, ...]
     leftovers: tuple[Path, ...]
 
 
@@ -293,13 +308,15 @@ def _is_unmade(bucket: Bucket) -> bool:
 
 
 def _list_local(folder: Path) -> _Local:
-    """List every regular file below a folder (links to files count, links to folders are not followed)."""
+    """List every regular file below a folder; links to files count, also outside, and those to folders do not."""
     if not folder.is_dir():
         why = "it is a file" if folder.exists() else "there is no such folder"
         raise NotFoundError(f"cannot sync {folder}", why, f"ls -ld {quote(str(folder))}")
     files: dict[str, os.stat_result] = {}
     skipped: list[str] = []
+    outside: list[str] = []
     leftovers: list[Path] = []
+    root = folder.resolve()
     with translate_disk_errors(f"read {folder}"):
         for parent, folders, names in os.walk(folder, onerror=_raise):
             skipped += [_relative(folder, parent, name) for name in folders if Path(parent, name).is_symlink()]
@@ -308,10 +325,12 @@ def _list_local(folder: Path) -> _Local:
                 if re.fullmatch(r"\.orch-[0-9a-f]{16}\.part", name):
                     leftovers += [path] if time.time() - path.stat().st_mtime > LEFTOVER_AGE_S else []
                 elif path.is_file():
-                    files[check_key(_relative(folder, parent, name))] = path.stat()
+                    relative = check_key(_relative(folder, parent, name))
+                    files[relative] = path.stat()
+                    outside += [relative] if path.is_symlink() and not path.resolve().is_relative_to(root) else []
                 else:
                     skipped.append(_relative(folder, parent, name))
-    return _Local(files, tuple(sorted(skipped)), tuple(leftovers))
+    return _Local(files, tuple(sorted(skipped)), tuple(sorted(outside)), tuple(leftovers))
 
 
 def _raise(error: OSError) -> None:

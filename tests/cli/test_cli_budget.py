@@ -32,6 +32,7 @@ LIGHT = {
     "team": ["team"],
     "config explain": ["config", "explain", "checkpoint.bucket"],
     "accelerators": ["accelerators"],
+    "offers": ["offers", "--model", "1b"],
     "a typing error": ["stauts"],
 }
 LIST_MODULES = (

@@ -31,6 +31,8 @@ class ChangingService:
     orders: list[Any] = field(default_factory=list[Any])
     refusal: dict[str, Any] | None = None
     ends: list[str] = field(default_factory=list[str])
+    transfers: list[str] = field(default_factory=list[str])
+    asks_transfers: bool = False
 
     def answer(self, _method: str, target: str, body: bytes) -> tuple[int, dict[str, Any]]:
         if target == "/v1/plans":
@@ -41,6 +43,7 @@ class ChangingService:
             return 200, {
                 "cluster": "mine", "project": "default", "plan": f"{price}", "price_per_hour": price, "owner": None,
                 "cost": None if price == 0 else f"it costs {price}", "head": "", "ends": self.ends, "notes": [],
+                "transfers": self.transfers, "asks_transfers": self.asks_transfers,
                 "text": "the plan\n", "details": "", "steps": steps,
             }  # fmt: skip
         if target == "/v1/orders":
@@ -111,3 +114,23 @@ def test_adopted_machines_are_not_deleted_without_a_question() -> None:
     with client_of(service) as client, pytest.raises(UserError, match="was adopted"):
         carry_out_served(client, START, PerformMode())
     assert service.orders == []
+
+
+@pytest.mark.parametrize("price", [0.0, 2.0])
+def test_large_transfers_need_consent_beside_machines_and_alone(
+    price: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = ChangingService(prices=[price] * 2, transfers=["data: about $12.00"], asks_transfers=True, changes=0)
+    with client_of(service) as client:
+        with pytest.raises(UserError, match=r"transfer data: about \$12\.00"):
+            carry_out_served(client, START, PerformMode())
+        assert service.orders == []
+        assert carry_out_served(client, START, PerformMode(consent=True)) == 0
+    assert "transfer data: about $12.00" in capsys.readouterr().err
+
+
+def test_small_transfers_are_shown_and_need_no_consent(capsys: pytest.CaptureFixture[str]) -> None:
+    service = ChangingService(prices=[0.0], transfers=["data: about $0.10"], changes=0)
+    with client_of(service) as client:
+        assert carry_out_served(client, START, PerformMode()) == 0
+    assert "transfer data: about $0.10" in capsys.readouterr().err

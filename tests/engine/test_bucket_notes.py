@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ from orch_fronts.google.gcs import gcs_server
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.engine.preparation.bucket_locations import (
     FILE,
+    SIZE_AGE,
     KnownBuckets,
     bucket_of,
     learn_bucket_locations,
@@ -26,6 +28,7 @@ from orchestrator.storage.bucket import Bucket
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
 
+NOW = 1_800_000_000.0
 TASK = """\
 resources: {infra: gcp/us-west4, accelerators: v5litepod-16}
 file_mounts:
@@ -212,3 +215,33 @@ def test_the_size_of_a_folder_is_learnt_from_the_bucket(tmp_path: Path, monkeypa
         Bucket.open("gs://data").put("other", b"x")
         learn_bucket_locations(["gs://data/books", "gs://data/none"], lambda _: BucketPlace("EU"), tmp_path)
     assert load_known_buckets(tmp_path).sizes == {"gs://data/books": 1024}
+
+
+def test_an_old_size_is_measured_again_and_one_of_no_age_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def learn(now: float) -> int | None:
+        learn_bucket_locations(["gs://data/books"], lambda _: BucketPlace("EU"), tmp_path, now=now)
+        return load_known_buckets(tmp_path).sizes.get("gs://data/books")
+
+    (tmp_path / FILE).write_text(json.dumps({"buckets": {}, "sizes": {"gs://data/books": 1}}))
+    with gcs_server() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        server.create_bucket("data")
+        bucket = Bucket.open("gs://data")
+        bucket.put("books/a", b"x" * 10)
+        assert learn(NOW) == 10, "an older orch kept no age"
+        bucket.put("books/b", b"x" * 10)
+        assert learn(NOW + SIZE_AGE - 1) == 10
+        assert learn(NOW + SIZE_AGE) == 20
+        bucket.put("books/c", b"x" * 10)
+        assert learn(NOW) == 30, "a date in the future says nothing"
+        bucket.delete_all(["books/a", "books/b", "books/c"])
+        assert learn(NOW + SIZE_AGE) is None, "what is empty now has no size"
+    assert load_known_buckets(tmp_path).measured == {}
+
+
+def test_a_size_stays_when_its_bucket_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcs_server() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        (tmp_path / FILE).write_text(json.dumps({"buckets": {}, "sizes": {"gs://none/books": 1}}))
+        learn_bucket_locations(["gs://none/books"], lambda _: BucketPlace("EU"), tmp_path, now=NOW)
+    assert load_known_buckets(tmp_path).sizes == {"gs://none/books": 1}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator.catalog.buckets import BucketPlace
-from orchestrator.cli.execution.act import ask_before_spending
+from orchestrator.cli.commands.run.pipeline import carry_out_pipeline
+from orchestrator.cli.execution.act import PerformMode, ask_before_spending
 from orchestrator.cli.execution.transfer_consent import agree_to_transfers
 from orchestrator.engine.operations.transfers import assess_download, is_large, list_launch_transfers
 from orchestrator.engine.preparation.bucket_locations import FILE, save_bucket_location
 from orchestrator.engine.preparation.commands import prepare_launch
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.unattended.pipeline import PipelineSpec
 from orchestrator.errors import UserError
 from orchestrator.paths import load_paths
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.service.plans import OrderPlan, PlanRequest, describe_difference, make_order_plan
 from orchestrator.task.parse import parse_task
 
 TASK = """\
@@ -37,7 +41,8 @@ def know(region: str, size: int | None) -> PreparedCommand:
     save_bucket_location("s3://data", BucketPlace(region))
     file = load_paths().state / FILE
     sizes = {} if size is None else {"s3://data/books": size}
-    file.write_text(json.dumps({**json.loads(file.read_text()), "sizes": sizes}))
+    ages = {uri: time.time() for uri in sizes}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "sizes": sizes, "measured": ages}))
     return prepare_launch(parse_task(TASK, file="t.yaml", env={}).only, cluster=None, after=TeardownPolicy.KEEP)
 
 
@@ -72,6 +77,27 @@ def test_the_question_of_a_launch_has_the_transfers() -> None:
     ready = know("us-east-1", 1 << 30)
     with pytest.raises(UserError, match=r"/h .*; transfer .*about \$0\.04"):
         ask_before_spending(ready, list_launch_transfers(ready))
+
+
+def test_a_plan_of_a_service_has_the_transfers_and_is_another_one_when_they_cost_more() -> None:
+    request = PlanRequest(verb="launch", task=TASK)
+
+    def plan(gib: int) -> OrderPlan:
+        know("us-east-1", gib << 30)
+        return make_order_plan(request, "")
+
+    small, large, larger = plan(1), plan(300), plan(400)
+    assert "about $0.04" in small.transfers[0] and not small.asks_transfers
+    assert "about $12.00" in large.transfers[0] and large.asks_transfers
+    assert describe_difference(large.digest, larger).startswith("the transfers changed since")
+    assert describe_difference(larger.digest, large) == "" == describe_difference(large.digest, small)
+
+
+def test_the_transfers_of_each_stage_of_a_pipeline_need_consent() -> None:
+    know("us-east-1", 300 << 30)
+    tasks = parse_task(f"name: p\n---\n{TASK}\n---\n{TASK}", file="t.yaml", env={}).tasks
+    with pytest.raises(UserError, match=r"/h .*; transfer .*about \$12\.00"):
+        carry_out_pipeline(PipelineSpec(name="p", tasks=tasks), PerformMode())
 
 
 def test_a_download_leaves_the_cloud_of_its_bucket() -> None:

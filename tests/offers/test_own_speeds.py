@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrator.engine.preparation.candidates import restore_offer
+from orchestrator.engine.training.automatic import MachineChooser
 from orchestrator.engine.training.kept_speeds import keep_speeds, load_speeds
 from orchestrator.engine.training.offers import list_offers
 from orchestrator.engine.training.work import read_training
 from orchestrator.offers.offers import Offer, OfferRequest
 from orchestrator.offers.own_speeds import OwnSpeed, find_like_runs, measure_ratio, read_speeds
+from orchestrator.task.parse import TaskFile, parse_task
 
 SETTINGS = "engine=jax dtype=bf16 exact=false compile=false remat=none accumulate=several"
 OWN = OwnSpeed(run_id="mine-1", day="2026-11-20", chip="v6e", settings=SETTINGS, flops_per_token=6e9, ratio=0.8)
@@ -88,3 +93,31 @@ def test_offers_name_the_runs_and_take_their_speed() -> None:
     assert own.step_seconds.high / own.step_seconds.low < table.step_seconds.high / table.step_seconds.low
     other = find(replace(OWN, settings=SETTINGS.replace("several", "1")))
     assert other.speed_source == table.speed_source
+
+
+def test_speeds_of_own_runs_are_used_said_and_recorded_with_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    text = """
+    resources: {accelerators: auto, auto: {tokens: 2B, only: [spot, v6e-8]}}
+    train: {args: {model: 1b}}
+    """
+
+    def choose(project: str | None) -> TaskFile:
+        chooser = MachineChooser(clouds=(), now=time.time(), project=project)
+        return parse_task(textwrap.dedent(text), file="task.yaml", env={}, choose_machines=chooser)
+
+    def find(file: TaskFile) -> Offer:
+        offer = restore_offer(file.only.split()[0])
+        assert offer is not None
+        return offer
+
+    table = choose("")
+    assert any(note.startswith("auto: speed of v6e-8: MaxText") for note in table.notes)
+    keep_speeds([replace(OWN, ratio=0.5)])
+    own = choose("")
+    assert any(note.startswith("auto: speed of v6e-8: 1 own run on v6e") for note in own.notes), own.notes
+    assert find(own).seconds.typical > 1.5 * find(table).seconds.typical
+    assert "1 own run" in find(own).speed_source
+    assert choose(None).only == table.only, "nothing is read where a service elsewhere runs it"

@@ -12,6 +12,8 @@ import pytest
 from service_ci import Server, serve_ci
 from service_site import CANDIDATE, OUTCOMES, PRICE, record_run, write_points
 
+from orchestrator.acting import acting_as
+from orchestrator.engine.training.kept_speeds import load_speeds, read_project_speeds
 from orchestrator.store.store import Store
 from orchestrator.store.token_records import TokenRecord, digest_token
 
@@ -19,6 +21,9 @@ HOURS = 2.0
 ESTIMATE = {
     "machines": {
         "v5litepod-16": {
+            "chip": "v5e",
+            "settings": "dtype=bf16",
+            "flops_per_token": 6e9,
             "tokens_per_s": {"low": 4000.0, "typical": 5000.0, "high": 6000.0},
             "seconds": {"low": 3600.0, "typical": 5400.0, "high": 10_800.0},
             "dollars": {"low": 1.0, "typical": 2.0, "high": 3.0},
@@ -72,6 +77,14 @@ def test_the_page_judges_each_quantity_as_the_command_line_does(server: Server) 
     assert "● within: 2 h estimated 1 h to 3 h" in shown
     assert f"✖ not within: ${HOURS * PRICE:.2f} estimated $1.00 to $3.00" in shown
     assert "at-work" not in shown, "it has not ended"
+
+
+def test_the_page_keeps_the_speeds_for_the_plans_of_the_service(server: Server) -> None:
+    read(server, "all", "/accuracy")
+    assert {(one.run_id, one.ratio) for one in load_speeds()} == {("vision-run", 1.0), ("audio-run", 1.0)}
+    for project in ("vision", "audio"):
+        with acting_as("anyone"):
+            assert [one.run_id for one in read_project_speeds(project)] == [f"{project}-run"]
 
 
 def test_members_of_one_project_see_the_runs_of_that_alone(server: Server) -> None:

@@ -191,7 +191,7 @@ def test_a_session_sends_forms_and_a_token_sends_json(site: Served) -> None:
 def test_a_form_shows_the_present_plan_when_it_is_another_one(site: Served) -> None:
     cookie = session_of(site)
     shown = site.ask("/order?verb=down&cluster=first", signed=False, cookie=cookie)
-    fields = fields_of(shown.text) | {"plan": "a.b.0.c"}
+    fields = fields_of(shown.text) | {"plan": "a.b.0.c.0"}
     sent = {"sec_fetch_site": "same-origin", "content_type": FORM, "cookie": cookie}
     answer = site.ask("/order", method="POST", signed=False, body=urlencode(fields).encode(), **sent)
     assert answer.status == 412 and "changed since" in answer.text

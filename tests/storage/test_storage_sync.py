@@ -247,6 +247,34 @@ def test_entries_that_are_not_files_are_named_and_skipped(bucket: Bucket, tmp_pa
     assert [info.path for info in bucket.list()] == ["dir/inner", "link", "real"]
 
 
+def test_links_that_lead_out_of_the_folder_are_neither_sent_nor_deleted(bucket: Bucket, tmp_path: Path) -> None:
+    _write(tmp_path / "src", {"real": b"1", "old": b"2"})
+    _write(tmp_path, {"private": b"secret"})
+    (tmp_path / "src" / "inside").symlink_to("real")
+    (tmp_path / "src" / "out").symlink_to(tmp_path / "private")
+    (tmp_path / "src" / "hop").symlink_to("out")
+    bucket.put("out", b"of an earlier sync")
+    bucket.put("stray", b"")
+    plan = plan_upload(tmp_path / "src", bucket, delete=True)
+    assert (plan.outside, plan.deletes) == (("hop", "out"), ("stray",))
+    run_sync(plan)
+    assert [info.path for info in bucket.list()] == ["inside", "old", "out", "real"]
+    assert b"".join(bucket.read_chunks("out")) == b"of an earlier sync"
+    plan = plan_upload(tmp_path / "src", bucket, copy_links=True)
+    assert plan.outside == () and [one.path for one in plan.transfers] == ["hop", "out"]
+    run_sync(plan)
+    assert b"".join(bucket.read_chunks("hop")) == b"secret"
+
+
+def test_a_download_compares_files_through_links(bucket: Bucket, tmp_path: Path) -> None:
+    _write(tmp_path, {"kept": b"1"})
+    (tmp_path / "dst").mkdir()
+    (tmp_path / "dst" / "a").symlink_to(tmp_path / "kept")
+    run_sync(plan_upload(tmp_path / "dst", bucket, copy_links=True))
+    plan = plan_download(bucket, "", tmp_path / "dst")
+    assert (plan.transfers, plan.unchanged, plan.outside) == ((), 1, ())
+
+
 def test_a_file_name_that_no_object_can_have_is_reported_before_anything_is_sent(
     bucket: Bucket, tmp_path: Path
 ) -> None:

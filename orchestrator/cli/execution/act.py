@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
@@ -154,20 +154,15 @@ def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSto
 
 def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutStore | None) -> int:
     from orchestrator.cli.drawing.outcomes import print_ending
-    from orchestrator.cli.execution.transfer_consent import agree_to_transfers
-    from orchestrator.engine.operations.transfers import list_launch_transfers
+    from orchestrator.engine.operations.transfers import learn_run_buckets
     from orchestrator.engine.state.store_backup import back_up_if_due
     from orchestrator.paths import load_paths
     from orchestrator.store.failures import StoreError
 
     ready.raise_refusal()
     write_stderr(*_warnings(ready))
-    ready = _record_bucket_regions(ready)
-    transfers = list_launch_transfers(ready)
-    if mode.consent:
-        agree_to_transfers(transfers, agreed=True)
-    else:
-        ask_before_spending(ready, transfers)
+    ready = learn_run_buckets(ready)
+    agree_to_costs(ready, agreed=mode.consent)
     try:
         ending = _drive(ready, mode) if mode.follow else _leave_to_engine(ready, mode)
     except OrchError as failure:
@@ -212,24 +207,6 @@ def _drive(ready: PreparedCommand, mode: PerformMode) -> CommandResult:
             narrator.note(note)
         await_key_of(ready, narrator)
         return drive_cluster(ready, narrator, follow=mode.follow)
-
-
-def _record_bucket_regions(ready: PreparedCommand) -> PreparedCommand:
-    """Record the regions of this run's buckets, so that the next plan can price data transfer.
-
-    Returns:
-        The command, whose program gets the region of the run's bucket also where it became known only now.
-    """
-    from orchestrator.engine.preparation.bucket_locations import learn_bucket_locations, region_variable
-    from orchestrator.plan.desired import Run
-
-    if not isinstance(ready.desired, Run):
-        return ready
-    bucket = ready.job.bucket if ready.job is not None else ""
-    learn_bucket_locations([*(mount.source for mount in ready.desired.mounts), bucket])
-    names = {name for name, _ in ready.desired.env}
-    learned = tuple(pair for pair in region_variable(bucket) if pair[0] not in names)
-    return replace(ready, desired=replace(ready.desired, env=(*learned, *ready.desired.env)))
 
 
 def _leave_to_engine(ready: PreparedCommand, mode: PerformMode) -> CommandResult:
@@ -320,6 +297,21 @@ def _print_json(ready: PreparedCommand, ending: CommandResult) -> None:
     from orchestrator.cli.drawing.outcomes import ending_as_json
 
     write_stdout(json.dumps(ending_as_json(ready.cluster, ready.verb, ending), indent=2))
+
+
+def agree_to_costs(ready: PreparedCommand, *, agreed: bool) -> None:
+    """Show what a command transfers, and ask before that or machines cost money; `agreed` answers.
+
+    Raises as ask_before_spending does.
+    """
+    from orchestrator.cli.execution.transfer_consent import agree_to_transfers
+    from orchestrator.engine.operations.transfers import list_launch_transfers
+
+    transfers = list_launch_transfers(ready)
+    if agreed:
+        agree_to_transfers(transfers, agreed=True)
+    else:
+        ask_before_spending(ready, transfers)
 
 
 def ask_before_spending(ready: PreparedCommand, transfers: Sequence[Transfer] = ()) -> None:

@@ -18,6 +18,7 @@ import click
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode, ask_to_spend
 from orchestrator.cli.execution.real_command import real_command
+from orchestrator.cli.execution.transfer_consent import agree_to_lines
 from orchestrator.client import Client, Plan, Verb
 from orchestrator.client_transport import ServiceError
 from orchestrator.errors import ConflictError, OrchError, UserError
@@ -114,6 +115,7 @@ def _show(plan: Plan, command: ServedCommand, mode: PreviewMode) -> int:
     steps, done = plan.document["steps"], real_command()
     refusal = steps.get("refusal")
     write_stderr(*(f"note: {note}" for note in (*command.notes, *plan.document["notes"])))
+    write_stderr(*(f"transfer {one}" for one in plan.document.get("transfers", [])))
     if mode.form == "json":
         text = json.dumps({**steps, "command": done}, indent=2) + "\n"
     else:
@@ -162,7 +164,9 @@ def _agree(plan: Plan, command: ServedCommand, mode: PerformMode) -> None:
     document = plan.document
     if (refusal := document["steps"].get("refusal")) is not None:
         raise _read_refusal(refusal)
+    transfers: list[str] = document.get("transfers", [])  # an older service has none
     if mode.consent:
+        agree_to_lines(transfers, large=True, agreed=True)
         return
     if document["ends"] and (can_ask() or _deletes_adopted(document["ends"])):
         if not can_ask():
@@ -170,8 +174,12 @@ def _agree(plan: Plan, command: ServedCommand, mode: PerformMode) -> None:
         write_stderr(*document["ends"])
         if not click.confirm(command.question, default=False, err=True):
             raise OrchError("you declined", "nothing was done")
-    if document["cost"]:
-        ask_to_spend(document["cost"], lambda: document["head"] + document["cost"])
+    if not document["cost"]:
+        agree_to_lines(transfers, large=bool(document.get("asks_transfers")), agreed=False)
+        return
+    moved = [f"transfer {one}" for one in transfers]
+    head = document["head"]
+    ask_to_spend("; ".join([document["cost"], *moved]), lambda: head + "\n".join([document["cost"], *moved]))
 
 
 def _deletes_adopted(ends: list[str]) -> bool:

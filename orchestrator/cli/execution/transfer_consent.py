@@ -31,10 +31,15 @@ def agree_to_transfers(transfers: Sequence[Transfer], *, agreed: bool) -> None:
     """Show transfers, and ask where they cost much; `agreed` answers. Raises as agree_to_download does."""
     from orchestrator.engine.operations.transfers import is_large
 
+    agree_to_lines([str(one) for one in transfers], large=is_large(transfers), agreed=agreed)
+
+
+def agree_to_lines(transfers: Sequence[str], *, large: bool, agreed: bool) -> None:
+    """Show transfers as a plan words them, and ask where they cost much. Raises as agree_to_download does."""
     if not transfers:
         return
     lines = [f"transfer {one}" for one in transfers]
-    if agreed or not is_large(transfers):
+    if agreed or not large:
         write_stderr(*lines)
         return
     if not can_ask():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.catalog.buckets import Reach, TransferPrice, classify_access, internet_price, transfer_price
 from orchestrator.engine.operations.checkpoints import RunLocation, choose_checkpoint
@@ -12,6 +12,7 @@ from orchestrator.engine.preparation.bucket_locations import (
     bucket_of,
     learn_bucket_locations,
     load_known_buckets,
+    region_variable,
 )
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.identities import open_project_bucket
@@ -72,11 +73,30 @@ def assess_download(uri: str, size: int) -> tuple[Transfer, ...]:
     return (Transfer(what=f"from {bucket} to this computer", size=size, price=price),)
 
 
-def list_launch_transfers(ready: PreparedCommand) -> tuple[Transfer, ...]:
+def learn_run_buckets(ready: PreparedCommand) -> PreparedCommand:
+    """Learn where the buckets of a run are and how large their folders, so that this and the next plan can price them.
+
+    Returns:
+        The command, whose program gets the region of the run's bucket also where it became known only now.
+    """
+    if not isinstance(ready.desired, Run):
+        return ready
+    bucket = ready.job.bucket if ready.job is not None else ""
+    learn_bucket_locations([*(mount.source for mount in ready.desired.mounts), bucket])
+    names = {name for name, _ in ready.desired.env}
+    learned = tuple(pair for pair in region_variable(bucket) if pair[0] not in names)
+    return replace(ready, desired=replace(ready.desired, env=(*learned, *ready.desired.env)))
+
+
+def list_launch_transfers(ready: PreparedCommand, *, reads_bucket: bool = True) -> tuple[Transfer, ...]:
     """Return what a launch or resume reads from buckets that are not in the region of its first candidate.
 
     Sizes are those of the objects, as far as bucket_locations.learn_bucket_locations measured them. A checkpoint's is
     read from the bucket, and counted once.
+
+    Args:
+        ready: The command.
+        reads_bucket: Whether the bucket may be read; without it the size of a checkpoint is not known.
     """
     desired = ready.desired
     if not isinstance(desired, Run) or not desired.candidates or not desired.candidates[0].region:
@@ -95,7 +115,7 @@ def list_launch_transfers(ready: PreparedCommand) -> tuple[Transfer, ...]:
     bucket = ready.job.bucket if ready.job is not None else ""
     if desired.resume_from is not None and bucket:
         for where, price in _price_reading(bucket, region, known):
-            size = _measure_checkpoint(bucket, desired.run_id.preview())
+            size = _measure_checkpoint(bucket, desired.run_id.preview()) if reads_bucket else None
             found.append(Transfer(what=f"the checkpoint from {where}, to {region}", size=size, price=price))
     return tuple(found)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -26,6 +27,7 @@ Ask: TypeAlias = Callable[[str], BucketPlace]
 
 FILE = "buckets.json"
 BUCKET_REGION = "ORCH_BUCKET_REGION"
+SIZE_AGE = 24 * 3600.0  # seconds after which a folder is measured again
 MOST_OBJECTS = 20_000  # a folder with more is not measured: counting it would cost time and requests
 
 
@@ -36,10 +38,16 @@ class KnownBuckets:
     Attributes:
         places: Locations by `gs://name` or `s3://name`.
         sizes: Bytes by the address of a folder or an object.
+        measured: When they were measured, in epoch seconds; an older orch did not keep it.
     """
 
     places: Mapping[str, BucketPlace] = field(default_factory=dict[str, BucketPlace])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    measured: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def has_recent_size(self, uri: str, now: float) -> bool:
+        """Return whether the size of a folder or an object is known, and not old."""
+        return uri in self.sizes and 0 <= now - self.measured.get(uri, 0.0) < SIZE_AGE
 
 
 def list_services() -> Mapping[str, str]:
@@ -71,7 +79,9 @@ def load_known_buckets(state: Path | None = None) -> KnownBuckets:
             str(uri): BucketPlace(str(one["location"]), tuple(str(region) for region in one.get("regions", ())))
             for uri, one in cast("dict[str, Any]", read["buckets"]).items()
         }
-        return KnownBuckets(places, {str(uri): int(size) for uri, size in read.get("sizes", {}).items()})
+        sizes = {str(uri): int(size) for uri, size in read.get("sizes", {}).items()}
+        measured = {str(uri): float(at) for uri, at in read.get("measured", {}).items()}
+        return KnownBuckets(places, sizes, measured)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return KnownBuckets()
 
@@ -82,30 +92,42 @@ def save_bucket_location(uri: str, place: BucketPlace, state: Path | None = None
     _save(replace(known, places={**known.places, bucket_of(uri): place}), state or load_paths().state)
 
 
-def learn_bucket_locations(uris: Iterable[str], ask: Ask | None = None, state: Path | None = None) -> None:
-    """Ask where these buckets are, and how large the folders in them are, unless it is known.
+def learn_bucket_locations(
+    uris: Iterable[str], ask: Ask | None = None, state: Path | None = None, *, now: float | None = None
+) -> None:
+    """Ask where these buckets are, unless it is known, and how large the folders in them are, unless it was just read.
 
-    Errors are ignored: no decision depends on the answer.
+    Errors are ignored, and keep what is known: no decision depends on the answer.
+
+    Args:
+        uris: Of buckets, or of folders in them.
+        ask: In place of the bucket's service.
+        state: Folder of the cache file; None for that of the environment.
+        now: Epoch seconds; None for the time of this computer.
     """
+    at = time.time() if now is None else now
     addresses = [uri.rstrip("/") for uri in dict.fromkeys(uris) if bucket_of(uri)]
     for uri in addresses:
         try:
             if bucket_of(uri) not in load_known_buckets(state).places:
                 save_bucket_location(uri, (ask or _asker(uri))(bucket_of(uri).partition("://")[2]), state)
-            if uri != bucket_of(uri) and uri not in load_known_buckets(state).sizes:
-                _measure(uri, state)
+            if uri != bucket_of(uri) and not load_known_buckets(state).has_recent_size(uri, at):
+                _measure(uri, state, at)
         except (OrchError, OSError):
             continue
 
 
-def _measure(uri: str, state: Path | None) -> None:
+def _measure(uri: str, state: Path | None, now: float) -> None:
     from orchestrator.engine.state.identities import open_project_bucket
 
     objects = list(islice(open_project_bucket(uri).list(), MOST_OBJECTS + 1))
+    known = load_known_buckets(state)
+    sizes = {name: size for name, size in known.sizes.items() if name != uri}
+    measured = {name: at for name, at in known.measured.items() if name in sizes}
     if 0 < len(objects) <= MOST_OBJECTS:
-        known = load_known_buckets(state)
-        sizes = {**known.sizes, uri: sum(one.size for one in objects)}
-        _save(replace(known, sizes=sizes), state or load_paths().state)
+        sizes[uri], measured[uri] = sum(one.size for one in objects), now
+    if (sizes, measured) != (known.sizes, known.measured):
+        _save(replace(known, sizes=sizes, measured=measured), state or load_paths().state)
 
 
 def _save(known: KnownBuckets, folder: Path) -> None:
@@ -116,7 +138,8 @@ def _save(known: KnownBuckets, folder: Path) -> None:
     places = {
         name: {"location": one.location, "regions": list(one.regions)} for name, one in sorted(known.places.items())
     }
-    shown = {"format": 1, "buckets": places, "sizes": dict(sorted(known.sizes.items()))}
+    sizes, measured = dict(sorted(known.sizes.items())), dict(sorted(known.measured.items()))
+    shown = {"format": 1, "buckets": places, "sizes": sizes, "measured": measured}
     make_private_folder(folder)
     handle, name = tempfile.mkstemp(prefix=FILE, dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.catalog.accelerators import resolve
 from orchestrator.engine.state.own_capacity import read_own_capacity
+from orchestrator.engine.training.kept_speeds import read_project_speeds
 from orchestrator.engine.training.offers import MachineGroup, Speed, list_offers, time_training
 from orchestrator.engine.training.work import OwnProgram, Training, read_training
 from orchestrator.errors import UserError
@@ -18,6 +19,8 @@ from orchestrator.messages import count_noun, join_some, join_words
 from orchestrator.offers.choice import find_firm, find_reserves
 from orchestrator.offers.estimates import SPOT_ASSUMPTION
 from orchestrator.offers.offers import SURE, Offer, OfferRequest, choose_offers
+from orchestrator.offers.own_speeds import OwnSpeed
+from orchestrator.offers.refusals import refuse_late_or_dear
 from orchestrator.slices import Spot
 from orchestrator.task.automatic import AUTO, Automatic, ChosenMachines, Estimated
 from orchestrator.task.errors import InvalidValueError
@@ -36,7 +39,7 @@ class MachineChooser:
     Attributes:
         clouds: Those with credentials here, where the task names none; none for all.
         now: Epoch seconds.
-        project: Whose records of lost machines count, "" for that of the environment; None for no records.
+        project: Whose records of lost machines and speeds count, "" for that of the environment; None for no records.
     """
 
     clouds: tuple[str, ...]
@@ -51,7 +54,11 @@ class MachineChooser:
         """
         if section.resources.accelerators == AUTO:
             return _choose_offers(section, self)
-        return _choose_sizes(section)
+        return _choose_sizes(section, self)
+
+    def read_speeds(self) -> tuple[OwnSpeed, ...]:
+        """Return the speeds of own runs that count."""
+        return () if self.project is None else read_project_speeds(self.project)
 
 
 def open_chooser(clouds: Sequence[str], project: str | None = None) -> MachineChooser:
@@ -75,7 +82,8 @@ def _choose_offers(section: TaskSection, chooser: MachineChooser) -> ChosenMachi
         zone=place.zone if place else "",
     )
     capacity = read_own_capacity(chooser.project) if chooser.project is not None else None
-    found = [one for one in list_offers(work, request, capacity or MappingProxyType({})) if _has_stack(section, one)]
+    known = list_offers(work, request, capacity or MappingProxyType({}), chooser.read_speeds())
+    found = [one for one in known if _has_stack(section, one)]
     chosen = choose_offers(found, request)
     if not found:
         why = "it fits on none of them, or none of them is known by these words and hosts"
@@ -87,6 +95,7 @@ def _choose_offers(section: TaskSection, chooser: MachineChooser) -> ChosenMachi
     notes = [*_describe_work(section, work), *_describe(found, chosen, request)]
     notes += _list_others(firm, reserves)
     notes += _describe_losses((*chosen, *firm, *reserves))
+    notes += _describe_speeds((*chosen, *firm, *reserves))
     if not chooser.clouds and not place and not auto.only:
         notes.append("no credentials of a cloud were found here, so all clouds are considered; name some: only")
     made = _replace_candidates(section, entries)
@@ -96,7 +105,7 @@ def _choose_offers(section: TaskSection, chooser: MachineChooser) -> ChosenMachi
     return ChosenMachines(section=made, notes=tuple(notes))
 
 
-def _choose_sizes(section: TaskSection) -> ChosenMachines:
+def _choose_sizes(section: TaskSection, chooser: MachineChooser) -> ChosenMachines:
     """Return a candidate for each number of nodes of the range, the largest first, on each of the task's machines."""
     least, _, most = str(section.num_nodes).partition("-")
     sizes = range(int(most), int(least) - 1, -1)
@@ -113,9 +122,10 @@ def _choose_sizes(section: TaskSection) -> ChosenMachines:
         raise UserError(f"`num_nodes: {section.num_nodes}` is too wide", why, f"at most {MOST_SIZES}")
     entries: list[CandidateSection] = []
     left_out: list[str] = []
+    speeds = chooser.read_speeds()
     for candidate in named:
         machine = str(candidate.accelerators or candidate.instance_type or outer.accelerators or outer.instance_type)
-        fitting = _fit_sizes(section, machine, sizes)
+        fitting = _fit_sizes(section, machine, sizes, speeds)
         for nodes in sizes:
             if fitting is not None and nodes not in fitting:
                 left_out.append(f"{nodes} x {machine}")
@@ -155,7 +165,7 @@ def _write_estimate(of: Speed | Offer, losses_per_hour: float | None) -> Estimat
 
 
 def _fit_sizes(
-    section: TaskSection, name: str, sizes: Sequence[int]
+    section: TaskSection, name: str, sizes: Sequence[int], own: Sequence[OwnSpeed]
 ) -> dict[int, tuple[tuple[tuple[str, str], ...], Speed]] | None:
     """Return the trainer's settings and speed for each size that can train; None where the machines are not known."""
     if section.train is None or not name:
@@ -165,7 +175,7 @@ def _fit_sizes(
         return None
     groups = [MachineGroup(machine, nodes) for nodes in sizes]
     training = _read_settings(section, tokens=None)
-    speeds = time_training(training, groups)
+    speeds = time_training(training, groups, own)
     added = _list_added(section, training)
     return {
         one.nodes: ((*added, *_pairs(speeds[one.name].settings)), speeds[one.name])
@@ -233,33 +243,6 @@ def _has_stack(section: TaskSection, offer: Offer) -> bool:
     return True
 
 
-def refuse_late_or_dear(found: Sequence[Offer], chosen: Sequence[Offer], request: OfferRequest) -> None:
-    """Raise which budget or deadline would do where nothing keeps both.
-
-    Args:
-        found: At least one.
-        chosen: Of them, as choose_offers returns them.
-        request: What limits the choice.
-    """
-    in_time = [one for one in found if (one.chance_in_time(request) or 0) >= SURE or request.seconds is None]
-    if chosen and (request.seconds is None or chosen[0] in in_time):
-        return
-    by = "" if request.seconds is None else f" in {format_duration(request.seconds)}"
-    what = f"nothing runs this for ${request.budget:,.2f}{by}" if request.budget else f"nothing runs this{by}"
-    if in_time:
-        one = min(in_time, key=lambda one: one.dollars.high)
-        raise UserError(what, f"the cheapest{by} is {_name(one)}", f"--budget {one.dollars.high + 1:.0f}")
-    affordable = [one for one in found if request.budget is None or one.dollars.high <= request.budget]
-    one = min(affordable or found, key=lambda one: one.seconds.high)
-    more = "" if affordable else f" --budget {one.dollars.high + 1:.0f}"
-    raise UserError(what, f"the fastest is {_name(one)}", f"--by {one.seconds.high / 3600 + 1:.0f}h{more}")
-
-
-def _name(offer: Offer) -> str:
-    time_, cost = format_duration(offer.seconds.high), f"${offer.dollars.high:,.0f}"
-    return f"{offer.name}, {offer.market}, in up to {time_} for up to {cost}"
-
-
 def _describe(found: Sequence[Offer], chosen: Sequence[Offer], request: OfferRequest) -> Iterator[str]:
     """Yield a line for each choice, and what was left out and why."""
     for number, one in enumerate(chosen, 1):
@@ -297,6 +280,15 @@ def _describe_losses(offers: Sequence[Offer]) -> Iterator[str]:
         yield f"auto: losses by our records of 84 days: {'; '.join(words)}"
     if any(isinstance(one.market, Spot) for one in offers if one.losses_per_hour is None):
         yield f"auto: {SPOT_ASSUMPTION}"
+
+
+def _describe_speeds(offers: Sequence[Offer]) -> Iterator[str]:
+    """Yield a line for each source of a speed."""
+    sources: dict[str, list[str]] = {}
+    for one in offers:
+        sources.setdefault(one.speed_source, []).append(one.machine.name)
+    for source, names in sources.items():
+        yield f"auto: speed of {join_some(list(dict.fromkeys(names)))}: {source}"
 
 
 def _list_others(firm: Sequence[Offer], reserves: Sequence[Offer]) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""The speeds of own runs as `orch offers --accuracy` measured them: a file, so that offers ask no bucket."""
+"""The speeds of own runs as `orch offers --accuracy` measured them: a file, so that offers ask no bucket.
+
+It is a copy of what records and buckets say, and may be deleted at any time.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from orchestrator.acting import find_acting_member
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.offers.own_speeds import MOST_RUNS, OwnSpeed, read_speeds
 from orchestrator.paths import load_paths
 from orchestrator.private_files import make_private_folder, write_whole
@@ -36,6 +41,20 @@ def load_speeds() -> tuple[OwnSpeed, ...]:
         return read_speeds(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
         return ()
+
+
+def read_project_speeds(project: str) -> tuple[OwnSpeed, ...]:
+    """Return the speeds that a plan may use: for a member of a service, those of runs of the project alone.
+
+    Args:
+        project: Of the cluster; "" for that of the environment.
+    """
+    kept = load_speeds()
+    if not kept or not find_acting_member():
+        return kept
+    with open_reader(project, alone=True) as reader:
+        own = {one.run_id for one in reader.predictions()}
+    return tuple(one for one in kept if one.run_id in own)
 
 
 def _find_file() -> Path:

@@ -16,6 +16,7 @@ from orchestrator.acting import acting_as
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.member_access import admit_member
+from orchestrator.engine.operations.transfers import learn_run_buckets
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.preparation.resume import prepare_resume
@@ -187,7 +188,7 @@ def _start_stopped_machines(order: OrderRecord, narrator: Narrator, services: Se
 
 def _queue_run(order: OrderRecord, ready: PreparedCommand, narrator: Narrator, services: Services) -> CommandResult:
     """Queue the job of a launch or resume, whose id the order fixes; engines drive it from there."""
-    ready = prepare_for_engine(ready, narrator.note)
+    ready = prepare_for_engine(learn_run_buckets(ready), narrator.note)
     if (same := find_handed_over_job(ready)) is not None:
         return same
     if (refused := _start_stopped_machines(order, narrator, services)) is not None:

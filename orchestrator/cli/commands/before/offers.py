@@ -243,7 +243,7 @@ def _read_deadline(text: str | None) -> float | None:
 
 def _refuse_unfit(found: tuple[Offer, ...], shown: tuple[Offer, ...], request: OfferRequest) -> None:
     """Raise UserError where nothing runs this, or nothing keeps budget and deadline."""
-    from orchestrator.engine.training.automatic import refuse_late_or_dear
+    from orchestrator.offers.refusals import refuse_late_or_dear
 
     if not found:
         why = "it fits on none of them, or none of them is known by these words and hosts"

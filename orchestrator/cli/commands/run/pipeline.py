@@ -10,7 +10,7 @@ from orchestrator.cli.execution.act import (
     ActMode,
     PerformMode,
     PreviewMode,
-    ask_before_spending,
+    agree_to_costs,
     show,
     show_stages_as_json,
 )
@@ -42,6 +42,7 @@ def pipeline_spec(file: TaskFile, cluster: str | None, down: bool, *, accept_hos
 
 def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:
     """Preview or perform the stages; return the exit status of the stage that ended it."""
+    from orchestrator.engine.operations.transfers import learn_run_buckets
     from orchestrator.engine.training.advice import add_advice
     from orchestrator.engine.unattended.pipeline import prepare_stages
 
@@ -57,9 +58,8 @@ def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:
                 write_stdout(f"Stage {index + 1} of {len(prepared)}", "")
             statuses.append(show(ready, mode))
         return next((status for status in statuses if status), Exit.OK)
-    if not mode.consent:
-        for ready in prepared:
-            ask_before_spending(ready)
+    for ready in map(learn_run_buckets, prepared):
+        agree_to_costs(ready, agreed=mode.consent)
     return _run(pipeline, mode) if mode.follow else _leave_to_engine(pipeline)
 
 

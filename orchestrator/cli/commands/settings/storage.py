@@ -15,7 +15,7 @@ from orchestrator.cli.drawing.terminal import write_stdout
 from orchestrator.cli.drawing.transfer_progress import TransferProgress
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import NotFoundError, UserError
-from orchestrator.messages import count_noun
+from orchestrator.messages import count_noun, join_some
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
@@ -61,6 +61,9 @@ _dry_run = click.option(
 )
 _agreed = click.option("-y", "--yes", is_flag=True, help="Download also what costs much: see docs/cost.md.")
 _recursive = click.option("-r", "--recursive", is_flag=True, help="Everything below the folder.")
+_copy_links = click.option(
+    "-L", "--copy-links", is_flag=True, help="Of a folder here, also send files outside of it that links lead to."
+)
 
 
 @click.command(
@@ -102,16 +105,17 @@ def list_command(uri: str, recursive: bool, output: str) -> None:
 @click.argument("source")
 @click.argument("target")
 @_recursive
+@_copy_links
 @_agreed
 @_dry_run
-def copy_command(source: str, target: str, recursive: bool, yes: bool, mode: Mode) -> None:
+def copy_command(source: str, target: str, recursive: bool, copy_links: bool, yes: bool, mode: Mode) -> None:
     """Copy between this computer and a bucket; one of the two sides is a bucket.
 
     A target that ends with a slash, or is a folder here, keeps the name of the file; `-` prints the object. With -r the
     content of SOURCE goes into TARGET, and files that are equal on both sides are not sent again.
     """
     if recursive:
-        _sync(source, target, delete=False, mode=mode, yes=yes)
+        _sync(source, target, delete=False, copy_links=copy_links, mode=mode, yes=yes)
     elif _goes_up(source, target):
         _upload(Path(source), target, mode)
     else:
@@ -130,14 +134,16 @@ def copy_command(source: str, target: str, recursive: bool, yes: bool, mode: Mod
 @click.argument("source")
 @click.argument("target")
 @click.option("--delete", is_flag=True, help="Also delete in TARGET what SOURCE does not have.")
+@_copy_links
 @_agreed
 @_dry_run
-def sync_command(source: str, target: str, delete: bool, yes: bool, mode: Mode) -> None:
+def sync_command(source: str, target: str, delete: bool, copy_links: bool, yes: bool, mode: Mode) -> None:
     """Make the content of TARGET equal to that of SOURCE; one of the two is a bucket.
 
-    Only new and changed files are sent; the same command resumes an interrupted sync.
+    Only new and changed files are sent; the same command resumes an interrupted sync. Links that lead out of a folder
+    here are left out, unless --copy-links is given; links to folders always are.
     """
-    _sync(source, target, delete=delete, mode=mode, yes=yes)
+    _sync(source, target, delete=delete, copy_links=copy_links, mode=mode, yes=yes)
 
 
 @click.command(
@@ -304,13 +310,13 @@ def _show_copy(source: str, target: str, size: int) -> None:
     _say("nothing was changed")
 
 
-def _sync(source: str, target: str, *, delete: bool, mode: Mode, yes: bool) -> None:
+def _sync(source: str, target: str, *, delete: bool, copy_links: bool, mode: Mode, yes: bool) -> None:
     from orchestrator.cli.execution.transfer_consent import agree_to_download
     from orchestrator.engine.state.identities import open_project_bucket
     from orchestrator.storage.sync import plan_download, plan_upload, run_sync
 
     if _goes_up(source, target):
-        plan = plan_upload(Path(source), open_project_bucket(target), delete=delete)
+        plan = plan_upload(Path(source), open_project_bucket(target), delete=delete, copy_links=copy_links)
     else:
         plan = plan_download(open_project_bucket(source), "", Path(target), delete=delete)
         if not plan.transfers and not plan.unchanged:
@@ -319,6 +325,9 @@ def _sync(source: str, target: str, *, delete: bool, mode: Mode, yes: bool) -> N
         agree_to_download(source, plan.size, agreed=yes or mode == "show")
     for path in plan.skipped:
         _say(f"skipped, not a regular file: {path}")
+    if plan.outside:
+        what = count_noun(len(plan.outside), "link")
+        _say(f"skipped, {what} to files outside of {source}: {join_some(plan.outside)} (--copy-links sends them)")
     if mode == "show":
         _show_plan(plan)
         return
