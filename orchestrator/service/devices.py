@@ -92,10 +92,10 @@ def redeem_device(call: Call) -> Answer:
         if not store.use_grant(grant):
             return _refuse("expired_token", "the code is used")
         made = TokenRecord(
-            digest=digest_token(token), name=store.choose_computer_name(grant.computer), member=grant.member,
+            digest=digest_token(token), name=grant.computer, member=grant.member,
             role=grant.role, created=now, expires=grant.token_until, project=granter.project, parent=granter.subject,
         )  # fmt: skip
-        store.add_token(made)
+        made = store.add_computer_token(made)
     seconds = int(made.expires - now)
     document = {"version": 1, "kind": "device-token", "access_token": token, "token_type": "Bearer"}
     return Answer(document=document | {"expires_in": seconds, "name": made.name}, secret=True)

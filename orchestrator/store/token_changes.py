@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from sqlalchemy import select
 
 from orchestrator.errors import ConflictError
-from orchestrator.store.change import EventDetails, insert_row
+from orchestrator.store.change import EventDetails, RowChange, insert_row
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import tokens
 from orchestrator.store.token_records import TokenRecord, token_from_row
@@ -38,11 +38,7 @@ class TokenChanges(Ledger):
                     "a name is of one token",
                     f"orch token revoke {token.name}",
                 )
-            what = f"token '{token.name}' for {token.member}, {token.role}"
-            if (
-                self.change(insert_row(tokens, asdict(token), _details(what)), at=token.created, guards=(guard,))
-                is not None
-            ):
+            if self.change(insert_token(token), at=token.created, guards=(guard,)) is not None:
                 return token
         raise AssertionError  # _tries ends with an error
 
@@ -62,5 +58,7 @@ class TokenChanges(Ledger):
         return next(one for one in names if one not in used)
 
 
-def _details(what: str) -> EventDetails:
-    return EventDetails(cluster="", kind="token", what=what)
+def insert_token(token: TokenRecord) -> RowChange:
+    """Return the change that records a token."""
+    what = f"token '{token.name}' for {token.member}, {token.role}"
+    return insert_row(tokens, asdict(token), EventDetails(cluster="", kind="token", what=what))

@@ -32,13 +32,17 @@ class TrustChanges(Ledger):
         Raises:
             ConflictError: One of this name counts already.
         """
-        if any(one.name == rule.name and one.counts_at(self._now()) for one in self.trust_rules()):
-            what = f"there is a rule called '{rule.name}'"
-            raise ConflictError(what, "a name is of one rule", f"orch token revoke {rule.name}")
         claims = ", ".join(f"{name}={value}" for name, value in rule.claims.items())
         scope = f" in the project {rule.project}" if rule.project else ""
         about = f"rule '{rule.name}': {rule.issuer} with {claims} is {rule.member}, {rule.role}{scope}"
-        self.change(insert_row(trust_rules, trust_rule_to_row(rule), _details("trust", about)), at=rule.created)
+        for at in self._tries(f"the name '{rule.name}'"):
+            guard = self._guard_all()
+            if any(one.name == rule.name and one.counts_at(at) for one in self.trust_rules()):
+                what = f"there is a rule called '{rule.name}'"
+                raise ConflictError(what, "a name is of one rule", f"orch token revoke {rule.name}")
+            change = insert_row(trust_rules, trust_rule_to_row(rule), _details("trust", about))
+            if self.change(change, at=rule.created, guards=(guard,)) is not None:
+                return
 
     def spend_token(self, digest: str, until: float) -> bool:
         """Note that a token of an issuer was exchanged; return False when it was before, at whichever server.
