@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from sqlalchemy import select
-
 from orchestrator.errors import AccessError, ConflictError
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.schema import invitations
-from orchestrator.store.session_records import InvitationRecord, from_row
+from orchestrator.store.session_records import InvitationRecord
 from orchestrator.store.token_changes import TokenChanges, insert_token
 from orchestrator.store.token_records import TokenRecord
 
@@ -40,11 +38,6 @@ class InvitationChanges(TokenChanges):
             if self.change(change, at=invitation.created, guards=(guard,)) is not None:
                 return invitation
         raise AssertionError  # _tries ends with an error
-
-    def invitations(self) -> tuple[InvitationRecord, ...]:
-        """Return all invitations, oldest first."""
-        query = select(invitations).order_by(invitations.c.created, invitations.c.digest)
-        return self._read_all(query, lambda row: from_row(InvitationRecord, row))
 
     def add_computer_token(self, token: TokenRecord) -> TokenRecord:
         """Record the token of a computer under a name that no token and no open invitation has, and return it."""

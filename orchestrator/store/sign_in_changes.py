@@ -11,7 +11,7 @@ from orchestrator.errors import AccessError, ConflictError, NotFoundError
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.invitation_changes import InvitationChanges, end_invitation, guard_open_invitation
 from orchestrator.store.schema import clusters, computers, invitations, sign_ins, tokens, trust_rules
-from orchestrator.store.session_records import InvitationRecord, SignInRecord, from_row
+from orchestrator.store.session_records import InvitationRecord, SignInRecord
 from orchestrator.store.token_records import TOKEN_ROLES, TokenRecord
 from orchestrator.store.trust_changes import TrustChanges, revoke_rule
 from orchestrator.store.trust_records import TrustRule
@@ -19,11 +19,6 @@ from orchestrator.store.trust_records import TrustRule
 
 class SignInChanges(InvitationChanges, TrustChanges):
     """The changes of sign-ins, and those that concern everything with which a member enters."""
-
-    def sign_ins(self) -> tuple[SignInRecord, ...]:
-        """Return all sign-ins, by member."""
-        query = select(sign_ins).order_by(sign_ins.c.member)
-        return self._read_all(query, lambda row: from_row(SignInRecord, row))
 
     def bind_sign_in(self, record: SignInRecord, *, proven: bool) -> None:
         """Record which member a person of an identity provider is.

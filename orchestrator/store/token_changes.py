@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import asdict, replace
 
-from sqlalchemy import select
-
 from orchestrator.errors import ConflictError
 from orchestrator.store.change import EventDetails, RowChange, insert_row
-from orchestrator.store.ledger import Ledger
+from orchestrator.store.entry_rows import EntryRows
 from orchestrator.store.schema import tokens
-from orchestrator.store.token_records import TokenRecord, token_from_row
+from orchestrator.store.token_records import TokenRecord
 
 
-class TokenChanges(Ledger):
+class TokenChanges(EntryRows):
     """The changes of tokens."""
 
     def add_token(self, token: TokenRecord) -> TokenRecord:
@@ -41,15 +39,6 @@ class TokenChanges(Ledger):
             if self.change(insert_token(token), at=token.created, guards=(guard,)) is not None:
                 return token
         raise AssertionError  # _tries ends with an error
-
-    def tokens(self) -> tuple[TokenRecord, ...]:
-        """Return all tokens, oldest first."""
-        return self._read_all(select(tokens).order_by(tokens.c.created, tokens.c.digest), token_from_row)
-
-    def counting_tokens(self) -> tuple[TokenRecord, ...]:
-        """Return the tokens that neither have expired nor were taken back, oldest first."""
-        counts = tokens.c.revoked.is_(None) & (tokens.c.expires > self._now())
-        return self._read_all(select(tokens).where(counts).order_by(tokens.c.created, tokens.c.digest), token_from_row)
 
     def choose_token_name(self, name: str, taken: Collection[str] = ()) -> str:
         """Return a name for a token: this one, or with a number where a token that counts has it, or `taken`."""

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 
 from orchestrator.errors import AccessError, ConflictError
 from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
-from orchestrator.store.ledger import Ledger
+from orchestrator.store.entry_rows import EntryRows
 from orchestrator.store.schema import entry_codes, tokens, trust_rules
 from orchestrator.store.session_records import EntryCode
 from orchestrator.store.token_records import TokenRecord
-from orchestrator.store.trust_records import TrustRule, trust_rule_from_row, trust_rule_to_row
+from orchestrator.store.trust_records import TrustRule, trust_rule_to_row
 
 SPENT = "spent"  # kind of the rows of entry_codes for tokens that were exchanged
 
 
-class TrustChanges(Ledger):
+class TrustChanges(EntryRows):
     """The changes of trust rules."""
-
-    def trust_rules(self) -> tuple[TrustRule, ...]:
-        """Return all trust rules, oldest first."""
-        query = select(trust_rules).order_by(trust_rules.c.created, trust_rules.c.uid)
-        return self._read_all(query, trust_rule_from_row)
 
     def add_trust_rule(self, rule: TrustRule) -> None:
         """Record a rule.
