@@ -24,6 +24,7 @@ class Kind(StrEnum):
     ENDED = "ended"  # a job or pipeline succeeded, or a person ended it
     FAILED = "failed"
     LOST = "lost"  # the machines of a job were lost, or its program hung
+    GROWN = "grown"  # a run saved, and left its machines for better ones
     LIMIT = "limit"  # a limit of time or money is near, or was reached
     BUDGET = "budget"  # a budget is nearly spent, or spent
     WAITING = "waiting"  # a job waits for machines for long
@@ -172,12 +173,15 @@ def _of_attempt(
     event: EventRecord, key: Mapping[str, Any], after: Mapping[str, Any], records: Records
 ) -> Notice | None:
     job = records.job(key["cluster_uid"], key["job_id"])
-    phrase = _LOSSES.get(_cause(after))
+    cause = _cause(after)
+    kind, phrase = Kind.LOST, _LOSSES.get(cause)
+    if cause is EndCause.GROWN:
+        kind, phrase = Kind.GROWN, "leaves its machines for better ones"
     if job is None or phrase is None:
         return None
     ending = f"{phrase} (attempt {key['attempt']})"
     step = f"orch events {_short_name(event)}"
-    return _about_job(event, Kind.LOST, ending, job, records, why=str(after.get("why") or ""), next_step=step)
+    return _about_job(event, kind, ending, job, records, why=str(after.get("why") or ""), next_step=step)
 
 
 def _of_intent(event: EventRecord, key: Mapping[str, Any], after: Mapping[str, Any], records: Records) -> Notice | None:

@@ -15,6 +15,7 @@ from orchestrator.acting import acting_as
 from orchestrator.errors import AccessError, NotFoundError, OrchError
 from orchestrator.service.route import Answer, Call, Person, Role
 from orchestrator.store.session_records import DeviceGrant
+from orchestrator.store.token_parents import refuse_long_chain
 from orchestrator.store.token_records import TokenRecord, digest_token, make_token
 
 GRANT_SECONDS = 600.0
@@ -92,10 +93,10 @@ def redeem_device(call: Call) -> Answer:
         if not store.use_grant(grant):
             return _refuse("expired_token", "the code is used")
         made = TokenRecord(
-            digest=digest_token(token), name=store.choose_computer_name(grant.computer), member=grant.member,
+            digest=digest_token(token), name=grant.computer, member=grant.member,
             role=grant.role, created=now, expires=grant.token_until, project=granter.project, parent=granter.subject,
         )  # fmt: skip
-        store.add_token(made)
+        made = store.add_computer_token(made)
     seconds = int(made.expires - now)
     document = {"version": 1, "kind": "device-token", "access_token": token, "token_type": "Bearer"}
     return Answer(document=document | {"expires_in": seconds, "name": made.name}, secret=True)
@@ -123,12 +124,23 @@ def decide_device(call: Call) -> Answer:
         return _show_form(error)
     values: dict[str, Any] = {"state": "denied"}
     if form.decision == "allow":
+        try:
+            _refuse_long_chain(call)
+        except AccessError as error:
+            return _show_form(error)
         values = {"state": "approved", "member": person.name, "role": _role_of(person)}
         values |= {"token_until": call.gate.limit_token(call.session), "session": digest_token(call.session)}
     with call.gate.open_store("a computer is let in") as store:
         if not store.decide_grant(grant, values):
             return _show_form(_not_waiting())
     return Answer(template="device_done.html", values={"grant": grant, "allowed": form.decision == "allow"})
+
+
+def _refuse_long_chain(call: Call) -> None:
+    """Raise AccessError where too many tokens made each other before the one that the computer would get."""
+    opener = call.gate.find_opener(digest_token(call.session))
+    with call.gate.open_reader() as reader:
+        refuse_long_chain(reader, opener.subject if opener is not None else "")
 
 
 def _find_waiting(call: Call, code: str) -> DeviceGrant:

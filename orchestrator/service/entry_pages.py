@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.errors import AccessError, ConflictError
 from orchestrator.service.route import Answer, Call
+from orchestrator.store.token_records import RESERVED_MEMBERS
 
 _LOCAL = re.compile(r"/(?!/)[A-Za-z0-9_./?=&%~+-]*")  # no other server: neither //x nor \x
 
@@ -38,13 +39,6 @@ class NameForm(_Form):
 
     code: str = Field(max_length=400)
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")
-
-    @field_validator("name")
-    @classmethod
-    def _refuse_reserved(cls, name: str) -> str:
-        if name in ("me", "admin", "root"):  # `--owner me` is whoever asks
-            raise ValueError(f"`{name}` cannot be the name of a member")
-        return name
 
     target: str = Field(default="", max_length=300)
 
@@ -83,15 +77,22 @@ def accept_invitation(call: Call) -> Answer:
 
 
 def choose_name(call: Call) -> Answer:
-    """Give a person of the identity provider their name; show the form again when it is another member's."""
+    """Give a person of the identity provider their name; show the form again when it cannot be theirs."""
     form: NameForm = call.body
     target = choose_target(form.target)
     try:
+        _refuse_reserved(form.name)
         session = call.gate.bind_identity(form.code, form.name, call.person, call.session)
     except ConflictError as error:
         values = {"code": form.code, "name": form.name, "target": target, "error": error}
         return Answer(template="choose_name.html", values=values | {"provider": call.gate.provider}, status=409)
     return Answer(location=target, status=303, session=session)
+
+
+def _refuse_reserved(name: str) -> None:
+    """Raise ConflictError for a name that commands or computers use; a person by an invitation may be `root`."""
+    if name in (*RESERVED_MEMBERS, "admin", "root"):
+        raise ConflictError(f"the name '{name}' is reserved", "it cannot be that of a person", "choose another name")
 
 
 def sign_out(call: Call) -> Answer:

@@ -6,6 +6,7 @@ and no answer has to be kept secret.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -15,7 +16,7 @@ from orchestrator.errors import AccessError, UserError
 from orchestrator.service.route import Answer, Call, Person, Role
 from orchestrator.store.session_records import InvitationRecord
 from orchestrator.store.sign_in_changes import EntryScope
-from orchestrator.store.token_parents import list_parents
+from orchestrator.store.token_parents import list_parents, refuse_long_chain
 from orchestrator.store.token_records import TokenRecord, check_entry_names
 from orchestrator.summaries.entries import Entry, entries_as_json, entry_of_invitation, entry_of_token, list_entries
 
@@ -58,11 +59,12 @@ def create_token(call: Call) -> Answer:
     request: TokenRequest = call.body
     person, now = _find_person(call), call.site.now()
     project = _check_request(call, person, request)
+    # One's own ends with what made it, so that a token which is taken back leaves none behind.
+    maker = person.token if request.member in ("", person.name) else ""
     made = TokenRecord(
         digest=request.digest, name=request.name, member=request.member or person.name, role=request.role, created=now,
-        expires=now + request.days * _DAY, project=project,
-        # One's own ends with what made it, so that a token which is taken back leaves none behind.
-        parent=f"token {person.token}" if person.token and request.member in ("", person.name) else "",
+        expires=min(now + request.days * _DAY, _find_end(call, maker)), project=project,
+        parent=f"token {maker}" if maker else "",
     )  # fmt: skip
     with call.gate.open_store("orch token create") as store:
         made = store.add_token(made)
@@ -145,6 +147,20 @@ def _check_request(call: Call, person: Person, request: TokenRequest) -> str:
             why = f"{member} is also known outside of the project {person.project}"
             raise AccessError(f"you make no token for {member}", why, "ask an owner of every project")
     return request.project or person.project
+
+
+def _find_end(call: Call, maker: str) -> float:
+    """Return when the token expires that makes another one; "" for none, which never does.
+
+    Raises:
+        AccessError: It makes no other.
+    """
+    if not maker:
+        return math.inf
+    with call.gate.open_reader() as reader:
+        refuse_long_chain(reader, f"token {maker}")
+        found = reader.find_token(maker)
+    return math.inf if found is None else found.expires
 
 
 def _is_of_project(call: Call, member: str, project: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from orchestrator.store.apply_change import insert_or_nothing
+from orchestrator.store.change import EventDetails, RowChange, Verb
 from orchestrator.store.channel_records import CONDITION, ChannelRecord, channel_from_row
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
@@ -54,10 +55,14 @@ class ChannelChanges(Ledger):
             cause: Identifies the condition.
         """
         same = (events.c.cluster == cluster) & (events.c.kind == CONDITION) & (events.c.cause == cause)
-        if self._read_first(select(events.c.seq).where(same), lambda row: row) is not None:
-            return False
-        self.event(cluster, CONDITION, what, cause=cause)
-        return True
+        details = EventDetails(cluster=cluster, kind=CONDITION, what=what, cause=cause)
+        for at in self._tries(f"the events of '{cluster}'"):
+            guard = self._guard_all()
+            if self._read_first(select(events.c.seq).where(same), lambda row: row) is not None:
+                return False
+            if self.change(RowChange(verb=Verb.EVENT, event=details), at=at, guards=(guard,)) is not None:
+                return True
+        raise AssertionError  # _tries ends with an error
 
     def _change_channel(self, lease: Lease, name: str, values: dict[str, Any]) -> None:
         self._write(lease, update(notification_channels).where(notification_channels.c.name == name).values(**values))

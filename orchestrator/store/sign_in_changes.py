@@ -11,7 +11,7 @@ from orchestrator.errors import AccessError, ConflictError, NotFoundError
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.invitation_changes import InvitationChanges, end_invitation, guard_open_invitation
 from orchestrator.store.schema import clusters, computers, invitations, sign_ins, tokens, trust_rules
-from orchestrator.store.session_records import InvitationRecord, SignInRecord, from_row
+from orchestrator.store.session_records import InvitationRecord, SignInRecord
 from orchestrator.store.token_records import TOKEN_ROLES, TokenRecord
 from orchestrator.store.trust_changes import TrustChanges, revoke_rule
 from orchestrator.store.trust_records import TrustRule
@@ -19,11 +19,6 @@ from orchestrator.store.trust_records import TrustRule
 
 class SignInChanges(InvitationChanges, TrustChanges):
     """The changes of sign-ins, and those that concern everything with which a member enters."""
-
-    def sign_ins(self) -> tuple[SignInRecord, ...]:
-        """Return all sign-ins, by member."""
-        query = select(sign_ins).order_by(sign_ins.c.member)
-        return self._read_all(query, lambda row: from_row(SignInRecord, row))
 
     def bind_sign_in(self, record: SignInRecord, *, proven: bool) -> None:
         """Record which member a person of an identity provider is.
@@ -36,24 +31,29 @@ class SignInChanges(InvitationChanges, TrustChanges):
         Raises:
             ConflictError: The name is another member's, or the person has one already.
         """
-        before = next((one for one in self.sign_ins() if one.member == record.member), None)
+        for _ in self._tries(f"the name '{record.member}'"):
+            guard = self._guard_all()
+            changes = self._plan_sign_in(record, proven=proven)
+            if self.change(*changes, at=record.created, guards=(guard,)) is not None:
+                return
+
+    def _plan_sign_in(self, record: SignInRecord, *, proven: bool) -> tuple[RowChange, ...]:
+        known = self.sign_ins()
+        before = next((one for one in known if one.member == record.member), None)
         if before is not None and before.identity != record.identity and not (proven and before.revoked is not None):
             raise _taken_error(record.member)
         if not proven and record.member in self.member_names():
             raise _taken_error(record.member)
         details = _details(f"{record.member} signs in by {record.issuer}")
         if before is not None and before.identity == record.identity:
-            change = update_row(sign_ins, {"identity": record.identity}, {"revoked": None}, details)
-            self.change(change, at=record.created)
-            return
-        changes = [insert_row(sign_ins, asdict(record), details)]
-        if before is not None:  # its name passes to the new one, in one transaction
-            retired = {"member": f"{before.member} (until {before.revoked:.0f})"}
-            changes.insert(0, update_row(sign_ins, {"identity": before.identity}, retired, details))
-        absent = Guard(table=sign_ins, key={"identity": record.identity}, values=None)
-        made = self.change(*changes, at=record.created, guards=(absent,))
-        if made is None or not made[-1]:
+            return (update_row(sign_ins, {"identity": record.identity}, {"revoked": None}, details),)
+        if any(one.identity == record.identity for one in known):
             raise _taken_error(record.member)
+        added = insert_row(sign_ins, asdict(record), details)
+        if before is None:
+            return (added,)
+        retired = {"member": f"{before.member} (until {before.revoked:.0f})"}  # its name passes to the new one
+        return (update_row(sign_ins, {"identity": before.identity}, retired, details), added)
 
     def member_names(self) -> frozenset[str]:
         """Return every name that a member has or had: no one else may choose it."""

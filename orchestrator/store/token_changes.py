@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import asdict, replace
 
-from sqlalchemy import select
-
 from orchestrator.errors import ConflictError
-from orchestrator.store.change import EventDetails, insert_row
-from orchestrator.store.ledger import Ledger
+from orchestrator.store.change import EventDetails, RowChange, insert_row
+from orchestrator.store.entry_rows import EntryRows
 from orchestrator.store.schema import tokens
-from orchestrator.store.token_records import TokenRecord, token_from_row
+from orchestrator.store.token_records import TokenRecord
 
 
-class TokenChanges(Ledger):
+class TokenChanges(EntryRows):
     """The changes of tokens."""
 
     def add_token(self, token: TokenRecord) -> TokenRecord:
@@ -38,22 +36,9 @@ class TokenChanges(Ledger):
                     "a name is of one token",
                     f"orch token revoke {token.name}",
                 )
-            what = f"token '{token.name}' for {token.member}, {token.role}"
-            if (
-                self.change(insert_row(tokens, asdict(token), _details(what)), at=token.created, guards=(guard,))
-                is not None
-            ):
+            if self.change(insert_token(token), at=token.created, guards=(guard,)) is not None:
                 return token
         raise AssertionError  # _tries ends with an error
-
-    def tokens(self) -> tuple[TokenRecord, ...]:
-        """Return all tokens, oldest first."""
-        return self._read_all(select(tokens).order_by(tokens.c.created, tokens.c.digest), token_from_row)
-
-    def counting_tokens(self) -> tuple[TokenRecord, ...]:
-        """Return the tokens that neither have expired nor were taken back, oldest first."""
-        counts = tokens.c.revoked.is_(None) & (tokens.c.expires > self._now())
-        return self._read_all(select(tokens).where(counts).order_by(tokens.c.created, tokens.c.digest), token_from_row)
 
     def choose_token_name(self, name: str, taken: Collection[str] = ()) -> str:
         """Return a name for a token: this one, or with a number where a token that counts has it, or `taken`."""
@@ -62,5 +47,7 @@ class TokenChanges(Ledger):
         return next(one for one in names if one not in used)
 
 
-def _details(what: str) -> EventDetails:
-    return EventDetails(cluster="", kind="token", what=what)
+def insert_token(token: TokenRecord) -> RowChange:
+    """Return the change that records a token."""
+    what = f"token '{token.name}' for {token.member}, {token.role}"
+    return insert_row(tokens, asdict(token), EventDetails(cluster="", kind="token", what=what))

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+from orchestrator.errors import AccessError
+
 if TYPE_CHECKING:
     from orchestrator.store.session_records import SignInRecord
     from orchestrator.store.token_records import TokenRecord
     from orchestrator.store.trust_records import TrustRule
 
-_MOST_STEPS = 20  # a computer that was let in lets in another, which lets in another
+MOST_PARENTS = 5  # of a new token: a computer that was let in lets in another, which lets in another
+_MOST_STEPS = 20  # of the chains of an older orch, which count to this length
 
 
 class EntryLookup(Protocol):
@@ -78,6 +81,36 @@ def counts_with_parents(entries: EntryLookup, token: TokenRecord, now: float) ->
         token: The token.
         now: Epoch seconds.
     """
+    return _counts(entries, token, now, unknown=False)
+
+
+def may_count_with_parents(entries: EntryLookup, token: TokenRecord, now: float) -> bool:
+    """Whether a token counts or can count again. The arguments are those of `counts_with_parents`.
+
+    A sign-in that was taken back counts again after an invitation. A token or rule never does.
+    """
+    return _counts(entries, token, now, unknown=True)
+
+
+def refuse_long_chain(entries: EntryLookup, parent: str) -> None:
+    """Refuse another token after too many that made each other: of such a chain no one sees who has the last one.
+
+    Args:
+        entries: An open store's, or all of them.
+        parent: The subject of the row with which the new token would end; "" for none.
+
+    Raises:
+        AccessError: MOST_PARENTS are before it.
+    """
+    kind, _, key = parent.partition(" ")
+    before = list_parents(entries, entries.find_token(key) if kind == "token" else None)
+    if parent and 1 + len(before) > MOST_PARENTS:
+        why = f"{MOST_PARENTS} tokens, rules or sign-ins made it, each the next one"
+        raise AccessError("this token makes no other token", why, "make it with an earlier one: orch token")
+
+
+def _counts(entries: EntryLookup, token: TokenRecord, now: float, *, unknown: bool) -> bool:
+    """Whether a token counts; `unknown` where its sign-in was taken back, or only a newer orch knows its parent."""
     for _ in range(_MOST_STEPS):
         if not token.counts_at(now):
             return False
@@ -89,8 +122,10 @@ def counts_with_parents(entries: EntryLookup, token: TokenRecord, now: float) ->
             return rule is not None and rule.counts_at(now)
         if kind == "sign_in":
             sign_in = entries.find_sign_in(key)
-            return sign_in is not None and sign_in.revoked is None
-        parent = entries.find_token(key) if kind == "token" else None  # another kind is of a newer orch
+            return sign_in is not None and (sign_in.revoked is None or unknown)
+        if kind != "token":
+            return unknown
+        parent = entries.find_token(key)
         if parent is None:
             return False
         token = parent

@@ -13,6 +13,7 @@ from orchestrator.store.records import Row
 
 _NAME = re.compile(r"[\w.@+][\w.@+-]{0,59}")  # of any script
 TOKEN_ROLES = ("viewer", "member", "owner")
+RESERVED_MEMBERS = ("me",)  # `--owner me` is whoever asks
 _PREFIX = "orch_"  # how tokens begin, so that scanners of secrets find them
 
 
@@ -68,5 +69,7 @@ def check_entry_names(name: str, member: str, project: str = "", example: str = 
         if _NAME.fullmatch(text) is None:
             why = "it has 1 to 60 letters, digits and . _ @ + -, without blanks, and does not begin with a dash"
             raise UserError(f"`{text[:60]}` cannot be a {word}", why, f"{word}: ada-laptop")
+    if member in RESERVED_MEMBERS:
+        raise UserError(f"`{member}` cannot be a member", "`--owner me` is whoever asks", "member: ada")
     if project:
         check_project(project, example)

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 
 from orchestrator.errors import AccessError, ConflictError
 from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
-from orchestrator.store.ledger import Ledger
+from orchestrator.store.entry_rows import EntryRows
 from orchestrator.store.schema import entry_codes, tokens, trust_rules
 from orchestrator.store.session_records import EntryCode
 from orchestrator.store.token_records import TokenRecord
-from orchestrator.store.trust_records import TrustRule, trust_rule_from_row, trust_rule_to_row
+from orchestrator.store.trust_records import TrustRule, trust_rule_to_row
 
 SPENT = "spent"  # kind of the rows of entry_codes for tokens that were exchanged
 
 
-class TrustChanges(Ledger):
+class TrustChanges(EntryRows):
     """The changes of trust rules."""
-
-    def trust_rules(self) -> tuple[TrustRule, ...]:
-        """Return all trust rules, oldest first."""
-        query = select(trust_rules).order_by(trust_rules.c.created, trust_rules.c.uid)
-        return self._read_all(query, trust_rule_from_row)
 
     def add_trust_rule(self, rule: TrustRule) -> None:
         """Record a rule.
@@ -32,13 +27,17 @@ class TrustChanges(Ledger):
         Raises:
             ConflictError: One of this name counts already.
         """
-        if any(one.name == rule.name and one.counts_at(self._now()) for one in self.trust_rules()):
-            what = f"there is a rule called '{rule.name}'"
-            raise ConflictError(what, "a name is of one rule", f"orch token revoke {rule.name}")
         claims = ", ".join(f"{name}={value}" for name, value in rule.claims.items())
         scope = f" in the project {rule.project}" if rule.project else ""
         about = f"rule '{rule.name}': {rule.issuer} with {claims} is {rule.member}, {rule.role}{scope}"
-        self.change(insert_row(trust_rules, trust_rule_to_row(rule), _details("trust", about)), at=rule.created)
+        for at in self._tries(f"the name '{rule.name}'"):
+            guard = self._guard_all()
+            if any(one.name == rule.name and one.counts_at(at) for one in self.trust_rules()):
+                what = f"there is a rule called '{rule.name}'"
+                raise ConflictError(what, "a name is of one rule", f"orch token revoke {rule.name}")
+            change = insert_row(trust_rules, trust_rule_to_row(rule), _details("trust", about))
+            if self.change(change, at=rule.created, guards=(guard,)) is not None:
+                return
 
     def spend_token(self, digest: str, until: float) -> bool:
         """Note that a token of an issuer was exchanged; return False when it was before, at whichever server.

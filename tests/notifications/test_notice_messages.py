@@ -64,6 +64,14 @@ def test_a_summary_counts_its_kinds_and_lists_the_newest() -> None:
     assert message.lines[0] == "40 earlier messages not listed: orch events" and len(message.lines) == 51
 
 
+def test_the_schemas_know_every_kind() -> None:
+    folder = Path(orchestrator.__file__).parent
+    sent = json.loads((folder / "notifications" / "data" / "notification.schema.json").read_text())
+    listed = json.loads((folder / "cli" / "data" / "notify.schema.json").read_text())
+    assert set(sent["properties"]["type"]["enum"]) == {*Kind, "summary", "test"}
+    assert set(listed["properties"]["kinds"]["items"]["enum"]) == {*Kind}
+
+
 @pytest.mark.parametrize("count", [0, 1, 90])
 def test_the_json_of_each_message_is_as_its_schema_says(count: int) -> None:
     file = Path(orchestrator.__file__).parent / "notifications" / "data" / "notification.schema.json"

@@ -71,6 +71,19 @@ def test_each_loss_is_one_notice_though_the_slice_ends_too(history: History, own
     assert notice.why == "the provider took host 3 back"
 
 
+def test_a_run_that_moves_to_better_machines_is_one_notice_and_no_loss(history: History, own_home: Path) -> None:
+    cluster = history.cluster()
+    job = history.job(cluster)
+    history.slice(cluster, 1, IntentState.ACCEPTED)
+    history.start(cluster, job)
+    history.lose(cluster, job, EndCause.GROWN)
+    history.slice(cluster, 1, IntentState.ENDING, IntentState.DELETED, cause=EndCause.GROWN)
+    (notice,) = notices(own_home)
+    assert notice.kind is Kind.GROWN
+    assert notice.title == "run llama-1 on 'mine' leaves its machines for better ones (attempt 1)"
+    assert notice.why and notice.next_step == "orch events mine"
+
+
 def test_a_failed_program_that_is_started_again_is_no_notice_until_the_run_ends(
     history: History, own_home: Path
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.acting import acting_as
 from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.state.own_capacity import read_own_capacity
 from orchestrator.errors import AccessError, CapacityError
 from orchestrator.offers.capacity import (
     DAY,
@@ -176,6 +177,8 @@ def test_a_plan_of_a_service_says_nothing_of_the_requests_of_another_project(
             assert isinstance(lease, Lease)
             store.write_intent(lease, cluster, 1, f"{name}-1", candidate, f"{cluster.uid}-1", "{}")
             store.update_intent(lease, cluster, f"{name}-1", IntentState.REFUSED, EndCause.REFUSED, refusal)
+    assert read_own_capacity("vision") and read_own_capacity("audio", alone=True)
+    assert not read_own_capacity("vision", alone=True), "an engine writes what it finds where members read it"
     request = PlanRequest(verb="launch", task=task, cluster="mine")
     assert "requests got machines" in str(make_order_plan(request, "vision").notes), "who owns the store sees all"
     with acting_as("eve"):

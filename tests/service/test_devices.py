@@ -18,6 +18,7 @@ from support.orch_process import Orch
 
 from orchestrator.service.guesses import GUESS_SECONDS, MOST_WRONG, GuessCounter
 from orchestrator.store.store import Store
+from orchestrator.store.token_parents import MOST_PARENTS
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -221,6 +222,21 @@ def test_orch_login_on_a_terminal_asks_a_person(team: Served, tmp_path: Path) ->
     assert ada.ok("login").startswith(f"{url}/login#")
     listed = {one["name"]: one for one in json.loads(team.orch.ok("token", "-o", "json"))["tokens"]}
     assert listed["adas-laptop"]["member"] == "ada"
+
+
+def test_a_computer_that_many_let_in_one_after_the_other_lets_no_other_in(team: Served) -> None:
+    cookie = session_of(team, "gil")
+    for number in range(MOST_PARENTS):
+        codes = request_codes(team, f"gil-{number}")
+        assert decide(team, cookie, codes["user_code"]).status == 200
+        token = f"Bearer {poll(team, codes)['access_token']}"
+        link = team.ask("/v1/links", method="POST", signed=False, authorization=token, content_length="0")
+        entered = team.send_form("/login", code=link.document["link"], target="/")
+        cookie = entered.headers["set-cookie"].partition(";")[0]
+    codes = request_codes(team, "gil-further")
+    refused = decide(team, cookie, codes["user_code"])
+    assert refused.status == 404 and "makes no other token" in refused.text
+    assert poll(team, codes)["error"] == "authorization_pending"
 
 
 def test_a_token_by_a_computer_ends_with_what_let_it_in(team: Served) -> None:

@@ -131,6 +131,16 @@ def test_an_email_address_is_no_identity(site: Served, provider: Provider) -> No
     assert choose(site, taken, "mia2").status == 303, "another name, in the same form"
 
 
+def test_a_reserved_name_is_refused_in_the_form(site: Served, provider: Provider) -> None:
+    provider.person = {"sub": "reserved", "groups": ["ml"]}
+    shown = sign_in(site, provider)
+    for name in ("me", "admin", "root"):
+        refused = choose(site, shown, name)
+        assert refused.status == 409 and "is reserved" in refused.text and "choose another name" in refused.text
+        assert choose(site, refused, "me").status == 409, "the code is not spent"
+    assert choose(site, shown, "not-reserved").status == 303
+
+
 def test_who_is_in_no_group_of_the_list_does_not_enter(site: Served, provider: Provider) -> None:
     for groups in (None, [], ["mls"], "xml", {"ml": True}, [["ml"]]):
         provider.person = {"sub": "outside", "groups": groups}

@@ -21,6 +21,7 @@ from orchestrator.service.routes import ROUTES
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.session_records import SignInRecord
 from orchestrator.store.store import Store
+from orchestrator.store.token_parents import MOST_PARENTS
 from orchestrator.store.token_records import TokenRecord, digest_token, make_token
 from orchestrator.store.trust_records import TrustRule
 
@@ -126,6 +127,7 @@ def test_an_own_token_ends_with_the_one_that_made_it(server: Server) -> None:
         ("job", {"member": "ada"}, 403),
         ("job", {}, 200),
         ("member", {"name": "two words"}, 400),
+        ("owner", {"member": "me"}, 400),
         ("member", {"project": "No"}, 400),
         ("member", {"days": 0}, 400),
         ("member", {"digest": "x"}, 400),
@@ -235,6 +237,37 @@ def test_a_token_counts_as_long_as_what_it_ends_with(server: Server) -> None:
     assert send(server, "orch_member", "DELETE", "/v1/tokens?name=first")[0] == 200
     listed = send(server, "orch_member", "GET", "/v1/tokens")[1]["tokens"]
     assert {one["name"]: one["counts"] for one in listed} == {"member": True, "first": False, "second": False}
+
+
+def make_own(server: Server, who: str, name: str, **body: Any) -> tuple[str, int, Any]:
+    """Make a token with another one; return its secret, the status and the document."""
+    secret = make_token()
+    return secret, *send(server, who, "POST", "/v1/tokens", {"digest": digest_token(secret), "name": name} | body)
+
+
+def test_a_chain_of_tokens_is_short_and_none_outlives_its_maker(server: Server) -> None:
+    secret, expires = "orch_member", ""
+    for number in range(MOST_PARENTS):
+        days = 300 if number else 2
+        secret, status, document = make_own(server, secret, f"n{number}", days=days)
+        assert status == 200, document
+        assert expires in ("", document["tokens"][0]["expires"])
+        expires = document["tokens"][0]["expires"]
+        assert send(server, secret, "GET", "/v1/me")[0] == 200
+    _, status, problem = make_own(server, secret, "further")
+    assert status == 403 and "makes no other token" in problem["title"] and problem["next_step"], problem
+
+
+def test_the_name_of_a_token_that_ended_with_its_parent_is_free(server: Server) -> None:
+    first = make_own(server, "orch_member", "first")[0]
+    second = make_own(server, first, "second")[0]
+    assert make_own(server, "orch_owner", "second")[1] == 409
+    assert send(server, "orch_member", "DELETE", "/v1/tokens?name=first")[0] == 200
+    assert send(server, second, "GET", "/v1/me")[0] == 401
+    again, status, document = make_own(server, "orch_owner", "second", role="viewer")
+    assert status == 200, document
+    assert send(server, "orch_owner", "DELETE", "/v1/tokens?name=second")[0] == 200
+    assert send(server, again, "GET", "/v1/me")[0] == 401
 
 
 def test_owners_of_every_project_set_as_whom_clouds_are_called(server: Server, database: Path) -> None:

@@ -26,12 +26,17 @@ from orchestrator.store.session_records import (
 )
 from orchestrator.store.store import Store
 from orchestrator.store.token_records import TokenRecord
+from orchestrator.store.trust_records import TrustRule
 
 NOW = time.time()
 INVITATION = InvitationRecord(
     digest="i", name="laptop", member="ada", role="member", token_days=90, created=NOW, expires=NOW + 1000
 )
 GRANT = DeviceGrant(digest="d", user_code="u", computer="laptop", created=NOW, until=NOW + 1000)
+RULE = TrustRule(
+    uid="r", name="ci", issuer="https://ci.example.org", claims={"sub": "s"}, member="ci", role="member", project="",
+    seconds=900, created=NOW,
+)  # fmt: skip
 THREADS = 20
 
 
@@ -82,6 +87,43 @@ def test_a_name_that_many_tokens_ask_for_together_is_of_one(location: Location) 
 
     found = race(location, add)
     assert (found.count("same"), found.count(ConflictError)) == (1, THREADS - 1)
+
+
+def test_a_name_that_many_invitations_or_rules_ask_for_together_is_of_one(location: Location) -> None:
+    Store(location, lambda: NOW).close()
+
+    def invite(store: Store, number: int) -> str:
+        return store.add_invitation(replace(INVITATION, digest=f"i{number}")).name
+
+    def trust(store: Store, number: int) -> str:
+        store.add_trust_rule(replace(RULE, uid=f"r{number}"))
+        return "ci"
+
+    for act, name in ((invite, "laptop"), (trust, "ci")):
+        found = race(location, act)
+        assert (found.count(name), found.count(ConflictError)) == (1, THREADS - 1)
+    with Store(location, lambda: NOW + 2000) as store:
+        assert invite(store, 99) == "laptop", "the name of an invitation that has expired is free"
+
+
+def test_computers_of_one_name_that_are_let_in_together_get_different_ones(location: Location) -> None:
+    one = TokenRecord(digest="t", name="laptop", member="ada", role="member", created=NOW, expires=NOW + 1000)
+    with Store(location, lambda: NOW) as store:
+        for number in range(THREADS // 2):
+            store.add_invitation(replace(INVITATION, digest=f"i{number}", name=f"own{number}"))
+
+    def let_in(store: Store, number: int) -> str:
+        if number < THREADS // 2:
+            return store.accept_invitation(f"i{number}", f"t{number}").name
+        return store.add_computer_token(replace(one, digest=f"t{number}")).name
+
+    assert len(set(race(location, let_in))) == THREADS
+
+
+def test_a_condition_that_many_note_together_is_one_event(location: Location) -> None:
+    Store(location, lambda: NOW).close()
+    found = race(location, lambda store, _: store.record_condition("c", "waits", "waiting: job c/1"))
+    assert sorted(found) == [False] * (THREADS - 1) + [True]
 
 
 def test_an_invitation_that_many_open_together_makes_one_token(location: Location) -> None:
@@ -228,6 +270,6 @@ def test_the_name_of_a_computer_is_that_of_no_token_and_no_open_invitation(locat
     with Store(location, lambda: NOW) as store:
         store.add_token(token)
         store.add_invitation(replace(INVITATION, name="laptop-2"))
-        assert store.choose_computer_name("laptop") == "laptop-3"
+        assert store.add_computer_token(replace(token, digest="t3")).name == "laptop-3"
         store.add_invitation(replace(INVITATION, digest="other"))
-        assert store.accept_invitation("other", "t2").name == "laptop-3", "laptop-2 is the name of an open invitation"
+        assert store.accept_invitation("other", "t2").name == "laptop-4", "laptop-2 is the name of an open invitation"

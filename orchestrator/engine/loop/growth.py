@@ -29,7 +29,7 @@ def note_growth(session: Session, observed: Observed) -> Observed:
     memory.growth_checked = session.now()
     try:
         step = session.hold.find_saved_step()
-        capacity = read_own_capacity(session.cluster.project, session.now())
+        capacity = read_own_capacity(session.cluster.project, session.now(), alone=True)
     except OrchError:
         return observed  # what would be lost, or whether machines are likely, is unknown: the run stays
     figures = find_figures(desired.possible, capacity)

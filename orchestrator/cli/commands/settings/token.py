@@ -134,7 +134,7 @@ def create_command(name: str, member: str, role: str, project: str, days: int) -
     url = find_server(os.environ)
     if not member and not url:
         raise UserError("a member is needed", "a token acts for one", f"orch token create {name} --member MEMBER")
-    check_entry_names(name, member or "me", project)
+    check_entry_names(name, member or "yourself", project)
     secret = make_token()
     if url:
         from orchestrator.cli.execution.served import open_client
@@ -144,12 +144,14 @@ def create_command(name: str, member: str, role: str, project: str, days: int) -
                 digest_token(secret), name, member=member, role=role, project=project, days=days
             )  # fmt: skip
             member, own = made["member"], made["member"] == client.show_member()["member"]
+            is_shorter = _parse_utc(made["expires"]) < time.time() + days * _DAY - 60
     else:
-        own = False
+        own = is_shorter = False
         _add_token(digest_token(secret), name, member, role, project, days)
     write_stdout(secret)
+    duration = "as long as the token that makes it" if is_shorter else f"for {days} days"
     write_stderr(
-        f"the token of {member} ({role}) for {days} days; it is not shown again",
+        f"the token of {member} ({role}) {duration}; it is not shown again",
         *(["  it ends with the token that this computer has, if that ends before"] if own else []),
         "  with it: orch login URL   on the member's computer",
     )
