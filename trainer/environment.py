@@ -136,7 +136,8 @@ def _from_torchrun(environ: Mapping[str, str]) -> World:
     size = _whole(environ, "WORLD_SIZE", 1, least=1)
     rank = _whole(environ, "RANK", 0, least=0)
     _check_rank("RANK", rank, size)
-    local_size = _whole(environ, "LOCAL_WORLD_SIZE", 1, least=1)
+    # DeepSpeed's launcher sets LOCAL_SIZE instead (deepspeed/launcher/launch.py, read 2026-11-27).
+    local_size = _whole(environ, "LOCAL_WORLD_SIZE", _whole(environ, "LOCAL_SIZE", 1, least=1), least=1)
     coordinator = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
     if size > 1:
         split_address("MASTER_ADDR:MASTER_PORT", coordinator)

@@ -8,27 +8,14 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import orch_run
+from orch_run.hf import OrchCallback, restore
 
 
-class Uploads(TrainerCallback):
-    """Gives each checkpoint that the Trainer has written to orch_run."""
+class Pause(TrainerCallback):
+    """A rehearsal takes a while to notice a step."""
 
-    def __init__(self, run):
-        self.run = run
-
-    def on_step_end(self, args, state, control, **_):
+    def on_step_end(self, *_, **__):
         time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
-        self.run.heartbeat(state.global_step)
-        if self.run.should_stop():
-            control.should_save = control.should_training_stop = True
-
-    def on_log(self, args, state, control, logs=None, **_):
-        if "loss" in (logs or {}):
-            self.run.heartbeat(state.global_step, {"loss": logs["loss"]})
-
-    def on_save(self, args, state, control, **_):
-        # With FSDP or DeepSpeed every rank has other files: sharded=True.
-        self.run.save(f"{args.output_dir}/checkpoint-{state.global_step}", state.global_step)
 
 
 class Model(torch.nn.Module):
@@ -48,11 +35,13 @@ settings = TrainingArguments(
     tempfile.mkdtemp(), max_steps=60, per_device_train_batch_size=8, save_steps=10, save_total_limit=2, logging_steps=1,
     use_cpu=True, report_to=[], disable_tqdm=True, seed=0,
 )  # fmt: skip
-trainer = Trainer(Model(), settings, train_dataset=rows, callbacks=[Uploads(run)])
-step = run.restore("restored")
-trainer.train(resume_from_checkpoint="restored" if step else None)
+callback = OrchCallback(run)
+trainer = Trainer(Model(), settings, train_dataset=rows, callbacks=[callback, Pause()])
+trainer.train(resume_from_checkpoint=restore(run, "restored"))
 run.wait()
-if run.should_stop() and trainer.state.global_step < settings.max_steps:
+if callback.stopped:
     raise SystemExit(orch_run.STOPPED)
 if run.rank == 0:
-    print(f"done: step {trainer.state.global_step}, loss {trainer.state.log_history[-2]['loss']}", flush=True)
+    weights = sum(weight.double().sum().item() for weight in trainer.model.parameters())
+    loss = trainer.state.log_history[-2]["loss"]
+    print(f"done: step {trainer.state.global_step}, loss {loss}, weights {weights}", flush=True)

@@ -7,25 +7,29 @@ import lightning
 import torch
 
 import orch_run
+from orch_run.lightning import OrchCallback, restore
 
 
-class Uploads(lightning.Callback):
-    """Saves every 10 steps; Trainer.save_checkpoint is called on every rank, and rank 0 writes the file."""
+class Rows:
+    """A loader that keeps its position, which a plain DataLoader does not: torchdata's StatefulDataLoader does, too."""
 
-    def __init__(self, run):
-        self.run = run
+    def __init__(self, rank):
+        self.rank, self.step = rank, 0
 
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
-        step = trainer.global_step
-        self.run.heartbeat(step, {"loss": outputs["loss"].item()})
-        stop = trainer.strategy.reduce_boolean_decision(self.run.should_stop(), all=False)
-        if step % 10 == 0 or stop:
-            folder = self.run.new_folder()
-            trainer.save_checkpoint(folder / "last.ckpt")
-            self.run.save(folder, step, {"loss": outputs["loss"].item()})
-        if stop:
-            trainer.should_stop = True
+    def __len__(self):
+        return 60
+
+    def __iter__(self):
+        while self.step < len(self):
+            self.step += 1
+            yield torch.randn(8, 16, generator=torch.Generator().manual_seed(1000 * self.step + self.rank))
+        self.step = 0
+
+    def state_dict(self):
+        return {"step": self.step}
+
+    def load_state_dict(self, state):
+        self.step = state["step"]
 
 
 class Model(lightning.LightningModule):
@@ -34,6 +38,7 @@ class Model(lightning.LightningModule):
         self.layers = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
 
     def training_step(self, rows):
+        time.sleep(float(os.environ.get("STEP_SECONDS", "0")))  # a rehearsal takes a while to notice a step
         return (self.layers(rows) - rows.sum(1, keepdim=True)).square().mean()
 
     def configure_optimizers(self):
@@ -42,15 +47,16 @@ class Model(lightning.LightningModule):
 
 run = orch_run.init()
 lightning.seed_everything(0)
-loader = torch.utils.data.DataLoader(torch.randn(480, 16), batch_size=8)  # 60 steps, in order
+callback = OrchCallback(run, every=10)
 trainer = lightning.Trainer(
-    accelerator="cpu", max_epochs=1, callbacks=[Uploads(run)], logger=False, enable_checkpointing=False,
-    enable_progress_bar=False, num_nodes=int(os.environ.get("ORCH_NUM_HOSTS", "1")),
+    accelerator="cpu", max_epochs=1, callbacks=[callback], logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, devices=1, num_nodes=run.world,
 )  # fmt: skip
-step = run.restore("restored")
-trainer.fit(Model(), loader, ckpt_path="restored/last.ckpt" if step else None, weights_only=False)
+model = Model()
+trainer.fit(model, Rows(run.rank), ckpt_path=restore(run, "restored"), weights_only=False)
 run.wait()
-if trainer.global_step < 60:
+if callback.stopped:
     raise SystemExit(orch_run.STOPPED)
 if run.rank == 0:
-    print(f"done: step {trainer.global_step}, loss {run.latest().meta['loss']}", flush=True)
+    weights = sum(weight.double().sum().item() for weight in model.parameters())
+    print(f"done: step {trainer.global_step}, weights {weights}", flush=True)
