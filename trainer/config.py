@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 from trainer.errors import ConfigError
 
 Scalar: TypeAlias = bool | int | float | str
-DTypeName: TypeAlias = Literal["fp32", "bf16", "fp16"]
+DTypeName: TypeAlias = Literal["fp32", "bf16"]
 Switch: TypeAlias = Literal["auto", "true", "false"]
 RematLevel: TypeAlias = Literal["none", "selective", "full"]
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "tpu", "neuron", "xla"]

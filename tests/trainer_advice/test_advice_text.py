@@ -124,11 +124,18 @@ def test_shapes_that_the_compiler_has_to_fill_up() -> None:
     assert [c.fix for c in cuda.concerns if c.code == "padding"] == [("model.vocab=50264",)]
 
 
-def test_missing_or_slow_arithmetic_is_a_warning() -> None:
-    assert codes(build_advice(parse_config(["model=1b", "batch=32", "dtype=fp16"]), TRN1))["fp16"] == ("dtype=bf16",)
-    assert "Neuron" in next(
-        c.words for c in build_advice(parse_config(["batch=32", "dtype=fp16"]), TRN1).concerns if c.code == "fp16"
+def test_an_optimizer_other_than_adamw_on_torch_xla_is_fatal() -> None:
+    xla, native = (
+        build_advice(parse_config(["model=1b", "batch=32", "engine=torch", "optim.kind=adafactor", *more]), TRN1).concerns
+        for more in (["device=xla"], ["device=neuron"])
     )
+    assert [(concern.fix, concern.fatal) for concern in xla if concern.code == "optimizer"] == [
+        (("optim.kind=adamw",), True)
+    ]
+    assert "optimizer" not in {concern.code for concern in native}
+
+
+def test_missing_or_slow_arithmetic_is_a_warning() -> None:
     assert codes(build_advice(parse_config(["model=1b", "batch=16", "dtype=fp32"]), V5E))["fp32"] == ("dtype=bf16",)
     assert "fp32" not in codes(build_advice(parse_config(["model=1b", "batch=16"]), V5E))
     assert not codes(build_advice(parse_config(["batch=16"]), CPU))
@@ -230,7 +237,7 @@ def test_without_a_published_peak_no_time_is_estimated() -> None:
 @pytest.mark.parametrize("hardware", [V5E, A100, TRN1, CPU])
 @pytest.mark.parametrize("model", ["tiny", "1b", "70b"])
 def test_advice_is_a_few_lines_or_plain_json(hardware: Hardware, model: str) -> None:
-    odd = ("seq_len=1001", "model.vocab=50257", "batch=64", "dtype=fp16", "model.heads=64", "model.kv_heads=8")
+    odd = ("seq_len=1001", "model.vocab=50257", "batch=64", "dtype=fp32", "model.heads=64", "model.kv_heads=8")
     found = build_advice(parse_config([f"model={model}", *odd]), hardware)
     lines = found.lines()
     assert 3 <= len(lines) <= 12
