@@ -181,7 +181,7 @@ def test_without_torch_xla_the_error_names_what_to_install() -> None:
         open_xla_engine(parse_config([*SMALL, "device=xla"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
 
 
-@pytest.mark.parametrize("kind", ["adafactor"])
+@pytest.mark.parametrize("kind", ["muon", "adafactor"])
 def test_another_optimizer_than_adamw_is_refused(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"device=xla has only optim.kind=adamw, not {kind}"):
         open_torch_engine(parse_config([*SMALL, "device=xla", f"optim.kind={kind}"]), World(), Alone())  # type: ignore[arg-type]  # a team of one

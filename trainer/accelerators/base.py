@@ -55,7 +55,7 @@ class Capabilities:
         requested = (
             (True, self.flash),
             (config.compiled, self.compile),
-            (config.optim.kind == "adamw", self.fused),
+            (config.optim.kind != "adafactor", self.fused),
         )
         return [capability.fallback for used, capability in requested if used and not capability]
 
