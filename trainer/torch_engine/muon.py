@@ -27,7 +27,7 @@ from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.matrix_exchange import MatrixExchange
 from trainer.torch_engine.optimizer import Moment
 from trainer.torch_engine.slots import Slot
-from trainer.torch_engine.untyped import foreach
+from trainer.torch_engine.untyped import compute_norm, foreach
 
 
 class Muon:
@@ -87,7 +87,7 @@ def orthogonalize(matrix: Tensor) -> Tensor:
     a, b, c = COEFFICIENTS
     high = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if high else matrix
-    x = x / x.norm().clamp(min=EPSILON)
+    x = x / compute_norm(x).clamp(min=EPSILON)
     for _ in range(STEPS):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
