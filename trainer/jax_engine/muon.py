@@ -114,7 +114,8 @@ def _spread(arithmetic: Arithmetic, weight: Weight, shards: Array) -> Array:
     """
     mesh = arithmetic.mesh
     shares = -(-shards.shape[0] // mesh.devices)
-    filled: Array = jnp.pad(shards.astype(arithmetic.type), ((0, shares * mesh.devices - shards.shape[0]), (0, 0), (0, 0)))
+    missing = shares * mesh.devices - shards.shape[0]
+    filled: Array = jnp.pad(shards.astype(arithmetic.type), ((0, missing), (0, 0), (0, 0)))
     for dimension, axis in _list_axes(arithmetic, weight):
         filled = lax.all_to_all(filled, axis, split_axis=0, concat_axis=1 + dimension, tiled=True)
     if mesh.data > 1:
