@@ -12,12 +12,12 @@ from typing import Annotated, Literal, TypeAlias
 from trainer.errors import ConfigError
 
 Scalar: TypeAlias = bool | int | float | str
-DTypeName: TypeAlias = Literal["fp32", "bf16", "fp16"]
+DTypeName: TypeAlias = Literal["fp32", "bf16"]
 Switch: TypeAlias = Literal["auto", "true", "false"]
 RematLevel: TypeAlias = Literal["none", "selective", "full"]
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "tpu", "neuron", "xla"]
 EngineName: TypeAlias = Literal["auto", "torch", "jax"]
-OptimName: TypeAlias = Literal["adamw", "adafactor"]
+OptimName: TypeAlias = Literal["adamw", "muon", "adafactor"]
 RopeScaling: TypeAlias = Literal["none", "llama3"]
 LossTokens: TypeAlias = Literal["auto", "all", "marked"]
 ScheduleName: TypeAlias = Literal["cosine", "wsd", "constant"]
@@ -95,7 +95,7 @@ class ModelConfig:
 class OptimConfig:
     """Optimizer and learning rate."""
 
-    kind: Annotated[OptimName, Doc(text="optimizer")] = "adamw"
+    kind: Annotated[OptimName, Doc(text="optimizer; muon: AdamW for all but the matrices of blocks")] = "adamw"
     lr: Annotated[float, Doc(text="peak learning rate", least=0)] = 3e-3
     schedule: Annotated[ScheduleName, Doc(text="learning rate after the warm-up; wsd: level, then linear decay")] = (
         "cosine"
@@ -106,6 +106,7 @@ class OptimConfig:
     beta1: Annotated[float, Doc(text="AdamW beta 1", least=0, most=0.999999)] = 0.9
     beta2: Annotated[float, Doc(text="AdamW beta 2; Adafactor: of the second moments", least=0, most=0.999999)] = 0.95
     eps: Annotated[float, Doc(text="AdamW epsilon", least=0)] = 1e-8
+    momentum: Annotated[float, Doc(text="Muon: of the hidden matrices", least=0, most=0.999999)] = 0.95
     weight_decay: Annotated[float, Doc(text="weight decay of the matrices", least=0)] = 0.1
     ema: Annotated[float, Doc(text="keep averaged weights with this decay; 0: none", least=0, most=0.999999)] = 0.0
 
@@ -270,6 +271,11 @@ class Config:
     def products(self) -> DTypeName:
         """Type of the matrix products; without a device to resolve `auto`, that of a processor."""
         return "fp32" if self.dtype == "auto" else self.dtype
+
+    @property
+    def orthogonalized(self) -> DTypeName:
+        """Type of the products by which Muon orthogonalizes."""
+        return "fp32" if self.exact else self.products
 
     @property
     def marked(self) -> bool:

@@ -19,7 +19,15 @@ _LIMIT = 1 << 63  # the integers of numpy, torch and checkpoints
 ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
 # Common names elsewhere: `gpu` is too different from `cuda` for a spelling check.
 _COMMON_SYNONYMS: Mapping[str, str] = MappingProxyType(
-    {"gpu": "cuda", "trainium": "neuron", "pytorch": "torch", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+    {
+        "gpu": "cuda",
+        "trainium": "neuron",
+        "pytorch": "torch",
+        "float32": "fp32",
+        "bfloat16": "bf16",
+        "float16": "bf16",
+        "fp16": "bf16",
+    }
 )
 
 

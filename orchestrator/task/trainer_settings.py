@@ -26,7 +26,15 @@ _LIST = "python -m trainer --help   lists the settings"
 _FLAGS = ("true", "1", "yes", "false", "0", "no")
 # What others call it, as in trainer/options.py.
 _ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {"gpu": "cuda", "trainium": "neuron", "pytorch": "torch", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+    {
+        "gpu": "cuda",
+        "trainium": "neuron",
+        "pytorch": "torch",
+        "float32": "fp32",
+        "bfloat16": "bf16",
+        "float16": "bf16",
+        "fp16": "bf16",
+    }
 )
 
 

@@ -243,7 +243,7 @@ RULES = [
     ),
     (
         "train: {args: {dtype: bf61}}",
-        "1: `dtype=bf61`: not one of auto, fp32, bf16, fp16; did you mean dtype=bf16?",
+        "1: `dtype=bf61`: not one of auto, fp32, bf16; did you mean dtype=bf16?",
         "train: {args: {dtype: bf16}}",
     ),
     (

@@ -83,7 +83,7 @@ def test_any_word_is_accepted_or_refused_with_a_message(word: str) -> None:
         ("model=300", "did you mean 300m? there are tiny"),
         ("model=1B", "did you mean 1b?"),
         ("model=tinny", "did you mean tiny?"),
-        ("dtype=fp61", "did you mean fp16?"),
+        ("dtype=fp16", "dtype=fp16: not one of auto, fp32, bf16; did you mean bf16?"),
         ("device=gpu", "not one of auto, cpu, cuda, tpu, neuron, xla; did you mean cuda?"),
         ("dtype=float32", "did you mean fp32?"),
         ("dtype=bfloat16", "did you mean bf16?"),
@@ -266,7 +266,7 @@ def test_the_table_of_keys_rebuilds_the_defaults_and_every_preset() -> None:
     by_name = {key["name"]: key for key in table["keys"]}
     assert {name: key["default"] for name, key in by_name.items()} == flatten_config(Config())
     assert by_name["dtype"]["kind"] == "choice"
-    assert by_name["dtype"]["choices"] == ["auto", "fp32", "bf16", "fp16"]
+    assert by_name["dtype"]["choices"] == ["auto", "fp32", "bf16"]
     assert by_name["optim.beta1"] | {"doc": ""} == {
         "name": "optim.beta1", "kind": "float", "choices": None, "default": 0.9, "least": 0, "most": 0.999999,
         "auto": False, "doc": "",

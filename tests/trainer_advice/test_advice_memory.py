@@ -39,6 +39,21 @@ def test_one_device_holds_the_complete_model() -> None:
     assert need.weights == 4 * count_parameters(config.model) == 4 * Box.whole((count_parameters(config.model),)).size
 
 
+def test_muon_keeps_one_moment_of_each_hidden_matrix() -> None:
+    """As torch allocates it: a rehearsal of the step has the same bytes (tests/trainer_torch)."""
+    from trainer.shape.architecture import list_parameters
+
+    config = parse_config(["model=300m", "batch=32", "optim.kind=muon"])
+    adam = parse_config(["model=300m", "batch=32"])
+    mesh = Mesh(2, 4, 2)
+    hidden = sum(
+        compute_box(one, mesh, 5).size for one in list_parameters(config.model) if one.role in ("column", "row")
+    )
+    need, more = estimate_memory(config, mesh, "jax"), estimate_memory(adam, mesh, "jax")
+    assert need.optimizer == more.optimizer - 4 * hidden
+    assert need.weights == more.weights
+
+
 def test_adafactor_keeps_almost_nothing() -> None:
     adam, factored = (
         estimate_memory(parse_config(["model=1b", "batch=8", f"optim.kind={kind}"]), Mesh(), "torch")

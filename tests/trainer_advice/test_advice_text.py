@@ -124,11 +124,18 @@ def test_shapes_that_the_compiler_has_to_fill_up() -> None:
     assert [c.fix for c in cuda.concerns if c.code == "padding"] == [("model.vocab=50264",)]
 
 
-def test_missing_or_slow_arithmetic_is_a_warning() -> None:
-    assert codes(build_advice(parse_config(["model=1b", "batch=32", "dtype=fp16"]), TRN1))["fp16"] == ("dtype=bf16",)
-    assert "Neuron" in next(
-        c.words for c in build_advice(parse_config(["batch=32", "dtype=fp16"]), TRN1).concerns if c.code == "fp16"
+def test_an_optimizer_other_than_adamw_on_torch_xla_is_fatal() -> None:
+    xla, native = (
+        build_advice(parse_config(["model=1b", "batch=32", "engine=torch", "optim.kind=muon", *more]), TRN1).concerns
+        for more in (["device=xla"], ["device=neuron"])
     )
+    assert [(concern.fix, concern.fatal) for concern in xla if concern.code == "optimizer"] == [
+        (("optim.kind=adamw",), True)
+    ]
+    assert "optimizer" not in {concern.code for concern in native}
+
+
+def test_missing_or_slow_arithmetic_is_a_warning() -> None:
     assert codes(build_advice(parse_config(["model=1b", "batch=16", "dtype=fp32"]), V5E))["fp32"] == ("dtype=bf16",)
     assert "fp32" not in codes(build_advice(parse_config(["model=1b", "batch=16"]), V5E))
     assert not codes(build_advice(parse_config(["batch=16"]), CPU))
@@ -166,6 +173,23 @@ def test_step_time_is_a_range_that_holds_the_published_rates() -> None:
     assert high > low and found.timing.mfu[1] == pytest.approx(0.61)
     assert found.timing.tokens_per_day[1] == pytest.approx(86400 * found.timing.tokens / low)
     assert "MaxText" in found.timing.source
+
+
+@pytest.mark.parametrize(("layers", "times"), [(16, 1), (2, 4)], ids=["all", "two-of-eight"])
+def test_muon_takes_the_time_of_its_products_on_the_busiest_device(layers: int, times: int) -> None:
+    words = ("model=1b", f"model.layers={layers}", "batch=64", "model.vocab=32000", "remat=none")
+    adam, muon = (build_advice(given(*words, f"optim.kind={kind}"), V5E) for kind in ("adamw", "muon"))
+    assert adam.timing.seconds and muon.timing.seconds
+    wide, narrow, hidden = 2048, 512, 5632
+    square, keys, gates = (
+        5 * (4 * low * low * high + 2 * low**3) for low, high in ((wide, wide), (narrow, wide), (wide, hidden))
+    )
+    flops = layers * (2 * square + 2 * keys + 3 * gates)
+    assert muon.timing.flops == adam.timing.flops
+    extra = muon.timing.seconds[0] - adam.timing.seconds[0]
+    assert extra == pytest.approx(times * flops / (8 * 197e12 * 0.61))
+    assert muon.timing.network_seconds and adam.timing.network_seconds
+    assert muon.timing.network_seconds > adam.timing.network_seconds
 
 
 TRN1_32 = Hardware(
@@ -230,7 +254,7 @@ def test_without_a_published_peak_no_time_is_estimated() -> None:
 @pytest.mark.parametrize("hardware", [V5E, A100, TRN1, CPU])
 @pytest.mark.parametrize("model", ["tiny", "1b", "70b"])
 def test_advice_is_a_few_lines_or_plain_json(hardware: Hardware, model: str) -> None:
-    odd = ("seq_len=1001", "model.vocab=50257", "batch=64", "dtype=fp16", "model.heads=64", "model.kv_heads=8")
+    odd = ("seq_len=1001", "model.vocab=50257", "batch=64", "dtype=fp32", "model.heads=64", "model.kv_heads=8")
     found = build_advice(parse_config([f"model={model}", *odd]), hardware)
     lines = found.lines()
     assert 3 <= len(lines) <= 12

@@ -81,7 +81,7 @@ def test_chunked_attention_equals_whole_attention(window: int, documents: int) -
     ("platform", "dtype", "head_dim", "length", "kernel"),
     [
         ("tpu", "bf16", 128, 2048, "splash"),
-        ("tpu", "fp16", 256, 384, "splash"),
+        ("tpu", "bf16", 256, 384, "splash"),
         ("tpu", "fp32", 128, 2048, "plain"),
         ("tpu", "bf16", 64, 2048, "plain"),
         ("tpu", "bf16", 128, 2000, "plain"),

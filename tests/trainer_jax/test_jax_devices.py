@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
+from trainer.accelerators.usable_memory import find_usable_bytes
 from trainer.environment import World
 from trainer.errors import DeviceError
-from trainer.jax_engine.devices import check_processes, explain_refusal
+from trainer.jax_engine.devices import check_processes, explain_refusal, reserve_gpu_memory
 
 pytestmark = pytest.mark.jax
 
@@ -35,6 +37,27 @@ def test_a_tpu_in_use_is_reported_with_the_next_step(refusal: str, step: str) ->
     assert step in words and "JAX_PLATFORMS" not in words
 
 
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, 0.94),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5"}, 0.5),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.8"}, 0.8),
+    ],
+    ids=["default", "deprecated", "given"],
+)
+def test_jax_may_use_the_gpu_memory_that_estimates_count_on(
+    given: dict[str, str], used: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As jaxlib reads the variables when it creates the device."""
+    environ = dict(given)
+    reserve_gpu_memory(environ)
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        monkeypatch.setenv(name, environ.get(name, ""))
+    assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == pytest.approx(used)
+    assert find_usable_bytes("cuda", "H100", 1000) == 940
+
+
 def test_ranks_that_see_another_number_of_processes_do_not_train() -> None:
     world = World(rank=1, size=4, coordinator="10.0.0.1:80", launcher="orch")
     check_processes("tpu", world, 4)
@@ -50,6 +73,7 @@ def test_a_run_of_two_ranks_does_not_start_where_jax_sees_one_process() -> None:
 import jax
 from jax_cases import settings
 from trainer.config import DistConfig
+from trainer.accelerators.usable_memory import find_usable_bytes
 from trainer.environment import World
 from trainer.jax_engine.devices import open_devices
 from trainer.tcp_team import join_team

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.rotating
 change = dataclasses.replace
 
 ADAFACTOR = change(SMALL, optim=change(SMALL.optim, kind="adafactor"))
+MUON = change(SMALL, optim=change(SMALL.optim, kind="muon"))
 IN_TWO = change(SMALL, accumulate=2)
 REMAT = change(SMALL, remat="full")
 SELECTIVE = change(SMALL, remat="selective")
@@ -47,8 +48,11 @@ MESHES: Mapping[int, list[Mesh]] = {
     4: [Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)],
 }
 EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
-    1: [(c, Mesh()) for c in (ADAFACTOR, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY)],
+    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY)],
     2: [
+        (MUON, Mesh(2)),
+        (MUON, Mesh(1, 2)),
+        (MUON, Mesh(1, 1, 2)),
         (IN_TWO, Mesh(2)),
         (IN_TWO, Mesh(1, 2)),
         (REMAT, Mesh(1, 2)),
@@ -62,6 +66,8 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
     ],
     4: [
         (ADAFACTOR, Mesh(1, 2, 2)),
+        (MUON, Mesh(1, 2, 2)),
+        (MUON, Mesh(2, 2)),
         (IN_TWO, Mesh(2, 2)),
         (GROUPED, Mesh(2, 1, 2)),
         (SELECTIVE, Mesh(1, 2, 2)),
@@ -133,20 +139,21 @@ def test_bf16_products_are_close_to_fp32_ones(found: Found) -> None:
 @pytest.mark.promise("P32")
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_resumed_run_is_the_same_to_the_last_bit(size: int) -> None:
-    cases = [(SMALL, mesh) for mesh in MESHES[size]] + [(ADAFACTOR, MESHES[size][-1])]
+    cases = [(SMALL, mesh) for mesh in MESHES[size]] + [(other, MESHES[size][-1]) for other in (ADAFACTOR, MUON)]
     for rank in in_world(size, stopped_and_resumed, cases):
         for through, resumed in rank:
             assert resumed == through
 
 
 @pytest.mark.promise("P32")
-def test_a_state_can_be_continued_on_any_mesh(found: Found) -> None:
+@pytest.mark.parametrize("config", [SMALL, MUON], ids=["adamw", "muon"])
+def test_a_state_can_be_continued_on_any_mesh(found: Found, config: Config) -> None:
     """Written by 4 processes (HSDP), continued by 2 (fsdp; tensor) and by 1."""
-    _, state = found[SMALL, Mesh(2, 2)]
-    alone = in_world(1, continued, SMALL, Mesh(), state)[0]
-    assert alone[0][0] < found[SMALL, Mesh()][0][-1][0]
+    _, state = found[config, Mesh(2, 2)]
+    alone = in_world(1, continued, config, Mesh(), state)[0]
+    assert alone[0][0] < found[config, Mesh()][0][-1][0]
     for mesh in (Mesh(1, 2), Mesh(1, 1, 2)):
-        for other in in_world(2, continued, SMALL, mesh, state):
+        for other in in_world(2, continued, config, mesh, state):
             assert [loss for loss, _, _ in other] == pytest.approx([loss for loss, _, _ in alone], abs=1e-5)
 
 

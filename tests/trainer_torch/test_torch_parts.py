@@ -26,6 +26,7 @@ from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.engine import open_torch_engine
 from trainer.torch_engine.loss import compute_mean_loss, compute_slice_loss, compute_sliced_loss
 from trainer.torch_engine.model import Transformer, apply_rotary
+from trainer.torch_engine.muon import Muon, orthogonalize
 from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
 from trainer.torch_engine.parallel import AxisGroups
 from trainer.torch_engine.process_group import find_interface_to, translate_errors
@@ -193,6 +194,50 @@ def test_adamw_equals_torchs(fused: bool, factor: float | None) -> None:
 
 
 @pytest.mark.promise("P31")
+@pytest.mark.parametrize("narrow", [True, False], ids=["bf16", "fp32"])
+def test_muon_equals_torchs_which_multiplies_in_bf16(narrow: bool) -> None:
+    config = OptimConfig(kind="muon", weight_decay=0.3)
+    slots, made = slots_and_gradients(4)
+    handles = list(small().parameters())
+    hidden = [
+        at for at, slot in enumerate(slots) if slot.parameter.name.startswith("blocks.") and handles[at].ndim == 2
+    ]
+    others = [at for at in range(len(slots)) if at not in hidden]
+    theirs = torch.optim.Muon(
+        [handles[at] for at in hidden], weight_decay=0.3, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"
+    )
+    for step, gradients in enumerate(made):
+        theirs.param_groups[0]["lr"] = 1e-2 / (step + 1)
+        for handle, gradient in zip(handles, gradients, strict=True):
+            handle.grad = gradient * 0.25
+        theirs.step()
+    start = [slot.weight.clone() for slot in slots]
+    optimizer = Muon(slots, config, Mesh(), 0, narrow=narrow, fused=False)
+    apply_all(optimizer, made, 0.25)
+    for at in hidden:
+        moved = (handles[at].detach() - start[at]).abs().max().item()
+        torch.testing.assert_close(
+            slots[at].weight, handles[at].detach(), atol=1e-7 if narrow else 0.05 * moved, rtol=0
+        )
+    rest, gradients_of_rest = slots_and_gradients(4)
+    apply_all(AdamW(rest, config, fused=False), gradients_of_rest, 0.25)
+    for at in others:
+        assert torch.equal(slots[at].weight, rest[at].weight)
+    suffixes = {moment.slot.parameter.name: moment.suffix for moment in optimizer.moments()}
+    assert {name for name, suffix in suffixes.items() if suffix == "momentum_buffer"} == {
+        slots[at].parameter.name for at in hidden
+    }
+
+
+def test_orthogonalized_matrices_have_singular_values_near_one() -> None:
+    draw = torch.Generator().manual_seed(5)
+    for shape in ((24, 8), (8, 24), (16, 16)):
+        values = torch.linalg.svdvals(orthogonalize(torch.randn(shape, generator=draw)))
+        assert values.min() > 0.4 and values.max() < 1.3, shape
+    assert not orthogonalize(torch.zeros(3, 5)).any()
+
+
+@pytest.mark.promise("P31")
 def test_adafactor_equals_its_written_formula() -> None:
     config = OptimConfig(kind="adafactor", weight_decay=0.3)
     slots, made = slots_and_gradients(4)
@@ -316,6 +361,7 @@ def test_programs_that_do_not_fit_together_have_different_digests() -> None:
             {"remat": "selective"},
             {"remat": "full"},
             {"optim": OptimConfig(kind="adafactor")},
+            {"optim": OptimConfig(kind="muon")},
         )
     ]
     alone = World()

@@ -14,6 +14,7 @@ from torch_worlds import in_world
 from trainer.config import Config
 from trainer.errors import ConfigError
 from trainer.shape.architecture import count_parameters
+from trainer.shape.memory import estimate_memory
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.rehearsal import rehearse_step
 
@@ -28,6 +29,16 @@ def test_a_device_has_its_share_of_the_bytes() -> None:
         assert found.weights == found.gradients == found.averages == whole // share
         assert found.optimizer == 2 * whole // share
         assert found.peak > found.weights + found.optimizer + found.averages
+
+
+def test_muon_keeps_the_estimated_bytes_and_moves_each_matrix_twice() -> None:
+    config = dataclasses.replace(SMALL, batch=64, optim=dataclasses.replace(SMALL.optim, kind="muon"))
+    for mesh in (Mesh(), Mesh(2, 4), Mesh(1, 2, 4)):
+        found = rehearse_step(config, mesh, mesh.devices - 1)
+        assert found.optimizer == estimate_memory(config, mesh, "torch").optimizer
+    (exchange,) = [one for one in found.collectives if one.kind == "all_to_all"]
+    matrices = 7 * SMALL.model.layers
+    assert exchange.count == 2 * -(-matrices // mesh.devices)
 
 
 @pytest.mark.promise("P39")

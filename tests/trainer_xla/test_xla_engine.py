@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from trainer.environment import World
-from trainer.errors import DeviceError
+from trainer.errors import ConfigError, DeviceError
 from trainer.options import parse_config
 from trainer.shape.mesh import Topology
 from trainer.torch_engine.engine import open_torch_engine
@@ -28,7 +28,7 @@ CASES = {
     "copies": ["accumulate=2", "optim.ema=0.9"],
     "divided": ["mesh.fsdp=2", "mesh.tensor=2", "remat=true", "model.tied=false"],
     "family": ["mesh.fsdp=2", "mesh.tensor=2", "model.qkv_bias=true", "model.qk_norm=true", "model.window=5"],
-    "adafactor": ["mesh.data=2", "mesh.fsdp=2", "optim.kind=adafactor"],
+    "both": ["mesh.data=2", "mesh.fsdp=2"],
 }
 STEPS = 4
 needs_xla = pytest.mark.skipif(
@@ -179,6 +179,12 @@ def test_without_torch_xla_the_error_names_what_to_install() -> None:
 
     with pytest.raises(DeviceError, match=r"torch==2\.9\.0 with torch_xla==2\.9\.0"):
         open_xla_engine(parse_config([*SMALL, "device=xla"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
+
+
+@pytest.mark.parametrize("kind", ["muon", "adafactor"])
+def test_another_optimizer_than_adamw_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"device=xla has only optim.kind=adamw, not {kind}"):
+        open_torch_engine(parse_config([*SMALL, "device=xla", f"optim.kind={kind}"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
 
 
 def test_a_missing_environment_is_reported(tmp_path: Path) -> None:

@@ -41,13 +41,11 @@ class Capabilities:
     """What a device supports.
 
     Attributes:
-        fp16: Arithmetic in it.
         flash: Attention without the matrix of scores.
         compile: torch.compile.
         fused: A fused AdamW.
     """
 
-    fp16: Capability
     flash: Capability
     compile: Capability
     fused: Capability
@@ -55,17 +53,14 @@ class Capabilities:
     def list_fallbacks(self, config: Config) -> list[str]:
         """Return the fallbacks that a run with this config takes, one sentence each."""
         requested = (
-            (config.products == "fp16", self.fp16),
             (True, self.flash),
             (config.compiled, self.compile),
-            (config.optim.kind == "adamw", self.fused),
+            (config.optim.kind != "adafactor", self.fused),
         )
         return [capability.fallback for used, capability in requested if used and not capability]
 
     def as_json(self) -> dict[str, bool]:
-        return {"fp16": bool(self.fp16), "flash": bool(self.flash), "compile": bool(self.compile)} | {
-            "fused": bool(self.fused)
-        }
+        return {"flash": bool(self.flash), "compile": bool(self.compile), "fused": bool(self.fused)}
 
 
 class NativeAccelerator(Protocol):
@@ -101,7 +96,7 @@ class NativeAccelerator(Protocol):
         ...
 
     def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
-        """Compute matrix products in bf16 for bf16 and fp16; change nothing for fp32."""
+        """Compute matrix products in bf16 for bf16; change nothing for fp32."""
         ...
 
     def to_device(self, rows: TokenArray) -> Tensor:

@@ -255,7 +255,6 @@ def _describe_slow_settings(config: Config, capability: tuple[int, int] | None) 
 
 def _find_capabilities(row: DeviceTraits, device: torch.device) -> Capabilities:
     return Capabilities(
-        fp16=Capability(False, "dtype=fp16 is computed in bf16: it needs no loss scaling, and is as fast"),
         flash=Capability(
             row.flash and (row.name != "cuda" or torch.cuda.get_device_capability(device) >= _AMPERE),
             f"attention on {row.name} goes through torch's plain products: its memory grows with seq_len squared",

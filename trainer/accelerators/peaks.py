@@ -56,7 +56,7 @@ PEAKS: Mapping[str, Peak] = MappingProxyType(
 def find_peak_flops(device: Device, dtype: DTypeName) -> float | None:
     """Return the FLOP/s of one device as a framework sees it: a chip's peak over its devices.
 
-    fp16 is computed in bf16. For fp32 there is no published peak that a training step could reach.
+    For fp32 there is no published peak that a training step could reach.
     """
     if dtype == "fp32" or " MIG " in device.name:
         return None

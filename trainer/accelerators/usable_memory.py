@@ -17,6 +17,11 @@ _TPU_GIB: Mapping[str, float] = MappingProxyType(
 _SHARE: Mapping[Kind, float] = MappingProxyType({"tpu": 0.97, "cuda": 0.94, "neuron": 0.94, "cpu": 0.9})
 
 
+def get_usable_share(kind: Kind) -> float:
+    """Return the share of a device's memory that a program can use, where nothing more exact is published."""
+    return _SHARE[kind]
+
+
 def find_usable_bytes(kind: Kind, name: str, total: int | None) -> int | None:
     """Return the bytes of one device that a program can use; None when that is unknown.
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.checkpoint.manifest import CorruptCheckpoint
-from trainer.config import DTypeName
 from trainer.engine import FloatArray
 
-SAFETENSORS: Mapping[DTypeName, str] = MappingProxyType({"fp32": "F32", "bf16": "BF16", "fp16": "F16"})
-TORCH: Mapping[DTypeName, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"})
+FileDType: TypeAlias = Literal["fp32", "bf16", "fp16"]
+
+SAFETENSORS: Mapping[FileDType, str] = MappingProxyType({"fp32": "F32", "bf16": "BF16", "fp16": "F16"})
+TORCH: Mapping[FileDType, str] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"})
 WIDTH: Mapping[str, int] = MappingProxyType({"F32": 4, "BF16": 2, "F16": 2})
 """Bytes of a value, by the name that safetensors has for it."""
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from trainer.checkpoint import families, reader
-from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, encode_values
+from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, FileDType, encode_values
 from trainer.checkpoint.layout import split_uri
 from trainer.checkpoint.manifest import StepFolder
 from trainer.checkpoint.reader import Checkpoint
@@ -20,7 +20,7 @@ from trainer.checkpoint.regions import Contents, open_contents
 from trainer.checkpoint.restore_plan import read_model_config
 from trainer.checkpoint.store import open_store
 from trainer.checkpoint.tokenizer_file import TokenizerFile, find_tokenizer_file
-from trainer.config import DTypeName, ModelConfig
+from trainer.config import ModelConfig
 from trainer.environment import World
 from trainer.errors import ConfigError, StorageError
 from trainer.shape.architecture import Parameter
@@ -45,7 +45,7 @@ class ExportRequest:
 
     place: str
     folder: Path
-    dtype: DTypeName = "fp32"
+    dtype: FileDType = "fp32"
     average: bool = False
     tokenizer: str = ""
     shard_bytes: int = SHARD_BYTES

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast, get_args
 
+from trainer.checkpoint.dtypes import FileDType
 from trainer.checkpoint.weights_export import ExportRequest, export_weights
-from trainer.config import Doc, DTypeName
+from trainer.config import Doc
 from trainer.console import Console
 from trainer.environment import World
 from trainer.errors import ConfigError, Exit
@@ -40,7 +41,7 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
     {
         key.name: key
         for key in (
-            Key(name="dtype", kind=get_args(DTypeName), default="fp32", doc=Doc(text="type of the written weights")),
+            Key(name="dtype", kind=get_args(FileDType), default="fp32", doc=Doc(text="type of the written weights")),
             Key(name="tokenizer", kind=str, default="", doc=Doc(text="a tokenizer.json to write along")),
         )
     }
@@ -77,7 +78,7 @@ def _parse_request(words: Sequence[str]) -> ExportRequest:
     return ExportRequest(
         place=places[0],
         folder=Path(places[1]).expanduser().absolute(),
-        dtype=cast("DTypeName", values["dtype"]),
+        dtype=cast("FileDType", values["dtype"]),
         average=bool(options),
         tokenizer=str(values["tokenizer"]),
     )

@@ -29,7 +29,7 @@ class Arithmetic:
     """Number formats of the products, and the mesh.
 
     Attributes:
-        dtype: Of matrix products; fp16 is computed as bf16.
+        dtype: Of matrix products.
         mesh: Static, so that an axis of size one costs nothing.
     """
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
 from trainer.accelerators.discovery import discover_devices
-from trainer.accelerators.usable_memory import find_usable_share
+from trainer.accelerators.usable_memory import find_usable_share, get_usable_share
 from trainer.config import Config, DeviceName
 from trainer.environment import World
 from trainer.errors import ConfigError, DeviceError, PeerError
@@ -19,6 +19,7 @@ from trainer.team import Team
 _PLATFORMS: Mapping[str, str] = MappingProxyType({"cpu": "cpu", "cuda": "cuda", "tpu": "tpu", "neuron": "neuron"})
 _FOUND_AS: Mapping[str, str] = MappingProxyType({"gpu": "cuda"})  # JAX's name of a platform -> ours
 _SHUTDOWN_S = 20
+_MEMORY_SHARES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # the second is deprecated
 _NO_PROXY = "no_grpc_proxy"  # gRPC reads it in small letters only
 # Part of an error message -> what to do next.
 _STEPS: Mapping[str, str] = MappingProxyType(
@@ -53,6 +54,8 @@ def open_devices(config: Config, world: World, team: Team) -> Sequence[Any]:
         os.environ["NPROC"] = str(world.threads(config.threads))
         if world.size > 1:
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    if word == "cuda":
+        reserve_gpu_memory(os.environ)
     jax.config.update("jax_platforms", _PLATFORMS[word])
     if world.size > 1 and not jax.distributed.is_initialized():
         _join(config, world, team, word)
@@ -65,6 +68,16 @@ def open_devices(config: Config, world: World, team: Team) -> Sequence[Any]:
         raise DeviceError(f"device={word}: JAX uses {platform} in this process already: start a new one")
     check_processes(word, world, jax.process_count())
     return devices
+
+
+def reserve_gpu_memory(environ: MutableMapping[str, str]) -> None:
+    """Let JAX use the share of a GPU that the estimates count on, unless a variable sets another.
+
+    Its default is 75 % (https://docs.jax.dev/en/latest/201/gpu-memory.html, reviewed 2026-07-10). JAX reads the
+    variables when it creates the device, and refuses both (jaxlib 0.10.2, xla_client.py).
+    """
+    if not any(environ.get(name) for name in _MEMORY_SHARES):
+        environ[_MEMORY_SHARES[0]] = f"{get_usable_share('cuda'):g}"
 
 
 def explain_refusal(message: str) -> str:

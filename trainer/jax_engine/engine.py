@@ -105,8 +105,6 @@ class JaxEngine:
 
     def notes(self) -> Sequence[str]:
         notes: list[str] = []
-        if self._config.products == "fp16":
-            notes.append("dtype=fp16: computed in bf16, which needs no loss scaling")
         if self._config.compiled:
             notes.append("compile=true: JAX always compiles")
         if self._platform == "tpu" and self._step.recipe.kernel == "plain":

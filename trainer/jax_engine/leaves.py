@@ -50,6 +50,10 @@ class Weight:
     def decays(self) -> bool:
         return self.parameters[0].decays
 
+    @property
+    def is_hidden_matrix(self) -> bool:
+        return self.parameters[0].is_hidden_matrix
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
@@ -127,7 +131,9 @@ def average_key(weight: Weight) -> str:
 def list_moments(kind: OptimName, weight: Weight) -> Iterator[tuple[str, tuple[int, ...], Spec]]:
     """Yield name, shape and spec of each moment of one layer."""
     shape, spec = weight.shape, weight.spec
-    if kind == "adamw":
+    if kind == "muon" and weight.is_hidden_matrix:
+        yield "momentum_buffer", shape, spec
+    elif kind != "adafactor":
         yield "exp_avg", shape, spec
         yield "exp_avg_sq", shape, spec
     elif len(shape) == 1:

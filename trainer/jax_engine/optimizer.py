@@ -1,4 +1,4 @@
-"""AdamW, Adafactor and averaged weights on one device's shards of the state.
+"""AdamW, Muon, Adafactor and averaged weights on one device's shards of the state.
 
 AdamW is torch.optim.AdamW's formula; trainer/torch_engine/adafactor.py documents Adafactor's. Matrices may be stacked,
 so dimensions are counted from the last.
@@ -17,6 +17,7 @@ from trainer.config import OptimConfig
 from trainer.jax_engine.arithmetic import FSDP, TENSOR
 from trainer.jax_engine.leaves import Weight, list_moments, moment_key
 from trainer.jax_engine.library import jnp, lax
+from trainer.jax_engine.muon import Direction
 from trainer.shape.mesh import Mesh
 
 Moments: TypeAlias = dict[str, Array]
@@ -48,11 +49,17 @@ def update_weight(
     slope: Array,
     state: Mapping[str, Array],
     scalars: Array,
+    direction: Direction | None = None,
 ) -> tuple[Array, Moments]:
-    """Return the new values of a weight, and its moments by their keys in the state."""
+    """Return the new values of a weight, and its moments by their keys in the state.
+
+    `direction` is Muon's for the weight, where it has one.
+    """
     names = [moment for moment, _, _ in list_moments(config.kind, weight)]
     old = [state[moment_key(weight, name)] for name in names]
-    if config.kind == "adamw":
+    if direction is not None:
+        change, new = scalars[0] * direction.change, [direction.buffer]
+    elif config.kind != "adafactor":
         change, new = _adamw(config, slope, old, scalars)
     else:
         change, new = _adafactor(config, mesh, weight, slope, old, scalars)

@@ -19,6 +19,7 @@ from trainer.jax_engine.grid import Grid, Sharding, make_rows_sharding, make_sha
 from trainer.jax_engine.leaves import Leaf, Weight, average_key, list_leaves, list_weights, uses_scan, weight_key
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.model import Recipe, compute_loss
+from trainer.jax_engine.muon import compute_directions
 from trainer.jax_engine.optimizer import STEP_SCALARS, update_average, update_weight
 from trainer.shape.mesh import Mesh, check_batch
 
@@ -153,10 +154,15 @@ def _step(
             slopes[weight.name] = sum_over_tensor(recipe.arithmetic, slopes[weight.name])
     numbers = _numbers(mesh, weights, loss, slopes, stops)
     factor = jnp.minimum(1.0, config.grad_clip / (numbers[1] + 1e-6)) if config.grad_clip else None
+    if factor is not None:
+        slopes = {name: slope * factor for name, slope in slopes.items()}
+    directions = compute_directions(config, recipe.arithmetic, weights, slopes, state)
     new: State = {}
     for weight in weights:
-        slope = slopes[weight.name] if factor is None else slopes[weight.name] * factor
-        value, moments = update_weight(config.optim, mesh, weight, values[weight.name], slope, state, scalars)
+        name = weight.name
+        value, moments = update_weight(
+            config.optim, mesh, weight, values[name], slopes[name], state, scalars, directions.get(name)
+        )
         new |= {weight_key(weight): value, **moments}
         if config.optim.ema:
             key = average_key(weight)

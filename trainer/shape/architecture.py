@@ -47,6 +47,11 @@ class Parameter:
         """Whether weight decay applies: only to matrices."""
         return len(self.shape) > 1
 
+    @property
+    def is_hidden_matrix(self) -> bool:
+        """Whether it is a matrix between the embedding and the head, which Muon updates."""
+        return self.role in ("column", "row")
+
 
 @lru_cache(maxsize=32)
 def list_parameters(model: ModelConfig) -> tuple[Parameter, ...]:

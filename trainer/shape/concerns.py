@@ -21,7 +21,6 @@ Code: TypeAlias = Literal[
     "memory-tight",
     "head-dim",
     "padding",
-    "fp16",
     "fp32",
     "uncompiled",
     "exact",
@@ -29,6 +28,7 @@ Code: TypeAlias = Literal[
     "network",
     "vocabulary",
     "mesh",
+    "optimizer",
 ]
 GIB = 1 << 30
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
@@ -90,6 +90,7 @@ def find_concerns(
         *_of_shapes(config, mesh, hardware),
         *_of_batch(config, mesh, hardware, time),
         *_of_vocabulary(config),
+        *_of_optimizer(config),
     ]
     return tuple(sorted(found, key=lambda concern: not concern.fatal))
 
@@ -168,10 +169,6 @@ def _list_further_accumulations(config: Config, usual: Sequence[int]) -> list[in
 
 
 def _of_arithmetic(config: Config, hardware: Hardware) -> Iterator[Concern]:
-    if config.products == "fp16":
-        more = ", and Neuron's compiler has no fp16 training" if hardware.kind == "neuron" else ""
-        words = f"fp16 needs loss scaling, which is not implemented{more}; products are computed in bf16"
-        yield Concern(code="fp16", words=words, fix=("dtype=bf16",))
     if config.products == "fp32" and hardware.kind != "cpu" and hardware.has_bf16:
         yield Concern(
             code="fp32", words="products in fp32 take several times as long as in bf16 here", fix=("dtype=bf16",)
@@ -248,6 +245,12 @@ def _of_vocabulary(config: Config) -> Iterator[Concern]:
     if config.model.vocab == AUTO and config.data.tokenizer != "bytes" and not _is_bytes(config.data.source):
         words = f"the vocabulary depends on the data; assumed to be {config.model.tokens}, as for bytes"
         yield Concern(code="vocabulary", words=f"{words}. For other tokenizers set", fix=("model.vocab=SIZE",))
+
+
+def _of_optimizer(config: Config) -> Iterator[Concern]:
+    if config.device == "xla" and config.optim.kind != "adamw":
+        words = f"torch_xla has only AdamW: a run with optim.kind={config.optim.kind} ends when it starts"
+        yield Concern(code="optimizer", words=words, fix=("optim.kind=adamw",), fatal=True)
 
 
 def _is_bytes(source: str) -> bool:

@@ -84,7 +84,7 @@ def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
     gradients = count.gradients(local)
     return Memory(
         weights=FLOAT * local,
-        optimizer=count.optimizer(local),
+        optimizer=count.optimizer(),
         averages=FLOAT * local if config.optim.ema else 0,
         gradients=gradients,
         gathered=count.gathered(local),
@@ -131,10 +131,12 @@ def resolve_remat(config: Config, mesh: Mesh, engine: Engine, usable: int | None
 
 
 @lru_cache(maxsize=256)
-def _count_local(model: ModelConfig, fsdp: int, tensor: int) -> int:
-    """Return the number of values of all parameters on one device."""
+def _count_local(model: ModelConfig, fsdp: int, tensor: int, *, hidden: bool = False) -> int:
+    """Return the number of values on one device, of all parameters or of the `hidden` matrices alone."""
     return sum(
-        one.size // (fsdp * (tensor if get_layout(one).tensor is not None else 1)) for one in list_parameters(model)
+        one.size // (fsdp * (tensor if get_layout(one).tensor is not None else 1))
+        for one in list_parameters(model)
+        if one.is_hidden_matrix or not hidden
     )
 
 
@@ -163,11 +165,17 @@ class _Count:
         """Tokens of one micro-batch on one device."""
         return self.config.rows_per_micro_batch(self.mesh.shards) * self.config.seq_len
 
-    def optimizer(self, local: int) -> int:
-        if self.config.optim.kind == "adamw":
-            return 2 * FLOAT * local
-        # Adafactor: one number for each row and column of a matrix, one for each value of a vector.
-        return FLOAT * sum(sum(p.shape) for p in list_parameters(self.model))
+    def optimizer(self) -> int:
+        """Return the bytes of the moments.
+
+        AdamW has two for each value, Muon one for those of hidden matrices. Adafactor has a number for each row and
+        column of a matrix, and for each value of a vector.
+        """
+        if self.config.optim.kind == "adafactor":
+            return FLOAT * sum(sum(p.shape) for p in list_parameters(self.model))
+        fsdp, tensor = self.mesh.fsdp, self.mesh.tensor
+        single = _count_local(self.model, fsdp, tensor, hidden=True) if self.config.optim.kind == "muon" else 0
+        return FLOAT * (2 * _count_local(self.model, fsdp, tensor) - single)
 
     def gradients(self, local: int) -> int:
         """Return the bytes of all gradients.

@@ -11,9 +11,15 @@ from types import MappingProxyType
 
 from trainer.accelerators.tpu_generations import GENERATIONS
 from trainer.config import Config
-from trainer.shape.architecture import count_block_parameters, count_flops_per_token, count_parameters
+from trainer.shape.architecture import (
+    count_block_parameters,
+    count_flops_per_token,
+    count_parameters,
+    list_parameters,
+)
 from trainer.shape.hardware import Hardware, Kind
 from trainer.shape.mesh import Mesh
+from trainer.shape.newton_schulz import count_hidden_values, count_orthogonalization_flops
 
 DAY = 86_400.0
 
@@ -148,10 +154,11 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
         peak /= _find_cost_of_fp32(config, hardware)
     network = estimate_network_seconds(config, mesh, hardware)
     least, most = _find_slowdown(config, hardware)
-    shortest = max(flops * least / (peak * known.most), network or 0.0, _STEP[0])
+    extra = _count_optimizer_flops(config, mesh)
+    shortest = max((flops * least + extra) / (peak * known.most), network or 0.0, _STEP[0])
     # Kernels of attention reach less than products: the more, the longer the rows.
     attention = flops - count_flops_per_token(config.model, 0) * tokens
-    longest = (flops + attention) * most / (peak * known.least) + (network or 0.0) + _STEP[1]
+    longest = ((flops + attention) * most + extra) / (peak * known.least) + (network or 0.0) + _STEP[1]
     mfu = None if config.products == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
     return Timing(
         tokens=tokens,
@@ -162,6 +169,19 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
         tokens_per_day=(DAY * tokens / longest, DAY * tokens / shortest),
         source=known.source,
     )
+
+
+def _count_optimizer_flops(config: Config, mesh: Mesh) -> float:
+    """Return the FLOPs of Muon's orthogonalization, as if all devices had as much of it as the busiest one.
+
+    torch divides all matrices over the devices, JAX those of each kind, of which there is one a layer.
+    """
+    if config.optim.kind != "muon":
+        return 0.0
+    matrices = sum(one.is_hidden_matrix for one in list_parameters(config.model))
+    kinds = matrices // config.model.layers if config.engine == "jax" else 1
+    each = matrices // kinds
+    return count_orthogonalization_flops(config.model) * mesh.devices * -(-each // mesh.devices) / each
 
 
 def _find_cost_of_fp32(config: Config, hardware: Hardware) -> float:
@@ -224,16 +244,19 @@ class Traffic:
         """Count the bytes. A ring sends (n - 1) / n of what it gathers.
 
         Along data, gradients are summed once. Along tensor, the stream is summed twice in each pass of a block, once
-        more for recomputation, and at both ends of the model.
+        more for recomputation, and at both ends of the model. Muon moves each hidden matrix to one device, and the
+        result to all.
         """
         width = 4 if config.products == "fp32" else 2
         whole = count_parameters(config.model) / mesh.tensor
         stream = config.batch / mesh.shards * config.seq_len * config.model.dim
         sums = config.model.layers * (4 if config.recomputed == "none" else 5)
+        muon = count_hidden_values(config.model) * width / mesh.tensor if config.optim.kind == "muon" else 0.0
+        gathered = config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor + 2 * muon / mesh.shards
         return cls(
-            data=2 * 4 * whole / mesh.fsdp * _ring(mesh.data),
-            fsdp=config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor * _ring(mesh.fsdp),
-            tensor=2 * stream * (sums * width + width + 4) * _ring(mesh.tensor),
+            data=(2 * 4 * whole + muon) / mesh.fsdp * _ring(mesh.data),
+            fsdp=gathered * _ring(mesh.fsdp),
+            tensor=(2 * stream * (sums * width + width + 4) + 2 * muon / mesh.shards) * _ring(mesh.tensor),
         )
 
 

@@ -19,7 +19,7 @@ from trainer.smoke_test.reference import compute_reference_loss, make_first_weig
 from trainer.tcp_team import join_team
 
 # Relative to the loss.
-_TOLERANCE: Mapping[DTypeName, float] = MappingProxyType({"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2})
+_TOLERANCE: Mapping[DTypeName, float] = MappingProxyType({"fp32": 1e-4, "bf16": 2e-2})
 _STEEPER = 4.0  # a model that knows nothing yet hardly feels a wrong layer: its matrices are made larger
 _SAME = 1e-5  # between ranks, which read one sum
 

@@ -50,7 +50,7 @@ class Adafactor:
     def apply(self, gradients: Sequence[Tensor], factor: Tensor | None, rate: float, step: int) -> None:
         if factor is not None:
             foreach._foreach_mul_(list(gradients), factor)
-        correction = _number(1.0 - self._config.beta2 ** (step + 1), gradients[0].device)
+        correction = torch.full((1,), 1.0 - self._config.beta2 ** (step + 1), device=gradients[0].device)
         self._update_moments(gradients)
         updates = self._updates(gradients, correction)
         squares = torch.stack([update.square().sum() for update in updates])
@@ -121,15 +121,6 @@ class Adafactor:
         dist.all_reduce(flat, group=group)
         for value, whole in zip(values, split_flat(flat, [math.prod(v.shape) for v in values]), strict=True):
             value.copy_(whole.view_as(value))
-
-
-def _number(value: float, device: torch.device) -> Tensor:
-    """Return the number as a tensor of shape (1,)."""
-    if device.type == "cuda":  # without a copy, for which the CPU would wait
-        return torch.full((1,), value, device=device)
-    # Not a plain number: in the first step it equals the weight of the moments' update, and torch_xla merges two equal
-    # numbers into one input, so the next step would be a different program.
-    return torch.tensor([value], device=device)
 
 
 def _zeros(slot: Slot) -> tuple[Moment, ...]:

@@ -26,6 +26,7 @@ from trainer.torch_engine.loss import (
     compute_sliced_loss,
 )
 from trainer.torch_engine.model import Block, Transformer
+from trainer.torch_engine.muon import Muon
 from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
 from trainer.torch_engine.parallel import AxisGroups, get_vocabulary_share, make_axis_groups, shard_model
 from trainer.torch_engine.recomputation import choose_rerun
@@ -185,11 +186,7 @@ def assemble_model(
     with torch.no_grad():
         model.fill_tables()
     slots = list_slots(model, config.model, mesh, index)
-    optimizer: Optimizer = (
-        AdamW(slots, config.optim, fused=bool(accelerator.capabilities.fused))
-        if config.optim.kind == "adamw"
-        else Adafactor(slots, config.optim, mesh, groups)
-    )
+    optimizer = _make_optimizer(config, accelerator, mesh, slots, groups, index)
     averages = AveragedWeights(slots, config.optim) if config.optim.ema else None
     return BuiltModel(
         config=config,
@@ -204,6 +201,24 @@ def assemble_model(
         state=State(slots, optimizer, averages, mesh, index),
         compiled=compiled,
     )
+
+
+def _make_optimizer(
+    config: Config,
+    accelerator: NativeAccelerator,
+    mesh: Mesh,
+    slots: Sequence[Slot],
+    groups: AxisGroups,
+    index: int,
+) -> Optimizer:
+    fused = bool(accelerator.capabilities.fused)
+    match config.optim.kind:
+        case "adamw":
+            return AdamW(slots, config.optim, fused=fused)
+        case "muon":
+            return Muon(slots, config.optim, mesh, index, narrow=config.orthogonalized != "fp32", fused=fused)
+        case "adafactor":
+            return Adafactor(slots, config.optim, mesh, groups)
 
 
 def list_notes(build: BuiltModel) -> list[str]:

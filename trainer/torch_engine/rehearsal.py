@@ -98,7 +98,6 @@ class FakeAccelerator:
     launch = ""
     device = torch.device("cpu")
     capabilities = Capabilities(
-        fp16=Capability(False, "bf16"),
         flash=Capability(True, ""),
         compile=Capability(False, "uncompiled"),
         fused=Capability(True, ""),

@@ -29,18 +29,14 @@ from trainer.shape.box import Box, TensorRegion
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, assign_rows, check_batch
 from trainer.team import Team
-from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.loss import compute_mean_loss
 from trainer.torch_engine.model import Transformer
-from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
-from trainer.torch_engine.parallel import AxisGroups
+from trainer.torch_engine.optimizer import AveragedWeights
 from trainer.torch_engine.slots import Slot
 from trainer.xla_engine.runtime import Runtime, ShardingMarker, load_module
 from trainer.xla_engine.state import State
 
-_ONE_DEVICE = Mesh()
-_NO_GROUPS = AxisGroups(mesh=None, data=None, fsdp=None, tensor=None)
 _READ_EVERY = 10  # reading waits for the devices, and delays the trace of the next step
 
 
@@ -58,6 +54,10 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
         )
     if config.data.document_mask:
         raise ConfigError("device=xla attends across documents: leave data.document_mask out, or use another --backend")
+    if config.optim.kind != "adamw":
+        raise ConfigError(
+            f"device=xla has only optim.kind=adamw, not {config.optim.kind}: use it, or another --backend"
+        )
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
@@ -81,11 +81,7 @@ class XlaEngine:
         self._model = _model(config, runtime.device, self._marks)
         self._slots = _slots(self._model, config)
         with torch.no_grad():
-            self._optimizer: Optimizer = (
-                AdamW(self._slots, config.optim, fused=False)
-                if config.optim.kind == "adamw"
-                else Adafactor(self._slots, config.optim, _ONE_DEVICE, _NO_GROUPS)
-            )
+            self._optimizer = AdamW(self._slots, config.optim, fused=False)
             self._averages = AveragedWeights(self._slots, config.optim) if config.optim.ema else None
         devices = range(runtime.first, runtime.first + runtime.local)
         self._state = State(self._slots, self._optimizer, self._averages, mesh, self._marks, devices)
@@ -106,10 +102,7 @@ class XlaEngine:
         )
 
     def notes(self) -> Sequence[str]:
-        notes = ["attention on xla uses torch's plain products: its memory grows with seq_len squared"]
-        if self._config.products == "fp16":
-            notes.append("dtype=fp16 is computed in bf16, which needs no loss scaling and is as fast")
-        return notes
+        return ["attention on xla uses torch's plain products: its memory grows with seq_len squared"]
 
     def program(self) -> str:
         config = self._config

@@ -13,9 +13,9 @@ from torch import Tensor
 from trainer.engine import FloatArray
 from trainer.errors import StorageError
 from trainer.shape.architecture import Parameter
-from trainer.shape.box import Box, TensorRegion
+from trainer.shape.box import TensorRegion
 from trainer.shape.initial_values import make_initial_values
-from trainer.shape.layout import compute_box, get_layout
+from trainer.shape.layout import choose_writer, compute_box, get_layout
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.optimizer import AveragedWeights, Moment, Optimizer
 from trainer.torch_engine.slots import Slot
@@ -30,28 +30,21 @@ class GlobalTensor:
         name: In the checkpoint.
         parameter: The parameter to which it belongs.
         position: Index of the parameter in the list.
-        values: The tensor.
-        axis: For a row or column moment, the dimension of the parameter along which it extends; None when it has the
-            parameter's shape.
+        values: The tensor, of the parameter's shape.
     """
 
     name: str
     parameter: Parameter
     position: int
     values: Tensor
-    axis: int | None
 
     @property
     def axes(self) -> tuple[str | None, ...]:
-        axes = get_layout(self.parameter).spec(len(self.parameter.shape))
-        return axes if self.axis is None else (axes[self.axis],)
+        return get_layout(self.parameter).spec(len(self.parameter.shape))
 
     def piece(self, mesh: Mesh, device: int) -> TensorRegion:
         """Return the region on a device."""
-        shape, box = self.parameter.shape, compute_box(self.parameter, mesh, device)
-        if self.axis is not None:
-            shape, box = (shape[self.axis],), Box((box.offset[self.axis],), (box.extent[self.axis],))
-        return TensorRegion(self.name, shape, box)
+        return TensorRegion(self.name, self.parameter.shape, compute_box(self.parameter, mesh, device))
 
     def divided(self, mesh: Mesh) -> bool:
         """Return whether devices have different regions."""
@@ -59,14 +52,8 @@ class GlobalTensor:
         return any(sizes[axis] > 1 for axis in self.axes)
 
     def writer(self, mesh: Mesh, device: int) -> int:
-        """Return the device that writes the region on `device`: devices with the same region take turns."""
-        _, fsdp, tensor = mesh.coordinates(device)
-        data = self.position % mesh.data
-        if "fsdp" not in self.axes:
-            fsdp = self.position % mesh.fsdp
-        if "tensor" not in self.axes:
-            tensor = self.position % mesh.tensor
-        return (data * mesh.fsdp + fsdp) * mesh.tensor + tensor
+        """Return the device that writes the region on `device`."""
+        return choose_writer(self.parameter, self.position, mesh, device)
 
 
 class State:
@@ -172,6 +159,4 @@ def _wholes(slots: Sequence[Slot], optimizer: Optimizer, averages: AveragedWeigh
         for moment in moments:
             parameter = moment.slot.parameter
             name = f"{kind}/{parameter.name}" + (f"/{moment.suffix}" if moment.suffix else "")
-            yield GlobalTensor(
-                name=name, parameter=parameter, position=moment.slot.position, values=moment.values, axis=moment.axis
-            )
+            yield GlobalTensor(name=name, parameter=parameter, position=moment.slot.position, values=moment.values)
