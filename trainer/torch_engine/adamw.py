@@ -33,8 +33,8 @@ class AdamW:
         self._squares = [torch.zeros_like(slot.weight) for slot in slots]
         self._step = torch.zeros((), dtype=torch.float32, device=slots[0].weight.device)
         self._passes = (
-            (config.weight_decay, [slot.position for slot in slots if slot.parameter.decays]),
-            (0.0, [slot.position for slot in slots if not slot.parameter.decays]),
+            (config.weight_decay, [at for at, slot in enumerate(slots) if slot.parameter.decays]),
+            (0.0, [at for at, slot in enumerate(slots) if not slot.parameter.decays]),
         )
 
     def moments(self) -> Sequence[Moment]:
@@ -51,6 +51,8 @@ class AdamW:
         elif factor is not None:
             foreach._foreach_mul_(list(gradients), factor)
         for decay, positions in self._passes:
+            if not positions:
+                continue
             chosen = (
                 [self._slots[p].weight for p in positions],
                 [gradients[p] for p in positions],

@@ -12,6 +12,7 @@ from torch import Tensor
 from trainer.accelerators.base import NativeAccelerator
 from trainer.config import Config
 from trainer.shape.limits import LOGITS_BYTES
+from trainer.shape.lora import list_targets
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
@@ -143,7 +144,8 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     groups = make_axis_groups(mesh, accelerator.device)
     compiled = TorchCompiler(accelerator.compiler) if config.compiled and accelerator.capabilities.compile else None
     with torch.device("meta"):
-        model = Transformer(config.model, config.seq_len, choose_rerun(config.recomputed))
+        rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)))
+        model = Transformer(config.model, config.seq_len, rerun, config.lora)
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)
@@ -178,13 +180,14 @@ def assemble_model(
     model.to_empty(device=accelerator.device)
     with torch.no_grad():
         model.fill_tables()
-    slots = list_slots(model, config.model, mesh, index)
+    slots = list_slots(model, config.model, mesh, index, config.lora)
+    trained = [slot for slot in slots if not slot.parameter.frozen]
     optimizer: Optimizer = (
-        AdamW(slots, config.optim, fused=bool(accelerator.capabilities.fused))
+        AdamW(trained, config.optim, fused=bool(accelerator.capabilities.fused))
         if config.optim.kind == "adamw"
-        else Adafactor(slots, config.optim, mesh, groups)
+        else Adafactor(trained, config.optim, mesh, groups)
     )
-    averages = AveragedWeights(slots, config.optim) if config.optim.ema else None
+    averages = AveragedWeights(trained, config.optim) if config.optim.ema else None
     return BuiltModel(
         config=config,
         accelerator=accelerator,
@@ -192,7 +195,7 @@ def assemble_model(
         model=model,
         loss=_loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled),
         slots=slots,
-        gradients=make_gradients(model, slots, mesh, groups),
+        gradients=make_gradients(model, trained, mesh, groups),
         optimizer=optimizer,
         averages=averages,
         state=State(slots, optimizer, averages, mesh, index),

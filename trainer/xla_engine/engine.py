@@ -56,6 +56,10 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
         raise ConfigError(
             "device=xla trains on all tokens, but the data marks some (chat): use data.loss=all, or another --backend"
         )
+    if config.lora.rank:
+        raise ConfigError(
+            f"lora.rank={config.lora.rank}: device=xla has no LoRA adapters: use another --backend, or lora.rank=0"
+        )
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
