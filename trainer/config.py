@@ -111,6 +111,26 @@ class OptimConfig:
     ema: Annotated[float, Doc(text="keep averaged weights with this decay; 0: none", least=0, most=0.999999)] = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraConfig:
+    """Adapters of low rank, which are trained instead of the weights (Hu et al. 2021, arXiv 2106.09685)."""
+
+    rank: Annotated[
+        int, Doc(text="rank of LoRA adapters, which are trained instead of the weights; 0: none", least=0)
+    ] = 0
+    alpha: Annotated[
+        int, Doc(text="an adapter's result is multiplied with alpha / rank; auto: twice the rank", least=1, auto=True)
+    ] = AUTO
+    targets: Annotated[
+        str, Doc(text="layers with an adapter: all, attention, or some of query,key,value,out,gate,up,down")
+    ] = "all"
+
+    @property
+    def scale(self) -> float:
+        """Factor of an adapter's result."""
+        return (self.alpha or 2 * self.rank) / self.rank
+
+
 @dataclass(frozen=True, slots=True)
 class MeshConfig:
     """Layout of all hosts' devices; see trainer/shape/mesh.py."""
@@ -260,6 +280,7 @@ class Config:
     )
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     optim: OptimConfig = dataclasses.field(default_factory=OptimConfig)
+    lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)

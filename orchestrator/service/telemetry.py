@@ -76,7 +76,7 @@ def read_telemetry_settings(environ: Mapping[str, str]) -> TelemetrySettings | N
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL={interval} is no number of milliseconds", "", "unset it")
+        raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL={interval} is not a number of milliseconds", "", "unset it")
     return TelemetrySettings(metrics=sent["METRICS"], traces=sent["TRACES"], metric_seconds=seconds)
 
 

@@ -47,7 +47,7 @@ class Collector:
     headers: list[dict[str, str]] = field(default_factory=list)
     metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
     traces: list[ExportTraceServiceRequest] = field(default_factory=list)
-    asked: int = 0
+    requests: int = 0
 
     def values(self) -> dict[str, float]:
         """Return the newest number of each metric, by name and labels."""
@@ -72,7 +72,7 @@ def collector() -> Generator[Collector]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-            kept.asked += 1
+            kept.requests += 1
             time.sleep(kept.delay)
             if kept.answer == 200:
                 kept.headers.append(dict(self.headers))
@@ -197,7 +197,7 @@ def test_spans_wait_for_a_collector_that_refuses_and_for_a_service_that_was_ende
         wait_until((home / "state/service/telemetry").exists)
         with Store(home / "state/orch.db") as store:
             make_history(store)
-        wait_until(lambda: collector.asked)
+        wait_until(lambda: collector.requests)
         wait_until(lambda: 'result="failed"} 0' not in read_numbers(link, home))
     assert (home / "serve.log").read_text().count("the collector did not take spans") == 1
     collector.answer = 200
@@ -212,7 +212,7 @@ def test_a_collector_that_does_not_answer_delays_neither_answers_nor_the_end(
     home = make_home(tmp_path)
     collector.delay = 60.0
     with served(home, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as link:
-        wait_until(lambda: collector.asked)
+        wait_until(lambda: collector.requests)
         assert "orch_clusters" in read_numbers(link, home)
         began = time.monotonic()
     assert time.monotonic() - began < 25, "the end waits for the collector"

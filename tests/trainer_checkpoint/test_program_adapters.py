@@ -1,4 +1,4 @@
-"""The examples with frameworks: killed by SIGKILL, they resume, and end as a run that was not killed, to the last bit."""
+"""The examples with frameworks: killed by SIGKILL, they resume, and end as an uninterrupted run, to the last bit."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ _REST: Mapping[str, str] = MappingProxyType(
 
 def map_parameter_names(model: ModelConfig) -> Mapping[str, Parameter]:
     """Return the parameters by the names that Hugging Face has for them."""
-    return {_name(parameter.name): parameter for parameter in list_parameters(model)}
+    return {name_weight(parameter.name): parameter for parameter in list_parameters(model)}
 
 
 def find_family(model: ModelConfig) -> Family:
@@ -262,7 +262,8 @@ def _count_positions(model: ModelConfig, seq_len: int) -> int:
     return seq_len if model.rope_scaling == "none" else max(seq_len, int(model.rope_context * model.rope_factor))
 
 
-def _name(ours: str) -> str:
+def name_weight(ours: str) -> str:
+    """Return the name that Hugging Face has for a parameter of the model."""
     if ours in _REST:
         return _REST[ours]
     _, layer, rest = ours.split(".", 2)

@@ -3,7 +3,8 @@
 The model must have the same parameters; settings that change what it computes from them, such as model.rope_theta and
 model.window, are reported when they differ. How it is trained (the optimizer's numbers, dtype, mesh.*) may change
 without a note: each manifest records it. Averaged weights begin as the weights in a run that keeps them from here on.
-Moments begin at zero after an import; a change of the optimizer is refused.
+Moments begin at zero after an import; a change of the optimizer is refused. LoRA adapters begin with their initial
+values in a run that starts from a checkpoint without any.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from trainer.checkpoint.regions import Tensor
-from trainer.config import Config, ModelConfig, Scalar
+from trainer.config import Config, LoraConfig, ModelConfig, Scalar
 from trainer.errors import ConfigError, StorageError
+from trainer.shape.architecture import Parameter
 from trainer.shape.box import TensorRegion
+from trainer.shape.lora import list_adapters, list_targets
 
 _SHAPED = (
     ("dim", "dim"),
@@ -42,11 +45,13 @@ class RestorePlan:
     Attributes:
         read: The regions to read, by the name of the checkpoint's tensor.
         zeros: The regions that begin at zero.
+        initial: The regions that begin with the initial values of a parameter.
         notes: For the user.
     """
 
     read: Mapping[str, Sequence[TensorRegion]]
     zeros: Sequence[TensorRegion]
+    initial: Sequence[tuple[TensorRegion, Parameter]]
     notes: Sequence[str]
 
 
@@ -97,6 +102,55 @@ def check_same_model(before: Mapping[str, Scalar], now: ModelConfig) -> list[str
     ]
 
 
+def read_lora_config(config: Mapping[str, Scalar]) -> LoraConfig:
+    """Return the adapters in a manifest's configuration; none in one that was written before there were any.
+
+    Raises:
+        ConfigError: A value is unusable.
+    """
+    found: dict[str, Any] = {
+        field.name: config[f"lora.{field.name}"] for field in fields(LoraConfig) if f"lora.{field.name}" in config
+    }
+    for name, value in found.items():
+        if type(value) is not type(getattr(LoraConfig(), name)) or (name != "targets" and value < 0):
+            raise ConfigError(f"the checkpoint's configuration has lora.{name}={value!r}")
+    lora = LoraConfig(**found)
+    list_targets(lora)
+    return lora
+
+
+def check_same_adapters(before: Mapping[str, Scalar], now: LoraConfig, *, own: bool) -> list[str]:
+    """Return notes on settings of the adapters that may change.
+
+    Args:
+        before: The checkpoint's configuration.
+        now: The run's adapters.
+        own: Whether the checkpoint is of this run, and not one that it starts from.
+
+    Raises:
+        ConfigError: The checkpoint has other adapters, or has some where the run has none.
+    """
+    was = read_lora_config(before)
+    if not was.rank and now.rank and own:
+        raise ConfigError(
+            f"lora.rank={now.rank}, but this run's checkpoint was made without LoRA: to fine-tune its weights, name "
+            "its step's folder as checkpoint.start, and another checkpoint.uri"
+        )
+    if was.rank and not now.rank:
+        raise ConfigError(
+            f"lora.rank=0, but the checkpoint was made with lora.rank={was.rank}: give that value; to train all "
+            "weights from here, `export` the checkpoint, which merges its adapters, and `import` it again"
+        )
+    if was.rank and (was.rank, list_targets(was)) != (now.rank, list_targets(now)):
+        raise ConfigError(
+            f"lora.rank={now.rank} lora.targets={now.targets}, but the checkpoint was made with lora.rank={was.rank} "
+            f"lora.targets={was.targets}: give those values, or another checkpoint.uri to start a new run"
+        )
+    if was.rank and was.scale != now.scale:
+        return [f"note: adapters are multiplied with {now.scale:g}, but the checkpoint was made with {was.scale:g}"]
+    return []
+
+
 def plan_restore(
     needed: Sequence[TensorRegion],
     tensors: Mapping[str, Tensor],
@@ -113,11 +167,19 @@ def plan_restore(
     """
     read: dict[str, list[TensorRegion]] = {}
     zeros: list[TensorRegion] = []
+    initial: list[tuple[TensorRegion, Parameter]] = []
+    new = {} if read_lora_config(before).rank else {one.name: one for one in list_adapters(config.model, config.lora)}
     notes = dict.fromkeys(_dropped(needed, tensors))
     for piece in needed:
         source = piece.name
         if source not in tensors:
             kind, _, rest = source.partition("/")
+            if kind == "optimizer" and rest.rpartition("/")[0] in new:
+                zeros.append(piece)
+                continue
+            if rest in new:
+                initial.append((piece, new[rest]))
+                continue
             if kind == "average":
                 source = f"model/{rest}"
                 notes["note: the averaged weights begin as the checkpoint's weights: it has none"] = None
@@ -134,7 +196,7 @@ def plan_restore(
                 "give the same model.* values, or another checkpoint.uri to start a new run"
             )
         read.setdefault(source, []).append(piece)
-    return RestorePlan(MappingProxyType(read), tuple(zeros), tuple(notes))
+    return RestorePlan(MappingProxyType(read), tuple(zeros), tuple(initial), tuple(notes))
 
 
 def _check_optimizer(name: str, before: Mapping[str, Scalar], config: Config, *, weights_only: bool) -> None:

@@ -19,7 +19,13 @@ from trainer.checkpoint.layout import read_data_state, run_folder
 from trainer.checkpoint.manifest import LATEST, Manifest, StepFolder
 from trainer.checkpoint.pointer import fence_latest, repair_latest
 from trainer.checkpoint.regions import Contents, open_contents
-from trainer.checkpoint.restore_plan import RestorePlan, check_same_model, list_mask_changes, plan_restore
+from trainer.checkpoint.restore_plan import (
+    RestorePlan,
+    check_same_adapters,
+    check_same_model,
+    list_mask_changes,
+    plan_restore,
+)
 from trainer.checkpoint.save_clock import SaveClock
 from trainer.checkpoint.save_schedule import SaveSchedule
 from trainer.checkpoint.snapshot import read_free_memory
@@ -33,6 +39,7 @@ from trainer.errors import ConfigError, PeerError, StorageError
 from trainer.evaluation import Evaluated
 from trainer.options import flatten_config
 from trainer.shape.box import TensorRegion
+from trainer.shape.initial_values import make_initial_values
 from trainer.team import Team
 
 _WATCH_RETRY_SECONDS = 30.0  # a missed look at the run's epoch is no failure
@@ -242,6 +249,7 @@ class Checkpoints:
             )
         notes = check_same_model(manifest.config, self.config.model)
         notes += list_mask_changes(manifest.config, self.config) if own else []
+        notes += check_same_adapters(manifest.config, self.config.lora, own=own)
         earlier = read_data_state(manifest)
         if earlier is not None:
             changes = data.check_compatible(earlier, allow_change=self.config.data.allow_change)
@@ -300,14 +308,16 @@ def load_state(found: reader.Checkpoint, engine: Engine, config: Config) -> Sequ
     manifest, needed = found.manifest, engine.needed()
     contents = open_contents(found.store, manifest, found.kept, needed)
     chosen = plan_restore(needed, contents.tensors, manifest.config, config, weights_only=manifest.weights_only)
-    engine.load(_values(contents, chosen))
+    engine.load(_values(contents, chosen, config.seed))
     return chosen.notes
 
 
-def _values(contents: Contents, chosen: RestorePlan) -> Iterator[tuple[TensorRegion, FloatArray]]:
+def _values(contents: Contents, chosen: RestorePlan, seed: int) -> Iterator[tuple[TensorRegion, FloatArray]]:
     yield from contents.read_pieces(chosen.read)
     for piece in chosen.zeros:
         yield piece, np.zeros(piece.box.extent, np.float32)
+    for piece, parameter in chosen.initial:
+        yield piece, make_initial_values(parameter, piece.box, seed)
 
 
 def _resumed(manifest: Manifest, store: Store, seconds: float) -> str:

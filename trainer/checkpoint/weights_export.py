@@ -12,15 +12,24 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from trainer.checkpoint import families, reader
+from trainer.checkpoint.adapters_export import (
+    SETTINGS_FILE,
+    WEIGHTS_FILE,
+    make_adapter_config,
+    map_adapter_names,
+    read_merged_tensor,
+    read_tensor,
+)
 from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, FileDType, encode_values
 from trainer.checkpoint.layout import split_uri
 from trainer.checkpoint.manifest import StepFolder
 from trainer.checkpoint.reader import Checkpoint
 from trainer.checkpoint.regions import Contents, open_contents
-from trainer.checkpoint.restore_plan import read_model_config
+from trainer.checkpoint.restore_plan import read_lora_config, read_model_config
 from trainer.checkpoint.store import open_store
 from trainer.checkpoint.tokenizer_file import TokenizerFile, find_tokenizer_file
-from trainer.config import ModelConfig
+from trainer.config import LoraConfig, ModelConfig
+from trainer.engine import FloatArray
 from trainer.environment import World
 from trainer.errors import ConfigError, StorageError
 from trainer.shape.architecture import Parameter
@@ -39,6 +48,7 @@ class ExportRequest:
         folder: Created; complete or absent.
         dtype: Of the written weights.
         average: Export the averaged weights.
+        adapter: Export the LoRA adapters alone, as peft reads them; else they are merged into the weights.
         tokenizer: Path of a tokenizer.json; "": find the one of the data.
         shard_bytes: Size above which the weights are split into several files.
     """
@@ -47,6 +57,7 @@ class ExportRequest:
     folder: Path
     dtype: FileDType = "fp32"
     average: bool = False
+    adapter: bool = False
     tokenizer: str = ""
     shard_bytes: int = SHARD_BYTES
 
@@ -63,6 +74,9 @@ def export_weights(request: ExportRequest, report: Callable[[str], None]) -> Non
     checkpoint = find_checkpoint(request.place, report)
     manifest = checkpoint.manifest
     model = read_model_config(manifest.config)
+    lora = read_lora_config(manifest.config)
+    if request.adapter and not lora.rank:
+        raise ConfigError(f"checkpoint {manifest.step} has no adapters: it was made with lora.rank=0")
     contents = open_contents(checkpoint.store, manifest)
     kind = "average" if request.average else "model"
     if not any(name.startswith(f"{kind}/") for name in contents.tensors):
@@ -72,7 +86,10 @@ def export_weights(request: ExportRequest, report: Callable[[str], None]) -> Non
     try:
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
-        size = _write_weights(staged, contents, kind, model, request)
+        if request.adapter:
+            size = _write_adapters(staged, contents, kind, model, lora, request)
+        else:
+            size = _write_weights(staged, contents, kind, model, lora, request)
         _write_settings(staged, manifest.config, model, request, vocabulary)
         if request.folder.exists():
             request.folder.rmdir()
@@ -83,7 +100,7 @@ def export_weights(request: ExportRequest, report: Callable[[str], None]) -> Non
         shutil.rmtree(staged, ignore_errors=True)  # already renamed unless something failed
     for line in vocabulary.notes:
         report(line)
-    what = "averaged weights" if request.average else "weights"
+    what = ("averaged " if request.average else "") + ("adapters" if request.adapter else "weights")
     report(f"{what} of step {manifest.step} in {request.folder} ({size / 1e6:,.1f} MB, {request.dtype})")
 
 
@@ -109,7 +126,18 @@ def find_checkpoint(place: str, report: Callable[[str], None]) -> Checkpoint:
     return found
 
 
-def _write_weights(folder: Path, contents: Contents, kind: str, model: ModelConfig, request: ExportRequest) -> int:
+def _write_adapters(
+    folder: Path, contents: Contents, kind: str, model: ModelConfig, lora: LoraConfig, request: ExportRequest
+) -> int:
+    """Write the adapters and their settings; return the bytes of all values."""
+    _write_json(folder / SETTINGS_FILE, make_adapter_config(model, lora))
+    shard = list(map_adapter_names(model, lora).items())
+    return _write_file(folder / WEIGHTS_FILE, shard, lambda one: read_tensor(contents, kind, one), request.dtype)
+
+
+def _write_weights(
+    folder: Path, contents: Contents, kind: str, model: ModelConfig, lora: LoraConfig, request: ExportRequest
+) -> int:
     """Write the weights; return the bytes of all values."""
     dtype = SAFETENSORS[request.dtype]
     shards = list(_shards(families.map_parameter_names(model), WIDTH[dtype], request.shard_bytes))
@@ -117,18 +145,32 @@ def _write_weights(folder: Path, contents: Contents, kind: str, model: ModelConf
     total = 0
     for number, shard in enumerate(shards, 1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
-        with (folder / name).open("wb") as file:
-            _write_header(file, shard, dtype)
-            for theirs, parameter in shard:
-                values = encode_values(contents.read_tensor(f"{kind}/{parameter.name}"), dtype)
-                if dtype == "F16" and not np.isfinite(values).all():
-                    raise ConfigError(f"{theirs} has values beyond the range of fp16: use dtype=bf16")
-                file.write(values.reshape(-1).data.cast("B"))
-                weight_map[theirs] = name
-                total += values.nbytes
+        weight_map |= dict.fromkeys((theirs for theirs, _ in shard), name)
+        total += _write_file(
+            folder / name,
+            shard,
+            lambda one: read_merged_tensor(contents, kind, one, model, lora),
+            request.dtype,
+        )
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         _write_json(folder / "model.safetensors.index.json", index)
+    return total
+
+
+def _write_file(
+    path: Path, shard: Sequence[tuple[str, Parameter]], read: Callable[[Parameter], FloatArray], dtype: FileDType
+) -> int:
+    """Write one safetensors file; return the bytes of its values."""
+    total, width = 0, SAFETENSORS[dtype]
+    with path.open("wb") as file:
+        _write_header(file, shard, width)
+        for theirs, parameter in shard:
+            values = encode_values(read(parameter), width)
+            if width == "F16" and not np.isfinite(values).all():
+                raise ConfigError(f"{theirs} has values beyond the range of fp16: use dtype=bf16")
+            file.write(values.reshape(-1).data.cast("B"))
+            total += values.nbytes
     return total
 
 
@@ -159,15 +201,22 @@ def _write_settings(
     folder: Path, config: Mapping[str, Any], model: ModelConfig, request: ExportRequest, vocabulary: TokenizerFile
 ) -> None:
     seq_len = int(config.get("seq_len", 2048))
-    _write_json(folder / "config.json", families.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
-    ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
-    _write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
+    if not request.adapter:
+        _write_model_settings(folder, model, request, seq_len, vocabulary)
     if vocabulary.text:
         (folder / "tokenizer.json").write_bytes(vocabulary.text)
         _write_json(
             folder / "tokenizer_config.json",
             {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": seq_len, **vocabulary.special},
         )
+
+
+def _write_model_settings(
+    folder: Path, model: ModelConfig, request: ExportRequest, seq_len: int, vocabulary: TokenizerFile
+) -> None:
+    _write_json(folder / "config.json", families.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
+    ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
+    _write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ Examples:
   python -m trainer eval s3://bucket/run1/checkpoints
   python -m trainer eval ./run1/checkpoints/step-00001200 eval.source=./test.txt eval.batches=100
 """
-_OF_THE_RUN = ("model.", "data.", "eval.", "batch", "seq_len", "seed", "dtype")
+_OF_THE_RUN = ("model.", "lora.", "data.", "eval.", "batch", "seq_len", "seed", "dtype")
 
 
 def run(words: Sequence[str]) -> int:

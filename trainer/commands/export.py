@@ -17,10 +17,12 @@ from trainer.environment import World
 from trainer.errors import ConfigError, Exit
 from trainer.options import Key
 
-SUMMARY = "a checkpoint's weights for Hugging Face's transformers: export PLACE FOLDER [dtype=bf16] [--average]"
+SUMMARY = (
+    "a checkpoint's weights for Hugging Face's libraries: export PLACE FOLDER [dtype=bf16] [--average] [--adapter]"
+)
 
 HELP = """\
-  python -m trainer export PLACE FOLDER [dtype=fp32|bf16|fp16] [tokenizer=PATH] [--average]
+  python -m trainer export PLACE FOLDER [dtype=fp32|bf16|fp16] [tokenizer=PATH] [--average] [--adapter]
 
 PLACE      file://, s3:// or gs:// folder of checkpoints, or a path; its newest intact one is taken. With /step-00001200
            at the end: that one.
@@ -29,6 +31,8 @@ FOLDER     is made, whole or not at all: config.json, model.safetensors (several
 dtype      of the written weights; default: fp32, as they are trained.
 tokenizer  a tokenizer.json to write along.
 --average  the averaged weights of a run with optim.ema.
+--adapter  of a run with lora.rank: its adapters alone, as peft reads them (adapter_config.json and
+           adapter_model.safetensors). Without it they are merged into the weights.
 
 Examples:
   python -m trainer export s3://bucket/run1/checkpoints run1-hf dtype=bf16
@@ -63,7 +67,7 @@ def _parse_request(words: Sequence[str]) -> ExportRequest:
     places = [word for word in words if not word.startswith("--") and word.partition("=")[0] not in _KEYS]
     options = [word for word in words if word.startswith("--")]
     mistyped = [place for place in places if _LIKE_A_KEY.match(place)]  # which would become a folder of that name
-    unknown = [*mistyped, *places[2:], *(word for word in options if word != "--average")]
+    unknown = [*mistyped, *places[2:], *(word for word in options if word not in ("--average", "--adapter"))]
     if unknown:
         near = difflib.get_close_matches(unknown[0].partition("=")[0], _KEYS, n=1)
         hint = f"did you mean {near[0]}=?" if near else "`python -m trainer export --help` lists them"
@@ -79,6 +83,7 @@ def _parse_request(words: Sequence[str]) -> ExportRequest:
         place=places[0],
         folder=Path(places[1]).expanduser().absolute(),
         dtype=cast("FileDType", values["dtype"]),
-        average=bool(options),
+        average="--average" in options,
+        adapter="--adapter" in options,
         tokenizer=str(values["tokenizer"]),
     )

@@ -16,8 +16,9 @@ from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError, Exit, PeerError
 from trainer.options import parse_config
-from trainer.shape.architecture import count_parameters, list_parameters
+from trainer.shape.architecture import count_parameters
 from trainer.shape.layout import compute_box, get_layout
+from trainer.shape.lora import list_run_parameters
 from trainer.shape.mesh import Mesh, Topology, check_batch, resolve_mesh
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _compare(first: RehearsedStep, last: RehearsedStep, rank: int) -> None:
 
 def _shapes(config: Config, mesh: Mesh) -> Iterator[Shape]:
     """Yield each kind of parameter; blocks are alike, so the first represents all."""
-    for parameter in list_parameters(config.model):
+    for parameter in list_run_parameters(config.model, config.lora):
         in_block = parameter.name.startswith("blocks.")
         if in_block and not parameter.name.startswith("blocks.0."):
             continue

@@ -22,7 +22,7 @@ from trainer.jax_engine.device_names import get_device_name
 from trainer.jax_engine.grid import arrange_devices, detect_topology
 from trainer.jax_engine.library import jax, topologies
 from trainer.jax_engine.step import Step, build_step
-from trainer.shape.architecture import count_flops_per_token
+from trainer.shape.lora import count_run_flops_per_token
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, resolve_mesh
 
@@ -134,7 +134,7 @@ def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> Com
         temporaries=0 if sizes is None else sizes.temp_size_in_bytes,
         output=0 if sizes is None else sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
         capacity=capacity,
-        flops=count_flops_per_token(config.model, config.seq_len) * config.batch * config.seq_len,
+        flops=count_run_flops_per_token(config.model, config.lora, config.seq_len) * config.batch * config.seq_len,
         collectives=count_collectives(traced.jaxpr.jaxpr, _sizes(mesh)),
         seconds=time.monotonic() - started,
         error=error,

@@ -54,12 +54,12 @@ def dot(arithmetic: Arithmetic, left: Array, right: Array, over: tuple[Any, Any]
     return result
 
 
-def matmul(arithmetic: Arithmetic, divided: int, x: Array, weight: Array) -> Array:
+def matmul(arithmetic: Arithmetic, divided: int | None, x: Array, weight: Array) -> Array:
     """Compute x @ weight.T.
 
     Args:
         arithmetic: Type of the products.
-        divided: Dimension along which the weight is sharded over fsdp.
+        divided: Dimension along which the weight is sharded over fsdp; None for a copy, whose gradient is not summed.
         x: Shape (..., in).
         weight: This device's shard of an (out, in) matrix in fp32.
 
@@ -88,14 +88,17 @@ def reduce_from_tensor_axis(arithmetic: Arithmetic, x: Array) -> Array:
     return result
 
 
-def gather_fsdp(arithmetic: Arithmetic, part: Array, divided: int) -> Array:
-    """Gather what is sharded over fsdp along that dimension; not differentiable."""
-    return lax.all_gather(part, FSDP, axis=divided, tiled=True) if arithmetic.mesh.fsdp > 1 else part
+def gather_fsdp(arithmetic: Arithmetic, part: Array, divided: int | None) -> Array:
+    """Gather what is sharded over fsdp along that dimension, if any; not differentiable."""
+    if arithmetic.mesh.fsdp == 1 or divided is None:
+        return part
+    result: Array = lax.all_gather(part, FSDP, axis=divided, tiled=True)
+    return result
 
 
-def reduce_scatter_fsdp(arithmetic: Arithmetic, whole: Array, divided: int) -> Array:
-    """Sum each device's `whole` over fsdp, and keep this device's shard along that dimension."""
-    if arithmetic.mesh.fsdp == 1:
+def reduce_scatter_fsdp(arithmetic: Arithmetic, whole: Array, divided: int | None) -> Array:
+    """Sum each device's `whole` over fsdp, and keep this device's shard along that dimension, if any."""
+    if arithmetic.mesh.fsdp == 1 or divided is None:
         return whole
     result: Array = lax.psum_scatter(whole, FSDP, scatter_dimension=divided, tiled=True)
     return result
@@ -106,22 +109,22 @@ def sum_over_tensor(arithmetic: Arithmetic, x: Array) -> Array:
     return lax.psum(x, TENSOR) if arithmetic.mesh.tensor > 1 else x
 
 
-def _product(arithmetic: Arithmetic, divided: int, x: Array, weight: Array) -> Array:
+def _product(arithmetic: Arithmetic, divided: int | None, x: Array, weight: Array) -> Array:
     whole = gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)
     return dot(arithmetic, x.astype(arithmetic.type), whole, ((x.ndim - 1,), (1,)), arithmetic.type)
 
 
 def _product_forward(
-    arithmetic: Arithmetic, divided: int, x: Array, weight: Array
+    arithmetic: Arithmetic, divided: int | None, x: Array, weight: Array
 ) -> tuple[Array, tuple[Array, Array]]:
     return _product(arithmetic, divided, x, weight), (x, weight)
 
 
 def _product_backward(
-    arithmetic: Arithmetic, divided: int, kept: tuple[Array, Array], slope: Array
+    arithmetic: Arithmetic, divided: int | None, kept: tuple[Array, Array], slope: Array
 ) -> tuple[Array, Array]:
     x, weight = kept
-    if arithmetic.mesh.fsdp > 1:
+    if arithmetic.mesh.fsdp > 1 and divided is not None:
         # Without the barrier the compiler reuses what the forward pass gathered, and keeps it for every layer.
         weight, slope = lax.optimization_barrier((weight, slope))
     whole = gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from trainer.config import Config, ModelConfig, OptimName
+from trainer.config import Config, LoraConfig, ModelConfig, OptimName
 from trainer.jax_engine.model import EVERY_BLOCK
-from trainer.shape.architecture import Parameter, list_parameters
+from trainer.shape.architecture import Parameter
 from trainer.shape.layout import get_layout
 from trainer.shape.limits import SCAN_FROM, SCAN_FROM_CPU
+from trainer.shape.lora import list_run_parameters
 
 Spec: TypeAlias = tuple[str | None, ...]
+NO_LORA = LoraConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,10 @@ class Weight:
     @property
     def is_hidden_matrix(self) -> bool:
         return self.parameters[0].is_hidden_matrix
+
+    @property
+    def frozen(self) -> bool:
+        return self.parameters[0].frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +98,10 @@ def uses_scan(layers: int, platform: str) -> bool:
     return layers >= (SCAN_FROM_CPU if platform == "cpu" else SCAN_FROM)
 
 
-def list_weights(model: ModelConfig, scanned: bool) -> tuple[Weight, ...]:
-    """List the weights in the order of the forward pass."""
+def list_weights(model: ModelConfig, scanned: bool, lora: LoraConfig = NO_LORA) -> tuple[Weight, ...]:
+    """List the weights in the order of the forward pass, and then those of adapters."""
     groups: dict[str, list[tuple[int, Parameter]]] = {}
-    for position, parameter in enumerate(list_parameters(model)):
+    for position, parameter in enumerate(list_run_parameters(model, lora)):
         groups.setdefault(_group(parameter.name) if scanned else parameter.name, []).append((position, parameter))
     return tuple(
         Weight(
@@ -152,6 +158,8 @@ def _leaves(config: Config, weight: Weight) -> Iterator[Leaf]:
         shape=weight.shape,
         spec=weight.spec,
     )
+    if weight.frozen:
+        return
     for moment, shape, spec in list_moments(config.optim.kind, weight):
         held = tuple(f"optimizer/{name}/{moment}" for name in names)
         yield Leaf(key=moment_key(weight, moment), names=held, weight=weight, shape=shape, spec=spec)

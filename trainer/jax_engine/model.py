@@ -38,6 +38,7 @@ class Recipe:
         scale: Of each token in the loss.
         marked: Whether rows may have negative tokens, which are not trained on (trainer/data/marks.py).
         documents: Whether tokens attend only within their document (trainer/data/document_starts.py).
+        adapted: Factor of the results of LoRA adapters, where weights have some.
     """
 
     model: ModelConfig
@@ -48,6 +49,7 @@ class Recipe:
     scale: float
     marked: bool = False
     documents: bool = False
+    adapted: float = 0.0
 
 
 def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angles: Array) -> Array:
@@ -115,7 +117,7 @@ def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array
     x = copy_to_tensor_axis(arithmetic, x)
 
     def project(part: str) -> Array:
-        found = matmul(arithmetic, 1, x, own[f"attention.{part}.weight"])
+        found = _apply_column(recipe, own, f"attention.{part}", x)
         if model.qkv_bias:
             found += _bias(arithmetic, own[f"attention.{part}_bias.weight"], found)
         heads: Array = found.reshape(*x.shape[:2], -1, model.head_dim)
@@ -128,9 +130,31 @@ def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array
         return apply_rotary(heads, angles)
 
     mixed = attend(arithmetic, recipe.kernel, rotate("query"), rotate("key"), project("value"), mask)
-    return reduce_from_tensor_axis(
-        arithmetic, matmul(arithmetic, 0, mixed.reshape(*x.shape[:2], -1), own["attention.out.weight"])
-    )
+    return _apply_row(recipe, own, "attention.out", mixed.reshape(*x.shape[:2], -1))
+
+
+def _apply_column(recipe: Recipe, own: Mapping[str, Array], layer: str, x: Array) -> Array:
+    """Apply a layer, with its adapter, whose outputs the tensor axis may shard."""
+    arithmetic, (a, b) = recipe.arithmetic, _name_adapter(layer)
+    found = matmul(arithmetic, 1, x, own[f"{layer}.weight"])
+    if a in own:
+        found += recipe.adapted * matmul(arithmetic, None, matmul(arithmetic, None, x, own[a]), own[b])
+    return found
+
+
+def _apply_row(recipe: Recipe, own: Mapping[str, Array], layer: str, x: Array) -> Array:
+    """Apply a layer, with its adapter, whose inputs the tensor axis may shard."""
+    arithmetic, (a, b) = recipe.arithmetic, _name_adapter(layer)
+    found = reduce_from_tensor_axis(arithmetic, matmul(arithmetic, 0, x, own[f"{layer}.weight"]))
+    if a in own:
+        narrow = reduce_from_tensor_axis(arithmetic, matmul(arithmetic, None, x, own[a]))
+        found += recipe.adapted * matmul(arithmetic, None, narrow, own[b])
+    return found
+
+
+def _name_adapter(layer: str) -> tuple[str, str]:
+    part, _, target = layer.partition(".")
+    return f"{part}.lora.{target}.a", f"{part}.lora.{target}.b"
 
 
 def _bias(arithmetic: Arithmetic, part: Array, x: Array) -> Array:
@@ -144,10 +168,9 @@ def _bias(arithmetic: Arithmetic, part: Array, x: Array) -> Array:
 def _feed_forward(recipe: Recipe, own: Mapping[str, Array], x: Array) -> Array:
     arithmetic = recipe.arithmetic
     x = copy_to_tensor_axis(arithmetic, x)
-    gate = matmul(arithmetic, 1, x, own["ffn.gate.weight"])
-    up = matmul(arithmetic, 1, x, own["ffn.up.weight"])
+    gate, up = (_apply_column(recipe, own, layer, x) for layer in ("ffn.gate", "ffn.up"))
     mixed = _rematerialize(recipe, lambda gate, up: jax.nn.silu(gate) * up)(gate, up)
-    return reduce_from_tensor_axis(arithmetic, matmul(arithmetic, 0, mixed, own["ffn.down.weight"]))
+    return _apply_row(recipe, own, "ffn.down", mixed)
 
 
 def norm(recipe: Recipe, weight: Array, x: Array) -> Array:

@@ -60,7 +60,7 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
     micro = check_batch(config, mesh)
     platform = grid.devices.flat[0].platform
     scanned = uses_scan(config.model.layers, platform)
-    weights = list_weights(config.model, scanned)
+    weights = list_weights(config.model, scanned, config.lora)
     leaves = list_leaves(config, weights)
     arithmetic = Arithmetic(config.products, mesh)
     recipe = Recipe(
@@ -74,6 +74,7 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
         scale=1.0 / (config.batch * config.seq_len),
         marked=config.marked,
         documents=config.data.document_mask,
+        adapted=config.lora.scale if config.lora.rank else 0.0,
     )
     places = {leaf.key: make_sharding(grid, *leaf.axes) for leaf in leaves}
     everywhere = make_sharding(grid)
@@ -135,7 +136,7 @@ def _arguments(config: Config, mesh: Mesh, leaves: Sequence[Leaf], places: tuple
 def _step(
     config: Config,
     recipe: Recipe,
-    weights: Sequence[Weight],
+    every: Sequence[Weight],
     state: State,
     rows: Array,
     angles: Array,
@@ -143,21 +144,25 @@ def _step(
     stops: Array,
 ) -> tuple[State, Array]:
     mesh = recipe.arithmetic.mesh
+    frozen = {weight.name: state[weight_key(weight)] for weight in every if weight.frozen}
+    weights = [weight for weight in every if not weight.frozen]
     values = {weight.name: state[weight_key(weight)] for weight in weights}
-    loss, slopes = _gradients(recipe, values, rows, angles)
+    loss, slopes = _gradients(recipe, values, frozen, rows, angles)
     if recipe.marked:
         loss, slopes = jax.tree.map(partial(jnp.multiply, _weigh_marked(recipe, rows)), (loss, slopes))
     if mesh.data > 1:
         slopes = lax.psum(slopes, DATA)
     for weight in weights:
-        if weight.parameters[0].role == "head_vector":  # each device has only the part of its heads
+        if mesh.fsdp > 1 and FSDP not in weight.spec:  # copies, of which each device has the part of its rows
+            slopes[weight.name] = lax.psum(slopes[weight.name], FSDP)
+        if weight.parameters[0].partial:  # each device has only the part of its heads
             slopes[weight.name] = sum_over_tensor(recipe.arithmetic, slopes[weight.name])
     numbers = _numbers(mesh, weights, loss, slopes, stops)
     factor = jnp.minimum(1.0, config.grad_clip / (numbers[1] + 1e-6)) if config.grad_clip else None
     if factor is not None:
         slopes = {name: slope * factor for name, slope in slopes.items()}
     directions = compute_directions(config, recipe.arithmetic, weights, slopes, state)
-    new: State = {}
+    new: State = {weight_key(weight): frozen[weight.name] for weight in every if weight.frozen}
     for weight in weights:
         name = weight.name
         value, moments = update_weight(
@@ -196,12 +201,12 @@ def _sum_over_devices(mesh: Mesh, values: Array) -> Array:
 
 
 def _gradients(
-    recipe: Recipe, values: Mapping[str, Array], rows: Array, angles: Array
+    recipe: Recipe, values: Mapping[str, Array], frozen: Mapping[str, Array], rows: Array, angles: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """Return loss and gradients summed over this device's rows, (micro-batches, rows, tokens)."""
+    """Return loss and gradients by `values`, summed over this device's rows, (micro-batches, rows, tokens)."""
 
     def loss(values: Mapping[str, Array], micro: Array) -> Array:
-        return compute_loss(recipe, values, micro, angles)
+        return compute_loss(recipe, {**frozen, **values}, micro, angles)
 
     one: Callable[[Mapping[str, Array], Array], tuple[Array, dict[str, Array]]] = jax.value_and_grad(loss)
     if rows.shape[0] == 1:
@@ -219,8 +224,8 @@ def _numbers(mesh: Mesh, weights: Sequence[Weight], loss: Array, slopes: Mapping
     """Return (loss, gradient norm, stops), summed in one message, so that all devices have the same bits."""
     squares = jnp.zeros((), jnp.float32)
     for weight in weights:
-        # Norms are replicated on every device of the tensor axis; everything is along the data axis.
-        copies = mesh.data * (1 if TENSOR in weight.spec else mesh.tensor)
+        # Norms are replicated on every device of the tensor axis, adapters along fsdp; everything is along data.
+        copies = mesh.data * (1 if TENSOR in weight.spec else mesh.tensor) * (1 if FSDP in weight.spec else mesh.fsdp)
         squares += jnp.square(slopes[weight.name]).sum() / copies
     sums = _sum_over_devices(mesh, jnp.stack([loss / mesh.tensor, squares, stops.sum()]))
     result: Array = jnp.stack([sums[0], jnp.sqrt(sums[1]), sums[2]])

@@ -16,7 +16,8 @@ from trainer.environment import Run, World
 from trainer.evaluation import Evaluated
 from trainer.metrics.log import MetricsLog
 from trainer.metrics.step_timer import StepTimer
-from trainer.shape.architecture import MFU_FORMULA, count_flops_per_token, count_parameters
+from trainer.shape.architecture import MFU_FORMULA, count_parameters
+from trainer.shape.lora import count_run_flops_per_token, count_trained_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,7 @@ class Recorder:
         self._run = run
         self._world = world
         self._engine = engine
-        self._flops = count_flops_per_token(config.model, config.seq_len)
+        self._flops = count_run_flops_per_token(config.model, config.lora, config.seq_len)
         self._pace: float | None = None  # seconds a step, smoothed
         self._lines = 0
 
@@ -136,7 +137,10 @@ class Recorder:
         """Describe the model and its data in one line, printed at the start."""
         rows = f"{self._config.batch} x {self._config.seq_len} tokens a step"
         count = count_parameters(self._config.model)
-        return f"{count:,} parameters; {data.source}: {data.total_tokens:,} tokens of {data.vocab:,} kinds; {rows}"
+        adapters = count_trained_parameters(self._config.model, self._config.lora) if self._config.lora.rank else 0
+        trained = f", and {adapters:,} of LoRA adapters, which alone are trained" if adapters else ""
+        text = f"{data.source}: {data.total_tokens:,} tokens of {data.vocab:,} kinds"
+        return f"{count:,} parameters{trained}; {text}; {rows}"
 
     def write(
         self,

@@ -13,6 +13,7 @@ from trainer.errors import ConfigError
 from trainer.shape.architecture import count_parameters
 from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
 from trainer.shape.hardware import Hardware
+from trainer.shape.lora import count_trained_parameters
 from trainer.shape.memory import (
     ESTIMATE_ERROR,
     Engine,
@@ -71,6 +72,7 @@ class Advice:
     engine: Engine
     mesh: Mesh
     parameters: int
+    trained: int
     memory: Memory
     usable: int | None
     fits: bool | None
@@ -119,6 +121,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         engine=engine,
         mesh=mesh,
         parameters=count_parameters(config.model),
+        trained=count_trained_parameters(config.model, config.lora),
         memory=need,
         usable=usable,
         fits=None if usable is None else need.total <= usable,
@@ -128,7 +131,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         run_seconds=seconds,
         cost=_cost(config, hardware, time),
         concerns=find_concerns(config, mesh, hardware, engine, need, time),
-        checkpoint_bytes=need.state * mesh.fsdp * mesh.tensor,
+        checkpoint_bytes=_count_checkpoint_bytes(config, mesh, need),
         kept=config.checkpoint.keep,
         token_bytes=_count_token_bytes(config.model.tokens),
         speed_settings=_list_speed_settings(config),
@@ -146,6 +149,14 @@ def _list_speed_settings(config: Config) -> str:
         "accumulate": "1" if config.accumulate == 1 else "several",
     }
     return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _count_checkpoint_bytes(config: Config, mesh: Mesh, need: Memory) -> int:
+    """Return the size of a checkpoint; adapters are on each device of fsdp, and in it once."""
+    if not config.lora.rank:
+        return need.state * mesh.fsdp * mesh.tensor
+    values = count_parameters(config.model) + count_trained_parameters(config.model, config.lora)
+    return 4 * values + (need.optimizer + need.averages) * mesh.tensor
 
 
 def _count_token_bytes(vocabulary: int) -> int:
@@ -180,7 +191,8 @@ def _lines(advice: Advice) -> Iterator[str]:
     axes = " x ".join(f"{name} {size}" for name, size in dataclasses.asdict(mesh).items() if size > 1) or "one device"
     devices = f"{hardware.devices} device{'s' if hardware.devices > 1 else ''}"
     where = f"engine {advice.engine} on {hardware.name}, {devices} ({axes})"
-    yield f"model    {_count(advice.parameters)} parameters, {where}"
+    trained = f", {_count(advice.trained)} trained" if advice.trained != advice.parameters else ""
+    yield f"model    {_count(advice.parameters)} parameters{trained}, {where}"
     yield f"memory   {_memory(advice)}"
     yield f"step     {_count(time.tokens)} tokens, {_flops(time.flops)}{_step(time)}"
     if time.tokens_per_day:

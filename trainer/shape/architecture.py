@@ -15,9 +15,12 @@ from typing import Literal, TypeAlias
 
 from trainer.config import ModelConfig
 
-Role: TypeAlias = Literal["embedding", "head", "norm", "head_vector", "column", "row"]
+Role: TypeAlias = Literal[
+    "embedding", "head", "norm", "head_vector", "column", "row", "lora_shared", "lora_column", "lora_row", "lora_copy"
+]
 """column: outputs may be sharded over the tensor axis (query, key, value, gate, up). row: inputs may be. head_vector:
-whole on each device of the tensor axis, which has the gradient of its heads alone; those gradients are summed."""
+whole on each device of the tensor axis, which has the gradient of its heads alone; those gradients are summed.
+trainer/shape/lora.py describes the roles of adapters."""
 
 INIT_STD = 0.02
 
@@ -31,12 +34,14 @@ class Parameter:
         shape: Of the whole tensor.
         role: Decides its layout.
         std: Standard deviation of the initial values; 0 for zeros (biases), None for ones (norms).
+        frozen: Whether training leaves it as it is, without gradient and optimizer state.
     """
 
     name: str
     shape: tuple[int, ...]
     role: Role
     std: float | None
+    frozen: bool = False
 
     @property
     def size(self) -> int:
@@ -51,6 +56,11 @@ class Parameter:
     def is_hidden_matrix(self) -> bool:
         """Whether it is a matrix between the embedding and the head, which Muon updates."""
         return self.role in ("column", "row")
+
+    @property
+    def partial(self) -> bool:
+        """Whether each device of the tensor axis has only a part of the gradient, so that the parts are summed."""
+        return self.role in ("head_vector", "lora_shared")
 
 
 @lru_cache(maxsize=32)

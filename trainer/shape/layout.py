@@ -2,8 +2,8 @@
 
 Engines turn it into FSDP2 and DTensor placements, torch_xla partition specs, or JAX PartitionSpecs. Weights are sharded
 over `fsdp` always along a dimension of size model.dim, and vectors along their only one (trainer/shape/mesh.py checks
-that they divide). Over `tensor`, matrices are sharded along their heads, their hidden units or the vocabulary, and
-vectors not at all. `data` holds copies.
+that they divide); LoRA adapters are not. Over `tensor`, matrices are sharded along their heads, their hidden units or
+the vocabulary, and vectors not at all. `data` holds copies.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ class Layout:
     """The sharded dimensions of a parameter.
 
     Attributes:
-        fsdp: Dimension that is sharded over the fsdp axis.
+        fsdp: Dimension that is sharded over the fsdp axis; None for copies.
         tensor: Dimension that is sharded over the tensor axis; None for copies.
     """
 
-    fsdp: int
+    fsdp: int | None
     tensor: int | None
 
     def spec(self, dimensions: int) -> tuple[str | None, ...]:
         """Return the axis of each dimension, as a PartitionSpec has it."""
         axes: list[str | None] = [None] * dimensions
-        axes[self.fsdp] = "fsdp"
+        if self.fsdp is not None:
+            axes[self.fsdp] = "fsdp"
         if self.tensor is not None:
             axes[self.tensor] = "tensor"
         return tuple(axes)
@@ -46,6 +47,10 @@ _BY_ROLE: Mapping[Role, Layout] = MappingProxyType(
         "head_vector": Layout(fsdp=0, tensor=None),
         "column": Layout(fsdp=1, tensor=0),
         "row": Layout(fsdp=0, tensor=1),
+        "lora_shared": Layout(fsdp=None, tensor=None),
+        "lora_column": Layout(fsdp=None, tensor=0),
+        "lora_row": Layout(fsdp=None, tensor=1),
+        "lora_copy": Layout(fsdp=None, tensor=None),
     }
 )
 
@@ -81,6 +86,8 @@ def choose_writer(parameter: Parameter, position: int, mesh: Mesh, device: int) 
     """
     _, fsdp, tensor = mesh.coordinates(device)
     data = position % mesh.data
+    if get_layout(parameter).fsdp is None:
+        fsdp = position % mesh.fsdp
     if get_layout(parameter).tensor is None:
         tensor = position % mesh.tensor
     return (data * mesh.fsdp + fsdp) * mesh.tensor + tensor

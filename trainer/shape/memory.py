@@ -14,11 +14,12 @@ from typing import Literal, TypeAlias
 from trainer.accelerators.usable_memory import find_usable_bytes
 from trainer.config import Config, ModelConfig, RematLevel
 from trainer.errors import ConfigError
-from trainer.shape.architecture import count_block_parameters, list_parameters
+from trainer.shape.architecture import Parameter, count_block_parameters
 from trainer.shape.attention_chunks import list_attention_chunks
 from trainer.shape.hardware import Hardware
 from trainer.shape.layout import get_layout
 from trainer.shape.limits import LOGITS_BYTES
+from trainer.shape.lora import list_run_parameters, list_targets
 from trainer.shape.mesh import Mesh
 
 Engine: TypeAlias = Literal["torch", "jax"]
@@ -79,13 +80,14 @@ def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
         ConfigError: The batch does not divide.
     """
     count = _Count(config, mesh, engine)
-    local = _count_local(config.model, mesh.fsdp, mesh.tensor)
+    local = _count_local(list_run_parameters(config.model, config.lora), mesh.fsdp, mesh.tensor)
+    trained = _count_local(count.trained, mesh.fsdp, mesh.tensor)
     activations = config.model.layers * count.kept_of_block(config.recomputed)
-    gradients = count.gradients(local)
+    gradients = count.gradients(trained)
     return Memory(
         weights=FLOAT * local,
-        optimizer=count.optimizer(),
-        averages=FLOAT * local if config.optim.ema else 0,
+        optimizer=count.optimizer(trained),
+        averages=FLOAT * trained if config.optim.ema else 0,
         gradients=gradients,
         gathered=count.gathered(local),
         activations=activations,
@@ -131,12 +133,13 @@ def resolve_remat(config: Config, mesh: Mesh, engine: Engine, usable: int | None
 
 
 @lru_cache(maxsize=256)
-def _count_local(model: ModelConfig, fsdp: int, tensor: int, *, hidden: bool = False) -> int:
-    """Return the number of values on one device, of all parameters or of the `hidden` matrices alone."""
+def _count_local(parameters: tuple[Parameter, ...], fsdp: int, tensor: int) -> int:
+    """Return the number of values of the parameters on one device."""
     return sum(
-        one.size // (fsdp * (tensor if get_layout(one).tensor is not None else 1))
-        for one in list_parameters(model)
-        if one.is_hidden_matrix or not hidden
+        one.size
+        // (fsdp if get_layout(one).fsdp is not None else 1)
+        // (tensor if get_layout(one).tensor is not None else 1)
+        for one in parameters
     )
 
 
@@ -149,6 +152,10 @@ class _Count:
     @property
     def model(self) -> ModelConfig:
         return self.config.model
+
+    @property
+    def trained(self) -> tuple[Parameter, ...]:
+        return tuple(one for one in list_run_parameters(self.model, self.config.lora) if not one.frozen)
 
     @property
     def width(self) -> int:
@@ -165,17 +172,16 @@ class _Count:
         """Tokens of one micro-batch on one device."""
         return self.config.rows_per_micro_batch(self.mesh.shards) * self.config.seq_len
 
-    def optimizer(self) -> int:
-        """Return the bytes of the moments.
+    def optimizer(self, local: int) -> int:
+        """Return the bytes of the moments, given the number of trained values on one device.
 
         AdamW has two for each value, Muon one for those of hidden matrices. Adafactor has a number for each row and
         column of a matrix, and for each value of a vector.
         """
         if self.config.optim.kind == "adafactor":
-            return FLOAT * sum(sum(p.shape) for p in list_parameters(self.model))
-        fsdp, tensor = self.mesh.fsdp, self.mesh.tensor
-        single = _count_local(self.model, fsdp, tensor, hidden=True) if self.config.optim.kind == "muon" else 0
-        return FLOAT * (2 * _count_local(self.model, fsdp, tensor) - single)
+            return FLOAT * sum(sum(p.shape) for p in self.trained)
+        hidden = tuple(p for p in self.trained if p.is_hidden_matrix) if self.config.optim.kind == "muon" else ()
+        return FLOAT * (2 * local - _count_local(hidden, self.mesh.fsdp, self.mesh.tensor))
 
     def gradients(self, local: int) -> int:
         """Return the bytes of all gradients.
@@ -206,7 +212,8 @@ class _Count:
             return copies
         block = count_block_parameters(self.model) // self.mesh.tensor
         table = self.model.tokens * self.model.dim // self.mesh.tensor
-        return 2 * block * self.width + (block + table) * FLOAT + table * self.width + copies
+        gradients = 0 if self.config.lora.rank else (block + table) * FLOAT
+        return 2 * block * self.width + gradients + table * self.width + copies
 
     def residual(self) -> int:
         """Return the bytes of the residual stream between two blocks, which is always fp32."""
@@ -222,6 +229,7 @@ class _Count:
         """
         if level == "full":
             return self.residual()
+        narrow_results = self.tokens * self.width * self.config.lora.rank * len(list_targets(self.config.lora))
         model, width = self.model, self.width
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
         if level == "selective":
@@ -230,7 +238,7 @@ class _Count:
             whole, hidden = 2 * (FLOAT + width) * model.dim, 3 if self.fuses else 4
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
         divided = (width * (2 * wide + 2 * narrow + hidden * model.hidden) + normed) // self.mesh.tensor
-        return self.tokens * (whole + divided)
+        return self.tokens * (whole + divided) + narrow_results
 
     def attention_mask(self) -> int:
         """Return the bytes of the mask of a micro-batch, which torch makes where flex_attention does not compute it.

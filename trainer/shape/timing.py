@@ -11,13 +11,9 @@ from types import MappingProxyType
 
 from trainer.accelerators.tpu_generations import GENERATIONS
 from trainer.config import Config
-from trainer.shape.architecture import (
-    count_block_parameters,
-    count_flops_per_token,
-    count_parameters,
-    list_parameters,
-)
+from trainer.shape.architecture import count_block_parameters, count_parameters, list_parameters
 from trainer.shape.hardware import Hardware, Kind
+from trainer.shape.lora import count_run_flops_per_token, count_trained_parameters
 from trainer.shape.mesh import Mesh
 from trainer.shape.newton_schulz import count_hidden_values, count_orthogonalization_flops
 
@@ -137,7 +133,7 @@ _FP32_COST_OF_CHIP: Mapping[str, float] = MappingProxyType({"A10G": 2.0, "L4": 4
 def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
     """Estimate the time of a step."""
     tokens = config.batch * config.seq_len
-    flops = count_flops_per_token(config.model, config.seq_len) * tokens
+    flops = count_run_flops_per_token(config.model, config.lora, config.seq_len) * tokens
     known = find_utilisation(hardware)
     if hardware.peak_flops is None or known is None:
         return Timing(
@@ -157,7 +153,7 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
     extra = _count_optimizer_flops(config, mesh)
     shortest = max((flops * least + extra) / (peak * known.most), network or 0.0, _STEP[0])
     # Kernels of attention reach less than products: the more, the longer the rows.
-    attention = flops - count_flops_per_token(config.model, 0) * tokens
+    attention = flops - count_run_flops_per_token(config.model, config.lora, 0) * tokens
     longest = ((flops + attention) * most + extra) / (peak * known.least) + (network or 0.0) + _STEP[1]
     mfu = None if config.products == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
     return Timing(
@@ -248,13 +244,15 @@ class Traffic:
         result to all.
         """
         width = 4 if config.products == "fp32" else 2
-        whole = count_parameters(config.model) / mesh.tensor
+        lora = config.lora.rank > 0
+        # Adapters are summed over all shards once; that is counted along data, and their parts along tensor as whole.
+        trained = count_trained_parameters(config.model, config.lora) / (1 if lora else mesh.tensor * mesh.fsdp)
         stream = config.batch / mesh.shards * config.seq_len * config.model.dim
         sums = config.model.layers * (4 if config.recomputed == "none" else 5)
         muon = count_hidden_values(config.model) * width / mesh.tensor if config.optim.kind == "muon" else 0.0
         gathered = config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor + 2 * muon / mesh.shards
         return cls(
-            data=(2 * 4 * whole + muon) / mesh.fsdp * _ring(mesh.data),
+            data=(2 * 4 * trained + muon / mesh.fsdp) * _ring(mesh.shards if lora else mesh.data),
             fsdp=gathered * _ring(mesh.fsdp),
             tensor=(2 * stream * (sums * width + width + 4) + 2 * muon / mesh.shards) * _ring(mesh.tensor),
         )
@@ -270,12 +268,13 @@ def _count_sharded_bytes(config: Config, width: int) -> float:
     model = config.model
     blocks = model.layers * count_block_parameters(model)
     others = count_parameters(model) - blocks
+    scattered = 0 if config.lora.rank else 1  # frozen weights have no gradients
     if config.engine != "jax":
-        return (2 * blocks + others) * width + (blocks + others) * 4
+        return (2 * blocks + others) * width + scattered * (blocks + others) * 4
     last = model.layers * model.dim * model.hidden
     again = blocks - last if config.recomputed == "full" else 0
     table = model.tokens * model.dim
-    return (2 * blocks + again + table) * width + table * 4 + (blocks + 2 * table) * 4
+    return (2 * blocks + again + table) * width + table * 4 + scattered * (blocks + 2 * table) * 4
 
 
 def _ring(members: int) -> float:

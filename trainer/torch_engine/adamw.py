@@ -51,6 +51,8 @@ class AdamW:
         elif factor is not None:
             foreach._foreach_mul_(list(gradients), factor)
         for decay, positions in self._passes:
+            if not positions:
+                continue
             chosen = (
                 [self._slots[p].weight for p in positions],
                 [gradients[p] for p in positions],

@@ -12,6 +12,7 @@ from torch import Tensor
 from trainer.accelerators.base import NativeAccelerator
 from trainer.config import Config
 from trainer.shape.limits import LOGITS_BYTES
+from trainer.shape.lora import list_targets
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
@@ -150,7 +151,8 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     with torch.device("meta"):
         # Without a compiler flex_attention would keep all scores.
         tiled = compiled is not None and accelerator.name == "cuda" and config.model.head_dim >= LEAST_HEAD_DIM
-        model = Transformer(config.model, config.seq_len, choose_rerun(config.recomputed), tiled=tiled)
+        rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)))
+        model = Transformer(config.model, config.seq_len, rerun, config.lora, tiled=tiled)
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)
@@ -185,9 +187,10 @@ def assemble_model(
     model.to_empty(device=accelerator.device)
     with torch.no_grad():
         model.fill_tables()
-    slots = list_slots(model, config.model, mesh, index)
-    optimizer = _make_optimizer(config, accelerator, mesh, slots, groups, index)
-    averages = AveragedWeights(slots, config.optim) if config.optim.ema else None
+    slots = list_slots(model, config.model, mesh, index, config.lora)
+    trained = [slot for slot in slots if not slot.parameter.frozen]
+    optimizer = _make_optimizer(config, accelerator, mesh, trained, groups, index)
+    averages = AveragedWeights(trained, config.optim) if config.optim.ema else None
     return BuiltModel(
         config=config,
         accelerator=accelerator,
@@ -195,7 +198,7 @@ def assemble_model(
         model=model,
         loss=_loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled),
         slots=slots,
-        gradients=make_gradients(model, slots, mesh, groups),
+        gradients=make_gradients(model, trained, mesh, groups),
         optimizer=optimizer,
         averages=averages,
         state=State(slots, optimizer, averages, mesh, index),

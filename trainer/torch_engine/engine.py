@@ -119,6 +119,7 @@ class TorchEngine:
         parts = {
             "model": asdict(config.model),
             "optim": asdict(config.optim),
+            "lora": asdict(config.lora),
             "mesh": asdict(self.mesh),
             "step": [
                 config.batch,

@@ -72,6 +72,9 @@ def make_gradients(model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: 
     """Choose the implementation for the mesh."""
     if mesh.devices == 1:
         return LocalGradients(slots)
+    if mesh.fsdp > 1 and get_layout(slots[0].parameter).fsdp is None:  # adapters: copies on all devices of a shard
+        copies = Mesh(mesh.shards, 1, mesh.tensor)
+        return BucketedGradients(slots, copies, groups.shards, tensor=groups.tensor)
     if mesh.fsdp > 1:
         return ShardedGradients(model, slots, mesh, groups.tensor)
     if mesh.data > 1:
@@ -197,7 +200,7 @@ class Reduction:
         # Created once: converting a list to a GPU tensor makes the CPU wait for all queued work.
         self._copies = torch.tensor(copies, dtype=torch.float32, device=slots[0].weight.device)
         self._tensor, self._group = mesh.tensor, tensor
-        self._partial = [at for at, slot in enumerate(slots) if slot.parameter.role == "head_vector"]
+        self._partial = [at for at, slot in enumerate(slots) if slot.parameter.partial]
 
     @torch.no_grad()
     def reduce(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:

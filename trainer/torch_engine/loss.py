@@ -106,14 +106,15 @@ class _SlicedLoss(torch.autograd.Function):
         used = weight.detach() if dtype is None else weight.detach().to(dtype)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         to_hidden = torch.empty_like(flat, dtype=torch.float32)
-        to_weight = torch.zeros_like(weight, dtype=torch.float32)
+        to_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         with torch.autocast(hidden.device.type, enabled=False):
             for part in _slices(len(flat), rows):
                 x = flat[part].to(used.dtype)
                 losses, slope = slicer(x @ used.T, answers[part], 1.0 / len(flat))
                 total += losses.sum()
                 to_hidden[part] = slope @ used
-                to_weight += slope.T @ x
+                if to_weight is not None:
+                    to_weight += slope.T @ x
         if share is not None:
             dist.all_reduce(to_hidden, group=share.group)
         ctx.save_for_backward(to_hidden.view_as(hidden).to(hidden.dtype), to_weight)
@@ -123,7 +124,8 @@ class _SlicedLoss(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         to_hidden, to_weight = ctx.saved_tensors
         # In place: the head's gradient is as large as the head, and nothing reads these again.
-        return to_hidden.mul_(upstream[0]), to_weight.mul_(upstream[0]), None, None, None, None, None
+        scaled = None if to_weight is None else to_weight.mul_(upstream[0])
+        return to_hidden.mul_(upstream[0]), scaled, None, None, None, None, None
 
 
 def compute_slice_loss(logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:

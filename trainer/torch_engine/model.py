@@ -6,17 +6,20 @@ parallelism a process holds only some of the heads and hidden units, so sizes ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # the usual name
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
+from trainer.config import LoraConfig, ModelConfig
+from trainer.shape.lora import ATTENTION, FFN, list_targets
 from trainer.shape.rotary import make_rotary_table
 from trainer.torch_engine.attention_mask import AttentionMask, attend_by_tiles, make_attention_mask
 from trainer.torch_engine.untyped import from_numpy
+
+NO_LORA = LoraConfig()
 
 Recompute: TypeAlias = Callable[..., Tensor]
 """`rerun(function, *arguments)` calls the function, keeps no activations, and calls it again in the backward pass."""
@@ -26,7 +29,13 @@ class Transformer(nn.Module):
     """A transformer whose result is the last hidden state after its norm; `head_weight()` turns it into logits."""
 
     def __init__(
-        self, config: ModelConfig, seq_len: int, rerun: Recompute | None = None, *, tiled: bool = False
+        self,
+        config: ModelConfig,
+        seq_len: int,
+        rerun: Recompute | None = None,
+        lora: LoraConfig = NO_LORA,
+        *,
+        tiled: bool = False,
     ) -> None:
         """Build the modules.
 
@@ -35,11 +44,12 @@ class Transformer(nn.Module):
             seq_len: Longest sequence.
             rerun: How a block is recomputed in the backward pass; None keeps its activations.
             tiled: Whether flex_attention computes attention with a mask; else SDPA does.
+            lora: Adapters, with which all other weights are frozen.
         """
         super().__init__()
         self._config, self._seq_len, self._tiled = config, seq_len, tiled
         self.embedding = Embedding(config.tokens, config.dim)
-        self.blocks = nn.ModuleList(Block(config, rerun) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, rerun, lora) for _ in range(config.layers))
         self.norm = Norm(config.dim, eps=config.norm_eps)
         self.head = None if config.tied else Linear(config.dim, config.tokens, bias=False)
         self.cosine: Tensor
@@ -48,6 +58,10 @@ class Transformer(nn.Module):
             self.register_buffer(name, torch.empty(seq_len, config.head_dim // 2), persistent=False)
         if not self.cosine.is_meta:
             self.fill_tables()
+        if lora.rank:
+            for module in self.modules():
+                for weight in module.parameters(recurse=False):
+                    weight.requires_grad_(isinstance(module, Adapter))
 
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
         """Return the hidden state.
@@ -84,13 +98,13 @@ class Transformer(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward, each after a norm, added to the residual stream."""
 
-    def __init__(self, config: ModelConfig, rerun: Recompute | None) -> None:
+    def __init__(self, config: ModelConfig, rerun: Recompute | None, lora: LoraConfig) -> None:
         super().__init__()
         self._rerun = rerun
         self.attention_norm = Norm(config.dim, eps=config.norm_eps)
-        self.attention = Attention(config)
+        self.attention = Attention(config, lora)
         self.ffn_norm = Norm(config.dim, eps=config.norm_eps)
-        self.ffn = FeedForward(config)
+        self.ffn = FeedForward(config, lora)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> Tensor:
         if self._rerun is not None and self.training:
@@ -148,10 +162,46 @@ class Bias(nn.Module):
         return x + self.weight[first : first + x.shape[-1]].to(x.dtype)
 
 
-class Attention(nn.Module):
+class Adapter(nn.Module):
+    """A LoRA adapter of a layer; trainer/shape/lora.py describes it.
+
+    Attributes:
+        enter: Applied to the inputs, where a tensor axis shards the layer's outputs.
+        join: Sums the narrow values, where a tensor axis shards the layer's inputs.
+    """
+
+    def __init__(self, layer: nn.Linear, lora: LoraConfig) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.empty(lora.rank, layer.in_features))
+        self.b = nn.Parameter(torch.empty(layer.out_features, lora.rank))
+        self.scale = lora.scale
+        self.enter: Callable[[Tensor], Tensor] | None = None
+        self.join: Callable[[Tensor], Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        narrow = F.linear(x if self.enter is None else self.enter(x), self.a)
+        return F.linear(narrow if self.join is None else self.join(narrow), self.b) * self.scale
+
+
+class AdaptedLayers(nn.Module):
+    """Linear layers, some of which have a LoRA adapter."""
+
+    lora: nn.ModuleDict
+
+    def add_adapters(self, names: Sequence[str], lora: LoraConfig) -> None:
+        chosen = [name for name in names if name in list_targets(lora)]
+        self.lora = nn.ModuleDict({name: Adapter(getattr(self, name), lora) for name in chosen})
+
+    def apply_layer(self, name: str, x: Tensor) -> Tensor:
+        """Return the result of a layer with that of its adapter, if it has one."""
+        result: Tensor = getattr(self, name)(x)
+        return result + self.lora[name](x) if name in self.lora else result
+
+
+class Attention(AdaptedLayers):
     """Causal attention; each key and value head serves heads / kv_heads query heads."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, lora: LoraConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
         wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
@@ -160,6 +210,7 @@ class Attention(nn.Module):
         self.key = Linear(config.dim, narrow, bias=False)
         self.value = Linear(config.dim, narrow, bias=False)
         self.out = Linear(wide, config.dim, bias=False)
+        self.add_adapters(ATTENTION, lora)
         biases = (Bias(size) if config.qkv_bias else nn.Identity() for size in (wide, narrow, narrow))
         self.query_bias, self.key_bias, self.value_bias = biases
         norms = (Norm(self.head_dim, eps=config.norm_eps) if config.qk_norm else nn.Identity() for _ in range(2))
@@ -168,18 +219,13 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None = None) -> Tensor:
         batch, length, _ = x.shape
         query, key, value = (
-            bias(layer(x)).view(batch, length, -1, self.head_dim)
-            for layer, bias in (
-                (self.query, self.query_bias),
-                (self.key, self.key_bias),
-                (self.value, self.value_bias),
-            )
+            bias(self.apply_layer(name, x)).view(batch, length, -1, self.head_dim)
+            for name, bias in (("query", self.query_bias), ("key", self.key_bias), ("value", self.value_bias))
         )
         query = apply_rotary(self.query_norm(query), cosine, sine)
         key = apply_rotary(self.key_norm(key), cosine, sine)
         mixed = self._attend(query, key, value, mask)
-        result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
-        return result
+        return self.apply_layer("out", mixed.transpose(1, 2).reshape(batch, length, -1))
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask | None) -> Tensor:
         """Return shape (batch, heads, length, head_dim)."""
@@ -226,15 +272,15 @@ def repeat_heads(heads: Tensor, times: int) -> Tensor:
     return heads[:, :, :, None].expand(-1, -1, -1, times, -1).flatten(2, 3)
 
 
-class FeedForward(nn.Module):
+class FeedForward(AdaptedLayers):
     """Gated feed-forward (SwiGLU)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, lora: LoraConfig) -> None:
         super().__init__()
         self.gate = Linear(config.dim, config.hidden, bias=False)
         self.up = Linear(config.dim, config.hidden, bias=False)
         self.down = Linear(config.hidden, config.dim, bias=False)
+        self.add_adapters(FFN, lora)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
-        return result
+        return self.apply_layer("down", F.silu(self.apply_layer("gate", x)) * self.apply_layer("up", x))

@@ -17,17 +17,21 @@ from trainer.shape.architecture import list_parameters
 from trainer.shape.layout import get_layout
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.loss import VocabularyShare
-from trainer.torch_engine.model import Bias, Transformer
+from trainer.torch_engine.model import AdaptedLayers, Adapter, Bias, Transformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisGroups:
-    """The process groups along the axes; None where an axis has one device."""
+    """The process groups along the axes; None where an axis has one device.
+
+    `shards` has all devices of data and fsdp that have the same position along tensor.
+    """
 
     mesh: DeviceMesh | None
     data: Any
     fsdp: Any
     tensor: Any
+    shards: Any = None
 
 
 def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
@@ -45,6 +49,8 @@ def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
         name: unchecked.get_group(name) if size > 1 else None
         for name, size in (("data", mesh.data), ("fsdp", mesh.fsdp), ("tensor", mesh.tensor))
     }
+    if mesh.fsdp > 1:
+        found["shards"] = unchecked["data", "fsdp"]._flatten().get_group() if mesh.data > 1 else found["fsdp"]
     return AxisGroups(mesh=whole, **found)
 
 
@@ -105,7 +111,31 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
     for module in model.modules():
         if isinstance(module, Bias):
             module.part = mesh.get_local_rank()
+        if isinstance(module, AdaptedLayers):
+            for name, adapter in module.lora.items():
+                _shard_adapter(cast("Adapter", adapter), mesh, by_outputs=name not in ("out", "down"))
     model.embedding.register_forward_hook(_wait_for_sum)
+
+
+def _shard_adapter(adapter: Adapter, mesh: DeviceMesh, *, by_outputs: bool) -> None:
+    """Keep this device's part of an adapter as plain tensors; trainer/shape/lora.py describes the parts."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    def enter(x: Tensor) -> Tensor:
+        whole: Any = x  # a DTensor, whose gradient is summed once for all layers that read it
+        return cast("Tensor", whole.to_local(grad_placements=(Partial(),)))
+
+    def join(narrow: Tensor) -> Tensor:
+        unchecked: Any = DTensor
+        summed: Any = unchecked.from_local(narrow, mesh, (Partial(),)).redistribute(placements=(Replicate(),))
+        return cast("Tensor", summed.to_local())
+
+    if by_outputs:
+        adapter.enter = enter
+        adapter.b = nn.Parameter(adapter.b.detach()[: adapter.b.shape[0] // mesh.size()].clone())
+    else:
+        adapter.join = join
+        adapter.a = nn.Parameter(adapter.a.detach()[:, : adapter.a.shape[1] // mesh.size()].clone())
 
 
 def _wait_for_sum(_module: nn.Module, _arguments: Any, embedded: Tensor) -> Tensor:
@@ -133,7 +163,7 @@ def _shard_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, na
     from torch.distributed.tensor import Shard
 
     handles = dict(model.named_parameters())
-    along = {id(handles[parameter.name]): get_layout(parameter).fsdp for parameter in list_parameters(config)}
+    along = {id(handles[parameter.name]): get_layout(parameter).fsdp or 0 for parameter in list_parameters(config)}
 
     def place(handle: nn.Parameter) -> Shard:
         return Shard(along[id(handle)])
@@ -141,9 +171,9 @@ def _shard_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, na
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if narrow else None, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh, shard_placement_fn=place, mp_policy=policy)
-    fully_shard(model, mesh=mesh, shard_placement_fn=place, mp_policy=policy)
+    copies = {one for module in model.modules() if isinstance(module, Adapter) for one in module.parameters()}
+    for part in (*model.blocks, model):
+        fully_shard(part, mesh=mesh, shard_placement_fn=place, mp_policy=policy, ignored_params=copies)
     for part in (model, *model.blocks):
         # The loss is already divided by the rows of the whole step, so gradients are summed.
         unchecked: Any = part  # fully_shard adds the methods to the module's class

@@ -7,6 +7,7 @@ costs little time, and the numbers are those of the first pass to the last bit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,9 +28,11 @@ _ATTENTION = (
 _PRODUCTS_OF_A_BLOCK = 7  # query, key, value, out; gate, up, down
 
 
-def choose_rerun(level: RematLevel) -> Recompute | None:
-    """Return how a block is recomputed; None when it is not."""
-    return {"none": None, "selective": _recompute_cheap_operations, "full": _recompute}[level]
+def choose_rerun(level: RematLevel, adapters: int = 0) -> Recompute | None:
+    """Return how a block with so many LoRA adapters is recomputed; None when it is not."""
+    if level == "selective":
+        return partial(_recompute_cheap_operations, _PRODUCTS_OF_A_BLOCK + 2 * adapters)
+    return {"none": None, "full": _recompute}[level]
 
 
 def _recompute(function: Callable[..., Tensor], *arguments: Any, **more: Any) -> Tensor:
@@ -42,13 +45,13 @@ def _recompute(function: Callable[..., Tensor], *arguments: Any, **more: Any) ->
     return result
 
 
-def _recompute_cheap_operations(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
+def _recompute_cheap_operations(products: int, function: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """Call a block, keep its products and its attention, and compute the rest again in the backward pass."""
-    return _recompute(function, *arguments, context_fn=_make_contexts)
+    return _recompute(function, *arguments, context_fn=partial(_make_contexts, products))
 
 
-def _make_contexts() -> Any:
-    """Return the contexts of both passes of one call."""
+def _make_contexts(count: int) -> Any:
+    """Return the contexts of both passes of one call of a block with so many products."""
     unchecked: Any = torch.utils.checkpoint
     aten: Any = torch.ops.aten
     products = {getattr(aten, name).default for name in _PRODUCTS}
@@ -61,7 +64,7 @@ def _make_contexts() -> Any:
         if operation in products:
             counts[context.is_recompute] += 1
             # Nothing in the block reads the last product, so its result need not be kept.
-            kept = counts[context.is_recompute] < _PRODUCTS_OF_A_BLOCK
+            kept = counts[context.is_recompute] < count
         else:
             kept = operation in attention
         return policy.MUST_SAVE if kept else policy.PREFER_RECOMPUTE

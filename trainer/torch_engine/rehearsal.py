@@ -80,7 +80,7 @@ def _summary(rank: int, build: BuiltModel, account: ResourceAccount) -> Rehearse
     return RehearsedStep(
         rank=rank,
         weights=weights,
-        gradients=weights,
+        gradients=_bytes(slot.weight for slot in build.slots if not slot.parameter.frozen),
         optimizer=_bytes(moment.values for moment in build.optimizer.moments()),
         averages=_bytes(moment.values for moment in build.averages.moments()) if build.averages else 0,
         peak=account.peak,

@@ -12,12 +12,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
-from trainer.shape.architecture import Parameter, list_parameters
+from trainer.config import LoraConfig, ModelConfig
+from trainer.shape.architecture import Parameter
 from trainer.shape.box import Box
 from trainer.shape.initial_values import make_initial_values
 from trainer.shape.layout import compute_box
+from trainer.shape.lora import list_run_parameters
 from trainer.shape.mesh import Mesh
+from trainer.torch_engine.model import NO_LORA
 from trainer.torch_engine.untyped import from_numpy
 
 _FILLERS = 8  # threads; each holds one weight in memory
@@ -54,7 +56,9 @@ class Slot:
         return get_local_tensor(grad)
 
 
-def list_slots(model: nn.Module, config: ModelConfig, mesh: Mesh, device: int) -> Sequence[Slot]:
+def list_slots(
+    model: nn.Module, config: ModelConfig, mesh: Mesh, device: int, lora: LoraConfig = NO_LORA
+) -> Sequence[Slot]:
     """List the slots in the order of the list of parameters; `device` is this process's index on the mesh."""
     handles = dict(model.named_parameters())
     slots = [
@@ -65,7 +69,7 @@ def list_slots(model: nn.Module, config: ModelConfig, mesh: Mesh, device: int) -
             handle=handle,
             weight=get_local_tensor(handle.data),
         )
-        for position, parameter in enumerate(list_parameters(config))
+        for position, parameter in enumerate(list_run_parameters(config, lora))
         for handle in (handles.pop(parameter.name),)
     ]
     if handles:

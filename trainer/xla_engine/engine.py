@@ -58,6 +58,10 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
         raise ConfigError(
             f"device=xla has only optim.kind=adamw, not {config.optim.kind}: use it, or another --backend"
         )
+    if config.lora.rank:
+        raise ConfigError(
+            f"lora.rank={config.lora.rank}: device=xla has no LoRA adapters: use another --backend, or lora.rank=0"
+        )
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)

@@ -5,8 +5,8 @@ In the program, on every process:
     save(run, step, state)
     step, state = load(run, state, "restored")  # on any number of processes; step 0 for a new run
 
-The hosts share no disk, which Orbax's CheckpointManager needs. The files are a checkpoint of Orbax in the format zarr, which
-`orbax.checkpoint.PyTreeCheckpointer` reads as well.
+The hosts share no disk, which Orbax's CheckpointManager needs. The files are a checkpoint of Orbax in the format zarr,
+which `orbax.checkpoint.PyTreeCheckpointer` reads as well.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""What LoRA changes in the estimates of memory, work and traffic, and which settings are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.errors import ConfigError
+from trainer.options import parse_config
+from trainer.shape.architecture import count_flops_per_token, count_parameters
+from trainer.shape.lora import count_run_flops_per_token, list_run_parameters, list_targets
+from trainer.shape.memory import estimate_memory
+from trainer.shape.mesh import Mesh
+from trainer.shape.timing import Traffic
+
+WORDS = ["model=1b", "batch=8", "remat=full"]
+
+
+@pytest.mark.parametrize("engine", ["torch", "jax"])
+def test_gradients_and_optimizer_are_those_of_the_adapters_alone(engine: str) -> None:
+    config = parse_config([*WORDS, "lora.rank=16"])
+    adapters = sum(one.size for one in list_run_parameters(config.model, config.lora) if not one.frozen)
+    need = estimate_memory(config, Mesh(), engine)  # type: ignore[arg-type]  # of parametrize
+    assert need.gradients == 4 * adapters
+    assert need.optimizer == 8 * adapters
+    assert need.weights == 4 * (count_parameters(config.model) + adapters)
+    whole = estimate_memory(parse_config(WORDS), Mesh(), engine)  # type: ignore[arg-type]  # of parametrize
+    assert need.total < 0.6 * whole.total
+
+
+def test_work_and_traffic_are_less_than_in_full_training() -> None:
+    config, whole = parse_config([*WORDS, "lora.rank=16"]), parse_config(WORDS)
+    flops = count_run_flops_per_token(config.model, config.lora, 128)
+    assert 0.64 < flops / count_flops_per_token(whole.model, 128) < 0.75
+    mesh = Mesh(data=2, fsdp=4)
+    assert Traffic.of(config, mesh).fsdp < Traffic.of(whole, mesh).fsdp
+    assert Traffic.of(config, mesh).data < Traffic.of(whole, mesh).data / 10
+
+
+def test_targets_are_all_layers_or_named_ones() -> None:
+    assert list_targets(parse_config([]).lora) == ()
+    assert len(list_targets(parse_config(["lora.rank=4"]).lora)) == 7
+    assert list_targets(parse_config(["lora.rank=4", "lora.targets=value, query"]).lora) == ("query", "value")
+    with pytest.raises(ConfigError, match="'q_proj' is no layer"):
+        parse_config(["lora.rank=4", "lora.targets=q_proj"])
