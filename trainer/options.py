@@ -13,7 +13,6 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from trainer.config import AUTO, Config, Doc, ModelConfig, Scalar
 from trainer.errors import ConfigError
 from trainer.presets import PRESETS
-from trainer.shape.lora import list_targets
 
 _LIMIT = 1 << 63  # the integers of numpy, torch and checkpoints
 
@@ -56,7 +55,6 @@ def parse_config(words: Sequence[str]) -> Config:
     values = {name: table[name].parse_value(text) for name, text in texts.items()}
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
-    list_targets(config.lora)  # raises for an unknown layer
     if config.lora.rank and config.optim.kind == "muon":
         raise ConfigError("optim.kind=muon: it updates the matrices that LoRA freezes; use optim.kind=adamw")
     return config

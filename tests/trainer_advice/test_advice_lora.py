@@ -41,4 +41,4 @@ def test_targets_are_all_layers_or_named_ones() -> None:
     assert len(list_targets(parse_config(["lora.rank=4"]).lora)) == 7
     assert list_targets(parse_config(["lora.rank=4", "lora.targets=value, query"]).lora) == ("query", "value")
     with pytest.raises(ConfigError, match="'q_proj' is no layer"):
-        parse_config(["lora.rank=4", "lora.targets=q_proj"])
+        list_targets(parse_config(["lora.rank=4", "lora.targets=q_proj"]).lora)
