@@ -31,6 +31,7 @@ from orchestrator.plan.observed import IntentState
 from orchestrator.plan.refusals import Refusal
 from orchestrator.plan.steps import GiveUp
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.programs import Program
@@ -337,13 +338,14 @@ class Growing(Listener):
         return [one.spec.candidate.accelerator for one in self.actions if isinstance(one, CreateSlice)]
 
 
-def record_requests(home: Home, place: Candidate, got: int, refused: int = 0) -> None:
+def record_requests(home: Home, place: Candidate, got: int, refused: int = 0, project: str = DEFAULT_PROJECT) -> None:
     """Record requests for these machines in the last days: some got them, some did not."""
     refusal = str(Refusal.from_error(CapacityError("no machines", "stockout", "wait")))
-    with Store(load_paths().database, home.access.clock.now) as store:
+    with Store(load_paths().database, home.access.clock.now, project=project) as store:
         for number in range(got + refused):
             name = f"d{number}"
-            cluster, lease = store.open_cluster(name, ""), store.acquire(f"cluster:{name}", "test")
+            cluster = store.open_cluster(name, "")
+            lease = store.acquire(f"cluster:{cluster.qualified_name}", "test")
             assert isinstance(lease, Lease)
             store.write_intent(lease, cluster, 1, f"{name}-1", place, f"{cluster.uid}-1", "{}")
             if number >= got:
@@ -364,13 +366,15 @@ def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait, "LOOK_EVERY", 600.0)
 
 
-def launch_growing(home: Home, runs: Path, *, grow: bool = True, got: int = 9, refused: int = 0) -> PreparedCommand:
+def launch_growing(
+    home: Home, runs: Path, *, grow: bool = True, got: int = 9, refused: int = 0, project: str = DEFAULT_PROJECT
+) -> PreparedCommand:
     """Return a launch of a range of sizes whose larger one is not there at first, of a program that takes 90 min."""
     with home.access.open() as cloud:
         cloud.state.capacity["sim-a/v6e-4 spot/*"] = 0
         cloud.set_program("*", Program(seconds=1.5 * HOUR))
     ready = launch(FAST, SLOW, checkpoint=Checkpoint(bucket=f"file://{runs}"))
-    record_requests(home, ready.desired.candidates[0], got, refused)
+    record_requests(home, ready.desired.candidates[0], got, refused, project)
     return replace(ready, desired=replace(ready.desired, automatic=None, grow=grow))
 
 
@@ -394,14 +398,14 @@ def test_a_run_moves_to_the_larger_machines_that_the_records_say_are_there(home:
     )
 
 
-@pytest.mark.parametrize("case", ["off", "refused often", "few requests"])
+@pytest.mark.parametrize("case", ["off", "refused often", "few requests", "another project"])
 @pytest.mark.usefixtures("rare_looks")
 def test_a_run_stays_where_it_may_not_move_or_the_records_do_not_say_enough(
     home: Home, tmp_path: Path, case: str
 ) -> None:
     ready = launch_growing(
         home, tmp_path / "runs", grow=case != "off", got=3 if case == "few requests" else 9,
-        refused=6 if case == "refused often" else 0,
+        refused=6 if case == "refused often" else 0, project="audio" if case == "another project" else DEFAULT_PROJECT,
     )  # fmt: skip
     listener = Growing(home, tmp_path / "runs")
     with home.access.open() as cloud:
