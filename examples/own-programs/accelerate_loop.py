@@ -30,7 +30,9 @@ while step < STEPS:
     time.sleep(float(os.environ.get("STEP_SECONDS", "0")))  # a rehearsal takes a while to notice a step
     step += 1
     # One rank that was asked to stop stops all, at the same step.
-    loss, stop = accelerator.reduce(torch.stack([loss.detach(), torch.tensor(float(run.should_stop()))]), "mean").tolist()
+    loss, stop = accelerator.reduce(
+        torch.stack([loss.detach(), torch.tensor(float(run.should_stop()))]), "mean"
+    ).tolist()
     run.heartbeat(step, {"loss": loss})
     if step % EVERY == 0 or stop or step == STEPS:
         folder = run.new_folder()  # each rank's own: rank 0 writes the model, and each its random numbers

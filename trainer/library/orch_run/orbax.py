@@ -5,8 +5,8 @@ In the program, on every process:
     save(run, step, state)
     step, state = load(run, state, "restored")  # on any number of processes; step 0 for a new run
 
-The hosts share no disk, which Orbax's CheckpointManager needs. The files are a checkpoint of Orbax in the format zarr, which
-`orbax.checkpoint.PyTreeCheckpointer` reads as well.
+The hosts share no disk, which Orbax's CheckpointManager needs. The files are a checkpoint of Orbax in the format zarr,
+which `orbax.checkpoint.PyTreeCheckpointer` reads as well.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
-from etils import epath
+import orbax.checkpoint as ocp  # pyright: ignore[reportMissingTypeStubs]  # it has none
+from etils import epath  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
 if TYPE_CHECKING:
     from trainer.program import Run
@@ -63,7 +63,7 @@ def load(run: Run, state: Any, folder: str | os.PathLike[str]) -> tuple[int, Any
 
 def _make_handler() -> Any:
     """Return a handler that waits for no other process: their files are on other disks."""
-    index = jax.process_index()
+    index = jax.process_index()  # pyright: ignore[reportUnknownMemberType]  # JAX's own
     alone = ocp.options.MultiprocessingOptions(
         primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"orch-run-{index}"
     )
