@@ -149,6 +149,9 @@ def test_ranks_come_from_orch_or_torchrun_or_there_is_one() -> None:
     world = read_world({**ours, **torchrun, "MASTER_ADDR": "h", "MASTER_PORT": "1"})
     assert (world.rank, world.size, world.local_rank, world.local_size) == (9, 16, 1, 8)
     assert world.launcher == "torchrun"
+    deepspeed = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2", "CROSS_RANK": "1"}
+    world = read_world({**ours, **deepspeed, "MASTER_ADDR": "h", "MASTER_PORT": "1"})
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (3, 4, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating("own-programs"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating("own-programs"), pytest.mark.timeout(400)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "own-programs"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -68,9 +68,8 @@ def test_a_program_that_is_killed_resumes(tmp_path: Path, name: str) -> None:
     assert ended == whole
 
 
-@pytest.mark.parametrize("name", ["hf_trainer", "accelerate_loop"])
-def test_torchrun_starts_the_ranks_again_when_one_is_killed(tmp_path: Path, name: str) -> None:
-    program = str(EXAMPLES / f"{name}.py")
+def test_torchrun_starts_the_ranks_again_when_one_is_killed(tmp_path: Path) -> None:
+    program = str(EXAMPLES / "hf_trainer.py")
     whole, _ = finish(start(tmp_path / "whole", *TORCHRUN, program))
     killed = start(tmp_path / "killed", *TORCHRUN, "--max-restarts", "1", program, step_seconds=0.1)
     wait_for_checkpoint(killed, 20)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class OrchCallback(TrainerCallback):
     """Uploads each checkpoint that the Trainer writes, sends heartbeats, and stops on a stop request.
 
-    Every rank saves the files of its own `output_dir`: rank 0 the model, and each its state of random numbers.
+    Every rank saves the files in its `output_dir`: rank 0 the model, and each its state of random numbers.
 
     Attributes:
         stopped: Whether training ended early, after a checkpoint was saved.
@@ -48,7 +48,8 @@ class OrchCallback(TrainerCallback):
         self._run.should_stop()  # from here on SIGTERM is a stop request
         if dist.is_initialized():
             folders: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(folders, str(Path(args.output_dir or ".").resolve()))
+            own = str(Path(args.output_dir or ".").resolve())
+            dist.all_gather_object(folders, own)  # pyright: ignore[reportUnknownMemberType]  # torch's own
             if len(set(folders)) < len(folders):
                 raise ConfigError(
                     f"two ranks have the output_dir {args.output_dir}, so their checkpoints would mix: give each its"
@@ -93,5 +94,5 @@ def _is_true_anywhere(value: bool, device: torch.device) -> bool:
     if not dist.is_initialized():
         return value
     number = torch.tensor(float(value), device=device)
-    dist.all_reduce(number, dist.ReduceOp.MAX)
+    dist.all_reduce(number, dist.ReduceOp.MAX)  # pyright: ignore[reportUnknownMemberType]  # torch's own
     return bool(number.item())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lightning
 
@@ -49,14 +49,19 @@ class OrchCallback(lightning.Callback):
         self._seen = self._saved = trainer.global_step
 
     def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, *_: Any
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Report a step and save when it is due; a stop request of one rank stops all at this step."""
         step = trainer.global_step
         if step == self._seen:  # the batch only added to the gradients
             return
         self._seen = step
-        logs = step % max(1, trainer.log_every_n_steps) == 0
+        logs = step % max(1, getattr(trainer, "log_every_n_steps", 1)) == 0
         self._run.heartbeat(step, _read_numbers(trainer, outputs) if logs else None)
         stop = trainer.strategy.reduce_boolean_decision(self._run.should_stop(), all=False)
         if stop or (self._every and step % self._every == 0):
@@ -91,5 +96,5 @@ def restore(run: Run, folder: str | os.PathLike[str]) -> str | None:
 def _read_numbers(trainer: lightning.Trainer, outputs: Any) -> dict[str, float]:
     """Return the loss and what the module has logged."""
     numbers = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+    loss = cast(dict[str, Any], outputs).get("loss") if isinstance(outputs, dict) else outputs
     return numbers if loss is None else {"loss": float(loss), **numbers}

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
-from etils import epath
+import orbax.checkpoint as ocp  # pyright: ignore[reportMissingTypeStubs]  # it has none
+from etils import epath  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
 if TYPE_CHECKING:
     from trainer.program import Run
@@ -63,7 +63,7 @@ def load(run: Run, state: Any, folder: str | os.PathLike[str]) -> tuple[int, Any
 
 def _make_handler() -> Any:
     """Return a handler that waits for no other process: their files are on other disks."""
-    index = jax.process_index()
+    index = jax.process_index()  # pyright: ignore[reportUnknownMemberType]  # JAX's own
     alone = ocp.options.MultiprocessingOptions(
         primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"orch-run-{index}"
     )
