@@ -194,16 +194,19 @@ def test_a_missing_device_is_refused_before_jax_searches_for_it() -> None:
         open_devices(settings("device=xla"), world, team)
 
 
-def test_a_step_gathers_each_weight_twice_and_reduces_each_gradient_once() -> None:
-    config = settings("mesh.fsdp=4")
+@pytest.mark.parametrize("remat", ["none", "selective", "full"])
+def test_a_step_gathers_each_weight_twice_and_reduces_each_gradient_once(remat: str) -> None:
+    config = settings(f"mesh.fsdp=4 remat={remat}")
     mesh = resolve_mesh(config.mesh, detect_topology(jax.devices()), config.model)
     step = build_step(config, mesh, arrange_devices(jax.devices(), mesh))
     program = step.function.trace(*step.arguments).jaxpr.jaxpr
     found = {(one.kind, one.axes): one for one in count_collectives(program, {"data": 1, "fsdp": 4, "tensor": 1})}
     weights = list_parameters(settings().model)
     matrices = [weight for weight in weights if weight.decays and weight.role != "embedding"]
-    # Norms and the embedding are gathered once; it is looked up and is the head, so it comes twice as well.
-    assert found["all-gather", "fsdp"].count == 2 * len(matrices) + (len(weights) - len(matrices) - 1) + 2
+    # Norms are gathered once, and those of a recomputed block again. The embedding is looked up and is the head: twice.
+    norms = len(weights) - len(matrices) - 1
+    again = 0 if remat == "none" else norms - 1
+    assert found["all-gather", "fsdp"].count == 2 * len(matrices) + norms + again + 2
     assert found["reduce-scatter", "fsdp"].count == len(weights) + 1
     assert found["all-reduce", "fsdp"].count == 1
     assert ("all-reduce", "data") not in found

@@ -1,10 +1,10 @@
 """Matrix products with weights that are sharded over the mesh, and the communication that they need.
 
 The whole step runs inside one `jax.shard_map`: functions see one device's shards. A weight is sharded over `fsdp`; it
-is gathered where it is used, in the products' type, and again in the backward pass, so no copy is kept in between. Its
-gradient is computed and summed in fp32. Over `tensor` the parts follow Megatron-LM (Shoeybi et al. 2019, section 3):
-sharded outputs follow an identity whose gradient is summed, and sharded inputs are followed by a sum whose gradient is
-an identity.
+is gathered where it is used, in the products' type, and once more for the backward pass, so no copy is kept in between.
+The backward pass of a recomputed block uses what the recomputation gathered. A weight's gradient is computed and summed
+in fp32. Over `tensor` the parts follow Megatron-LM (Shoeybi et al. 2019, section 3): sharded outputs follow an identity
+whose gradient is summed, and sharded inputs are followed by a sum whose gradient is an identity.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ class Arithmetic:
     Attributes:
         dtype: Of matrix products.
         mesh: Static, so that an axis of size one costs nothing.
+        recomputed: Whether blocks are recomputed, so that what a product gathers is kept for one block at most.
     """
 
     dtype: DTypeName
     mesh: Mesh
+    recomputed: bool = False
 
     @property
     def type(self) -> Any:
@@ -110,24 +112,30 @@ def sum_over_tensor(arithmetic: Arithmetic, x: Array) -> Array:
 
 
 def _product(arithmetic: Arithmetic, divided: int | None, x: Array, weight: Array) -> Array:
-    whole = gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)
+    return _multiply(arithmetic, x, gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided))
+
+
+def _multiply(arithmetic: Arithmetic, x: Array, whole: Array) -> Array:
     return dot(arithmetic, x.astype(arithmetic.type), whole, ((x.ndim - 1,), (1,)), arithmetic.type)
 
 
 def _product_forward(
     arithmetic: Arithmetic, divided: int | None, x: Array, weight: Array
 ) -> tuple[Array, tuple[Array, Array]]:
-    return _product(arithmetic, divided, x, weight), (x, weight)
+    if not arithmetic.recomputed:
+        return _product(arithmetic, divided, x, weight), (x, weight)
+    whole = gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)
+    return _multiply(arithmetic, x, whole), (x, whole)
 
 
 def _product_backward(
     arithmetic: Arithmetic, divided: int | None, kept: tuple[Array, Array], slope: Array
 ) -> tuple[Array, Array]:
     x, weight = kept
-    if arithmetic.mesh.fsdp > 1 and divided is not None:
+    if arithmetic.mesh.fsdp > 1 and divided is not None and not arithmetic.recomputed:
         # Without the barrier the compiler reuses what the forward pass gathered, and keeps it for every layer.
         weight, slope = lax.optimization_barrier((weight, slope))
-    whole = gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)
+    whole = weight if arithmetic.recomputed else gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)
     by_x = dot(arithmetic, slope, whole, ((slope.ndim - 1,), (0,)), arithmetic.type).astype(x.dtype)
     rows = tuple(range(x.ndim - 1))
     by_weight = dot(arithmetic, slope, x.astype(arithmetic.type), (rows, rows), jnp.float32)

@@ -62,7 +62,7 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
     scanned = uses_scan(config.model.layers, platform)
     weights = list_weights(config.model, scanned, config.lora)
     leaves = list_leaves(config, weights)
-    arithmetic = Arithmetic(config.products, mesh)
+    arithmetic = Arithmetic(config.products, mesh, config.recomputed != "none")
     recipe = Recipe(
         model=config.model,
         arithmetic=arithmetic,

@@ -29,12 +29,12 @@ def look_up_tokens(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array
 
 
 def _look_up(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array:
-    # Gathered in fp32: the values enter the residual stream, which is fp32, and are not factors of a product.
-    whole = gather_fsdp(arithmetic, table, 1)
+    # Gathered in the products' type, as FSDP2 does; the residual stream is fp32.
+    whole = gather_fsdp(arithmetic, table.astype(arithmetic.type), 1)
     if arithmetic.mesh.tensor == 1:
-        return whole[tokens]
+        return whole[tokens].astype(jnp.float32)
     local, inside = _local(tokens, table.shape[0])
-    return sum_over_tensor(arithmetic, jnp.where(inside[..., None], whole[local], 0.0))
+    return sum_over_tensor(arithmetic, jnp.where(inside[..., None], whole[local].astype(jnp.float32), 0.0))
 
 
 def _look_up_forward(arithmetic: Arithmetic, table: Array, tokens: Array) -> tuple[Array, tuple[Array, Array]]:

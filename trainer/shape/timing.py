@@ -261,9 +261,8 @@ class Traffic:
 def _count_sharded_bytes(config: Config, width: int) -> float:
     """Return the bytes of all weights that a micro-batch gathers, and of the gradients that it scatters, in fp32.
 
-    Weights of blocks are gathered for the forward pass and again for the backward pass; by JAX once more when blocks
-    are recomputed, except the last product's. torch gathers the others once. JAX gathers the table for the embedding,
-    in fp32, and for the head, and scatters its gradients for each, also where it is one.
+    Weights of blocks are gathered for the forward pass and again for the backward pass. torch gathers the others once.
+    JAX gathers the table for the embedding and for the head, and scatters its gradients for each, also where it is one.
     """
     model = config.model
     blocks = model.layers * count_block_parameters(model)
@@ -271,10 +270,8 @@ def _count_sharded_bytes(config: Config, width: int) -> float:
     scattered = 0 if config.lora.rank else 1  # frozen weights have no gradients
     if config.engine != "jax":
         return (2 * blocks + others) * width + scattered * (blocks + others) * 4
-    last = model.layers * model.dim * model.hidden
-    again = blocks - last if config.recomputed == "full" else 0
     table = model.tokens * model.dim
-    return (2 * blocks + again + table) * width + table * 4 + scattered * (blocks + 2 * table) * 4
+    return (2 * blocks + 2 * table) * width + scattered * (blocks + 2 * table) * 4
 
 
 def _ring(members: int) -> float:
