@@ -31,7 +31,7 @@ def read_merged_tensor(
     if pair is None:
         return values
     a, b = (read_tensor(contents, kind, one) for one in pair)
-    return values + np.float32(lora.scale) * (b @ a)
+    return (values + lora.scale * (b @ a)).astype(np.float32)
 
 
 def read_tensor(contents: Contents, kind: str, parameter: Parameter) -> FloatArray:
