@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from trainer.checkpoint.families import name_weight
 from trainer.checkpoint.regions import Contents
 from trainer.config import LoraConfig, ModelConfig
@@ -29,8 +31,7 @@ def read_merged_tensor(
     if pair is None:
         return values
     a, b = (read_tensor(contents, kind, one) for one in pair)
-    merged: FloatArray = values + lora.scale * (b @ a)
-    return merged.astype(values.dtype)
+    return (values + lora.scale * (b @ a)).astype(np.float32)
 
 
 def read_tensor(contents: Contents, kind: str, parameter: Parameter) -> FloatArray:
