@@ -160,7 +160,7 @@ def _write_settings(
 ) -> None:
     seq_len = int(config.get("seq_len", 2048))
     _write_json(folder / "config.json", families.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
-    ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
+    ends = {} if vocabulary.end is None else {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
     _write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
     if vocabulary.text:
         (folder / "tokenizer.json").write_bytes(vocabulary.text)
@@ -171,4 +171,4 @@ def _write_settings(
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=2) + "\n")

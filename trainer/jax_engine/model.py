@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from jax import Array
 
@@ -16,7 +17,7 @@ from trainer.jax_engine.arithmetic import (
     matmul,
     reduce_from_tensor_axis,
 )
-from trainer.jax_engine.attention import ATTENTION_RESULT, Kernel, attend
+from trainer.jax_engine.attention import ATTENTION_RESULT, Kernel, Scores, attend
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.vocabulary import compute_loss_sum, look_up_tokens
 
@@ -55,43 +56,47 @@ def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angl
         recipe: The model.
         weights: This device's shards by name.
         rows: Shape (rows, seq_len + 1).
-        angles: From trainer/shape/rotary.py.
+        angles: Cosine and sine from trainer/shape/rotary.py; then those of blocks with a window, if these have others.
     """
     arithmetic = recipe.arithmetic
     tokens = jnp.where(rows < 0, ~rows, rows) if recipe.marked else rows
     x = look_up_tokens(arithmetic, weights["embedding.weight"], tokens[:, :-1])
+    if recipe.model.embed_scale:
+        x = x * recipe.model.dim**0.5
     x = _blocks(recipe, weights, x, angles)
     x = norm(recipe, weights["norm.weight"], x)
     head = weights["embedding.weight" if recipe.model.tied else "head.weight"]
     counted = rows[:, 1:] >= 0 if recipe.marked else None
-    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted)
+    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted, softcap=recipe.model.softcap)
 
 
 def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array) -> Array:
-    def block(x: Array, own: Mapping[str, Array]) -> Array:
-        x = x + _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles)
-        return x + _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
+    model = recipe.model
+    local = [model.get_window(layer) > 0 for layer in range(model.layers)]
 
-    once = _recompute_block(recipe, block)
-    if recipe.scanned:
-        stacked = {
-            name.removeprefix(EVERY_BLOCK): value for name, value in weights.items() if name.startswith(EVERY_BLOCK)
-        }
+    def block(is_local: Array | bool, x: Array, own: Mapping[str, Array]) -> Array:
+        mixed = _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles, is_local)
+        x = x + _post_norm(recipe, own, "attention", mixed)
+        fed = _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
+        return x + _post_norm(recipe, own, "ffn", fed)
 
-        def scan_body(x: Array, own: Mapping[str, Array]) -> tuple[Array, None]:
-            return once(x, own), None
-
-        result: Array = lax.scan(scan_body, x, stacked)[0]
+    if not recipe.scanned:
+        for layer, is_local in enumerate(local):
+            prefix = f"{_BLOCKS}{layer}."
+            own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+            x = _recompute_block(recipe, partial(block, is_local))(x, own)
+        return x
+    stacked = {name.removeprefix(EVERY_BLOCK): value for name, value in weights.items() if name.startswith(EVERY_BLOCK)}
+    if len(set(local)) == 1:
+        once = _recompute_block(recipe, partial(block, local[0]))
+        result: Array = lax.scan(lambda x, own: (once(x, own), None), x, stacked)[0]
         return result
-    for layer in range(recipe.model.layers):
-        prefix = f"{_BLOCKS}{layer}."
-        x = once(x, {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)})
-    return x
+    either = _recompute_block(recipe, block)
+    alternated: Array = lax.scan(lambda x, xs: (either(xs[0], x, xs[1]), None), x, (jnp.array(local), stacked))[0]
+    return alternated
 
 
-def _recompute_block(
-    recipe: Recipe, block: Callable[[Array, Mapping[str, Array]], Array]
-) -> Callable[[Array, Mapping[str, Array]], Array]:
+def _recompute_block(recipe: Recipe, block: Callable[..., Array]) -> Callable[..., Array]:
     if recipe.remat == "none":
         return block
     policies = jax.checkpoint_policies
@@ -100,14 +105,28 @@ def _recompute_block(
         policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(ATTENTION_RESULT)
     )
     # Inside a scan nothing can be merged with the forward pass, so no barrier against it is needed.
-    result: Callable[[Array, Mapping[str, Array]], Array] = jax.checkpoint(
+    result: Callable[..., Array] = jax.checkpoint(
         block, prevent_cse=not recipe.scanned, policy=kept if recipe.remat == "selective" else None
     )
     return result
 
 
-def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array) -> Array:
+def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array, is_local: Array | bool) -> Array:
+    """Compute attention of one block.
+
+    Args:
+        recipe: The model.
+        own: Weights of the block.
+        x: Shape (rows, length, dim).
+        angles: As in `compute_loss`.
+        is_local: Whether the block has the window; an array where a scan has blocks of both kinds.
+    """
     arithmetic, model = recipe.arithmetic, recipe.model
+    own_angles = (
+        (angles[-2:] if is_local else angles[:2])
+        if isinstance(is_local, bool)
+        else jnp.where(is_local, angles[-2:], angles[:2])
+    )
     x = copy_to_tensor_axis(arithmetic, x)
 
     def project(part: str) -> Array:
@@ -121,9 +140,18 @@ def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array
         heads = project(part)
         if model.qk_norm:
             heads = norm(recipe, own[f"attention.{part}_norm.weight"], heads)
-        return apply_rotary(heads, angles)
+        return apply_rotary(heads, own_angles)
 
-    mixed = attend(arithmetic, recipe.kernel, rotate("query"), rotate("key"), project("value"), model.window)
+    scores = Scores(scale=model.score_scale, softcap=model.attention_softcap)
+    near, far = (
+        partial(attend, arithmetic, recipe.kernel, window=window, scores=scores) for window in (model.window, 0)
+    )
+    heads = rotate("query"), rotate("key"), project("value")
+    mixed: Array
+    if isinstance(is_local, bool):
+        mixed = near(*heads) if is_local else far(*heads)
+    else:  # both are compiled, and one of them runs
+        mixed = lax.cond(is_local, near, far, *heads)
     return reduce_from_tensor_axis(
         arithmetic, matmul(arithmetic, 0, mixed.reshape(*x.shape[:2], -1), own["attention.out.weight"])
     )
@@ -142,8 +170,13 @@ def _feed_forward(recipe: Recipe, own: Mapping[str, Array], x: Array) -> Array:
     x = copy_to_tensor_axis(arithmetic, x)
     gate = matmul(arithmetic, 1, x, own["ffn.gate.weight"])
     up = matmul(arithmetic, 1, x, own["ffn.up.weight"])
-    mixed = _rematerialize(recipe, lambda gate, up: jax.nn.silu(gate) * up)(gate, up)
+    activate = partial(jax.nn.gelu, approximate=True) if recipe.model.activation == "gelu_tanh" else jax.nn.silu
+    mixed = _rematerialize(recipe, lambda gate, up: activate(gate) * up)(gate, up)
     return reduce_from_tensor_axis(arithmetic, matmul(arithmetic, 0, mixed, own["ffn.down.weight"]))
+
+
+def _post_norm(recipe: Recipe, own: Mapping[str, Array], part: str, x: Array) -> Array:
+    return norm(recipe, own[f"{part}_post_norm.weight"], x) if recipe.model.post_norm else x
 
 
 def norm(recipe: Recipe, weight: Array, x: Array) -> Array:
@@ -152,7 +185,7 @@ def norm(recipe: Recipe, weight: Array, x: Array) -> Array:
     def scaled(x: Array, weight: Array) -> Array:
         x = x.astype(jnp.float32)
         size = lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + recipe.model.norm_eps)
-        result: Array = x * size * weight
+        result: Array = x * size * (1.0 + weight if recipe.model.norm_offset else weight)
         return result.astype(recipe.arithmetic.type)
 
     return _rematerialize(recipe, scaled)(x, gather_vector(recipe.arithmetic, weight))

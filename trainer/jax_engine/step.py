@@ -65,7 +65,9 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
     recipe = Recipe(
         model=config.model,
         arithmetic=arithmetic,
-        kernel=choose_kernel(platform, arithmetic, config.model.head_dim, config.seq_len),
+        kernel=choose_kernel(
+            platform, arithmetic, config.model.head_dim, config.seq_len, config.model.attention_softcap
+        ),
         scanned=scanned,
         remat=config.recomputed,
         scale=1.0 / (config.batch * config.seq_len),
@@ -122,7 +124,11 @@ def _arguments(config: Config, mesh: Mesh, leaves: Sequence[Leaf], places: tuple
     return (
         state,
         described(rows, jnp.int32, places[1]),
-        described((2, config.seq_len, config.model.head_dim // 2), jnp.float32, places[2]),
+        described(
+            (4 if config.model.local_rope_theta else 2, config.seq_len, config.model.head_dim // 2),
+            jnp.float32,
+            places[2],
+        ),
         described((STEP_SCALARS,), jnp.float32, places[3]),
         described((mesh.devices,), jnp.float32, places[4]),
     )

@@ -209,7 +209,8 @@ class _Count:
         Without recomputation. Not sharded: the stream before each norm and the norm's output, in the products' type.
         Sharded over the tensor axis: queries, keys, values, the output of attention; gate, up, and their product (torch
         uncompiled: silu of gate, too); queries and keys before their norm, where they have one. Not sharded, torch
-        uncompiled: the mask of a window. Selective: the stream before the block, the products but the last, and the
+        uncompiled: the mask of a window. torch with a bound of scores: the scores. With norms of results: these, not
+        sharded. Selective: the stream before the block, the products but the last, and the
         output of attention. Full: the stream.
         """
         if level == "full":
@@ -219,16 +220,30 @@ class _Count:
         if level == "selective":
             whole, hidden, normed, mask = (FLOAT + width) * model.dim, 2, 0, 0
         else:
-            mask = self.window_mask()
+            mask = self.window_mask() + self.capped_scores()
             whole, hidden = 2 * (FLOAT + width) * model.dim, 3 if self.fuses else 4
+            whole += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
         divided = (width * (2 * wide + 2 * narrow + hidden * model.hidden) + normed) // self.mesh.tensor
         return self.tokens * (whole + divided) + mask
 
     def window_mask(self) -> int:
-        """Return the bytes of a window's mask, of which torch uncompiled makes one for each block, for all rows."""
-        length = self.config.seq_len
-        return self.width * length**2 if not self.fuses and 0 < self.model.window < length else 0
+        """Return the bytes of a window's mask, of which torch uncompiled makes one for each block, for all rows.
+
+        It is the mean of the blocks, of which only some may have a window.
+        """
+        length, model = self.config.seq_len, self.model
+        if self.fuses or model.attention_softcap:
+            return 0
+        masked = sum(0 < model.get_window(layer) < length for layer in range(model.layers))
+        return self.width * length**2 * masked // model.layers
+
+    def capped_scores(self) -> int:
+        """Return the bytes of bounded scores that a block of torch keeps: tanh, softmax, its copy, and the mask."""
+        if not self.model.attention_softcap or self.engine == "jax":
+            return 0
+        heads = -(-self.model.heads // self.mesh.tensor)
+        return self.tokens * self.config.seq_len * heads * (2 * FLOAT + self.width) + self.config.seq_len**2
 
     def recomputed_of_block(self) -> int:
         """Return the bytes that one block computes again during its backward pass.
@@ -251,12 +266,16 @@ class _Count:
         rows = self.tokens // self.config.seq_len
         heads = -(-model.heads // self.mesh.tensor)
         queries = min(ATTENTION_CHUNK, self.config.seq_len)
-        keys = min(self.config.seq_len, queries + model.window) if model.window else self.config.seq_len
+        narrow = model.window and not 0 < model.full_every <= model.layers
+        keys = min(self.config.seq_len, queries + model.window) if narrow else self.config.seq_len
         chunk = rows * heads * queries * keys * FLOAT
         wide = self.tokens * self.width * 3 * model.hidden // self.mesh.tensor
         return max(2 * chunk if self.engine == "jax" else 0, wide) + self.tokens * model.dim * FLOAT
 
     def logits(self) -> int:
-        """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product."""
+        """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product.
+
+        A bound of the logits is another copy.
+        """
         whole = self.tokens * self.model.tokens // self.mesh.tensor * FLOAT
-        return int(2.5 * min(whole, LOGITS_BYTES))
+        return int((3.5 if self.model.softcap else 2.5) * min(whole, LOGITS_BYTES))
