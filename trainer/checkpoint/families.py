@@ -319,7 +319,8 @@ def _parse_local_theta(config: Mapping[str, Any], rope: Mapping[str, Any]) -> fl
     Raises:
         ConfigError: The angles of layers with a window are scaled otherwise.
     """
-    local: Any = (config.get("rope_parameters") or {}).get("sliding_attention") or {}
+    found = cast("Mapping[str, Any]", config.get("rope_parameters") or {})
+    local = cast("Mapping[str, Any]", found.get("sliding_attention") or {})
     theta = float(local.get("rope_theta", config["rope_local_base_freq"]))
     same = {**rope, "rope_theta": float(rope.get("rope_theta", config["rope_theta"]))}
     if {"rope_type": "default", **local, "rope_theta": theta} == {"rope_type": "default", **same}:

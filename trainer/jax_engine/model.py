@@ -89,10 +89,18 @@ def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Arra
     stacked = {name.removeprefix(EVERY_BLOCK): value for name, value in weights.items() if name.startswith(EVERY_BLOCK)}
     if len(set(local)) == 1:
         once = _recompute_block(recipe, partial(block, local[0]))
-        result: Array = lax.scan(lambda x, own: (once(x, own), None), x, stacked)[0]
+
+        def scan_body(x: Array, own: Mapping[str, Array]) -> tuple[Array, None]:
+            return once(x, own), None
+
+        result: Array = lax.scan(scan_body, x, stacked)[0]
         return result
     either = _recompute_block(recipe, block)
-    alternated: Array = lax.scan(lambda x, xs: (either(xs[0], x, xs[1]), None), x, (jnp.array(local), stacked))[0]
+
+    def scan_either(x: Array, layer: tuple[Array, Mapping[str, Array]]) -> tuple[Array, None]:
+        return either(layer[0], x, layer[1]), None
+
+    alternated: Array = lax.scan(scan_either, x, (jnp.array(local), stacked))[0]
     return alternated
 
 

@@ -126,7 +126,7 @@ class Norm(nn.RMSNorm):
     """RMS norm computed in float32, with its result in the type of the products that read it."""
 
     def __init__(self, config: ModelConfig, size: int) -> None:
-        super().__init__(size, eps=config.norm_eps)
+        super().__init__(size, eps=config.norm_eps)  # pyright: ignore[reportUnknownMemberType]  # torch's is untyped
         self.offset = config.norm_offset
 
     def forward(self, x: Tensor) -> Tensor:
