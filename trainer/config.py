@@ -18,7 +18,8 @@ RematLevel: TypeAlias = Literal["none", "selective", "full"]
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "tpu", "neuron", "xla"]
 EngineName: TypeAlias = Literal["auto", "torch", "jax"]
 OptimName: TypeAlias = Literal["adamw", "muon", "adafactor"]
-RopeScaling: TypeAlias = Literal["none", "llama3"]
+RopeScaling: TypeAlias = Literal["none", "llama3", "linear"]
+Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 LossTokens: TypeAlias = Literal["auto", "all", "marked"]
 ScheduleName: TypeAlias = Literal["cosine", "wsd", "constant"]
 
@@ -65,9 +66,30 @@ class ModelConfig:
     qkv_bias: Annotated[bool, Doc(text="queries, keys and values have a bias, as in Qwen 2")] = False
     qk_norm: Annotated[bool, Doc(text="an RMS norm of each head's queries and keys, as in Qwen 3")] = False
     window: Annotated[int, Doc(text="newest tokens to which each token attends, itself included; 0: all", least=0)] = 0
-    rope_scaling: Annotated[RopeScaling, Doc(text="slower rotary angles for longer rows; llama3: as Llama 3.1")] = (
-        "none"
+    full_every: Annotated[int, Doc(text="every how many blocks one has no window, as in Gemma; 0: none", least=0)] = 0
+    local_rope_theta: Annotated[
+        float,
+        Doc(text="base of the rotary angles, without scaling, in blocks with a window; 0: as the others", least=0),
+    ] = 0.0
+    activation: Annotated[Activation, Doc(text="of the feed-forward layer's gate; gelu_tanh: as in Gemma")] = "silu"
+    post_norm: Annotated[
+        bool, Doc(text="an RMS norm of the results of attention and feed-forward, too, as in Gemma 2")
+    ] = False
+    norm_offset: Annotated[bool, Doc(text="RMS norms multiply by 1 + weight, as in Gemma")] = False
+    embed_scale: Annotated[bool, Doc(text="embeddings are multiplied by the root of dim, as in Gemma")] = False
+    query_scale: Annotated[
+        float, Doc(text="attention's scores are divided by the root of this; 0: the width of a head", least=0)
+    ] = 0.0
+    attention_softcap: Annotated[
+        float, Doc(text="bound of attention's scores, c * tanh(score / c), as in Gemma 2; 0: none", least=0)
+    ] = 0.0
+    softcap: Annotated[float, Doc(text="bound of the logits, c * tanh(logit / c), as in Gemma 2; 0: none", least=0)] = (
+        0.0
     )
+    rope_scaling: Annotated[
+        RopeScaling,
+        Doc(text="slower rotary angles for longer rows; llama3: as Llama 3.1; linear: all by rope_factor"),
+    ] = "none"
     rope_factor: Annotated[float, Doc(text="rope_scaling: how much slower the slow angles are", least=1)] = 8.0
     rope_low_freq: Annotated[
         float, Doc(text="rope_scaling: angles with at most this many turns in rope_context are slow ones", least=0.001)
@@ -84,6 +106,15 @@ class ModelConfig:
     @property
     def head_dim(self) -> int:
         return self.head or self.dim // self.heads
+
+    @property
+    def score_scale(self) -> float:
+        """Factor of attention's scores."""
+        return float((self.query_scale or self.head_dim) ** -0.5)
+
+    def get_window(self, layer: int) -> int:
+        """Return the window of a block; 0 for none."""
+        return 0 if self.full_every and (layer + 1) % self.full_every == 0 else self.window
 
     @property
     def tokens(self) -> int:

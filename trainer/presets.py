@@ -3,7 +3,8 @@
 From 300m on a head is 128 wide and the feed-forward layer a multiple of it, which fills the matrix units of TPUs. Those
 with a family's name have the shape of its published weights, so that a run can begin from them. Sources, read November
 2026: config.json of meta-llama/Llama-3.2-1B (revision 4e20de3) and of Qwen/Qwen3-0.6B; Mistral 7B, arXiv 2310.06825,
-table 1, and mistralai/Mistral-7B-v0.1.
+table 1, and mistralai/Mistral-7B-v0.1; for Gemma 2 2B AI-Hypercomputer/maxtext, hf_model_configs.py, with
+transformers' Gemma2Config; for Gemma 3 1B google/tunix, models/gemma3/model.py, revision 0027ed2.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ def _preset(
     )
 
 
+_GEMMA: Mapping[str, str] = MappingProxyType(
+    {
+        "activation": "gelu_tanh",
+        "post_norm": "true",
+        "norm_offset": "true",
+        "embed_scale": "true",
+        "norm_eps": "1e-6",
+    }
+)
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "tiny": _preset(128, 4, 4, 2, seq_len=128, lr="3e-3", warmup=20),
@@ -82,6 +92,41 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             vocab="32000",
             tied="false",
             window="4096",
+        ),
+        "gemma2-2b": _preset(
+            2304,
+            26,
+            8,
+            4,
+            seq_len=4096,
+            lr="2e-4",
+            warmup=1000,
+            head="256",
+            ffn="9216",
+            vocab="256000",
+            window="4096",
+            full_every="2",
+            attention_softcap="50",
+            softcap="30",
+            **_GEMMA,
+        ),
+        "gemma3-1b": _preset(
+            1152,
+            26,
+            4,
+            1,
+            seq_len=4096,
+            lr="4e-4",
+            warmup=1000,
+            head="256",
+            ffn="6912",
+            vocab="262144",
+            window="512",
+            full_every="6",
+            rope_theta="1000000",
+            local_rope_theta="10000",
+            qk_norm="true",
+            **_GEMMA,
         ),
     }
 )

@@ -114,7 +114,14 @@ def test_preset_sets_many_keys_and_a_key_wins_in_any_position() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("llama3.2-1b", 1_235_814_400), ("qwen3-0.6b", 596_049_920), ("mistral-7b", 7_241_732_096)]
+    ("name", "size"),
+    [
+        ("llama3.2-1b", 1_235_814_400),
+        ("qwen3-0.6b", 596_049_920),
+        ("mistral-7b", 7_241_732_096),
+        ("gemma2-2b", 2_614_341_888),
+        ("gemma3-1b", 999_885_952),
+    ],
 )
 def test_presets_of_families_have_the_size_of_the_published_weights(name: str, size: int) -> None:
     """As transformers 5.24 counts the parameters of the published configurations."""

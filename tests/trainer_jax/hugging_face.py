@@ -51,6 +51,53 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-window": ("qwen2", {**WINDOW, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
     "qwen3": ("qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
     "qwen3-window": ("qwen3", {"head_dim": 8, **WINDOW, "rope_parameters": LLAMA3}),
+    "llama-linear": ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}}),
+    "gemma2": (
+        "gemma2",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 5,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma2-uncapped": (
+        "gemma2",
+        {
+            "head_dim": 8,
+            "query_pre_attn_scalar": 8,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "sliding_attention"],
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "gemma3_text": (
+        "gemma3_text",
+        {
+            "num_hidden_layers": 8,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 5,
+        },
+    ),
+    "gemma3_text-linear": (
+        "gemma3_text",
+        {
+            "num_hidden_layers": 7,
+            "head_dim": 8,
+            "query_pre_attn_scalar": 12,
+            "sliding_window": 6,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
 }
 
 
@@ -72,9 +119,10 @@ def _make(folder: Path, family: str, changes: dict[str, Any], rows: Tensor) -> d
     config = transformers.AutoConfig.for_model(family, **{**SMALL, **changes})
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     draw = torch.Generator().manual_seed(5)
+    unit = 0.0 if family.startswith("gemma") else 1.0  # Gemma's norms multiply by 1 + weight
     with torch.no_grad():
         for key, weight in model.named_parameters():
-            weight.copy_(torch.randn(weight.shape, generator=draw) * 0.2 + ("norm" in key))
+            weight.copy_(torch.randn(weight.shape, generator=draw) * 0.2 + unit * ("norm" in key))
     model.save_pretrained(folder)
     logits = model(rows[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())

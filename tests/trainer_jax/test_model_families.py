@@ -46,6 +46,11 @@ CASES = (
     "qwen2-window",
     "qwen3",
     "qwen3-window",
+    "llama-linear",
+    "gemma2",
+    "gemma2-uncapped",
+    "gemma3_text",
+    "gemma3_text-linear",
 )
 ROWS = "batch=8 seq_len=16 grad_clip=0 optim.beta1=0.9"
 
@@ -98,6 +103,7 @@ def _assert_close(found: np.ndarray, expected: np.ndarray, what: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_an_imported_model_has_the_logits_of_transformers(made: Path, name: str) -> None:
     torch = pytest.importorskip("torch")
+    from trainer.torch_engine.loss import cap_logits
     from trainer.torch_engine.model import Transformer
 
     model, weights = _read_imported(made / name / "checkpoints")
@@ -106,8 +112,9 @@ def test_an_imported_model_has_the_logits_of_transformers(made: Path, name: str)
     rows = torch.from_numpy(np.load(made / "rows.npy").astype(np.int64))
     numbers = (torch.arange(16)[:, None] >= torch.tensor([5, 11])).sum(dim=1).to(torch.int32)
     with torch.no_grad():
-        logits = (ours(rows[:, :-1]) @ ours.head_weight().T).numpy()
-        packed = (ours(rows[:, :-1], numbers.expand(len(rows), -1)) @ ours.head_weight().T).numpy()
+        logits = cap_logits(ours(rows[:, :-1]) @ ours.head_weight().T, model.softcap).numpy()
+        apart = ours(rows[:, :-1], numbers.expand(len(rows), -1))
+        packed = cap_logits(apart @ ours.head_weight().T, model.softcap).numpy()
     expected = np.load(made / name / "expected.npz")
     assert np.abs(expected["logits"]).max() > 1, "something to compare"
     _assert_close(logits, expected["logits"], "logits")
@@ -120,7 +127,7 @@ def test_an_imported_model_has_the_logits_of_transformers(made: Path, name: str)
     ("name", "framework"),
     [
         *((name, "torch") for name in CASES),
-        *((name, "jax") for name in ("qwen2.5", "qwen3-window")),
+        *((name, "jax") for name in ("qwen2.5", "qwen3-window", "gemma2", "gemma3_text", "gemma3_text-linear")),
     ],
 )
 def test_a_step_from_imported_weights_has_the_gradients_of_transformers(made: Path, name: str, framework: str) -> None:

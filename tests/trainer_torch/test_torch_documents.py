@@ -119,7 +119,7 @@ def test_tiles_are_those_of_the_mask_that_sdpa_gets(length: int, window: int, di
             assert area.all(), (row, at, number)
     draw = torch.Generator().manual_seed(2)
     query, key, value = (torch.randn((len(ends), heads, length, 16), generator=draw) for heads in (4, 2, 2))
-    found = attend_by_tiles(query, key, value, tiles)
+    found = attend_by_tiles(query, key, value, tiles, 16**-0.5)
     plain = F.scaled_dot_product_attention(query, key, value, attn_mask=added.added, enable_gqa=True)
     torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-5)
 

@@ -42,13 +42,30 @@ FAMILY = change(
         GROUPED.model, qkv_bias=True, qk_norm=True, window=7, rope_scaling="llama3", rope_context=64, rope_theta=500.0
     ),
 )
+GEMMA = change(
+    GROUPED,
+    model=change(
+        GROUPED.model,
+        window=7,
+        full_every=2,
+        local_rope_theta=100.0,
+        activation="gelu_tanh",
+        qk_norm=True,
+        post_norm=True,
+        norm_offset=True,
+        embed_scale=True,
+        query_scale=24.0,
+        attention_softcap=0.5,
+        softcap=1.5,
+    ),
+)
 MESHES: Mapping[int, list[Mesh]] = {
     1: [Mesh()],
     2: [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)],
     4: [Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)],
 }
 EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
-    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY)],
+    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA)],
     2: [
         (MUON, Mesh(2)),
         (MUON, Mesh(1, 2)),
@@ -61,6 +78,8 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (GROUPED, Mesh(1, 1, 2)),
         (FAMILY, Mesh(1, 2)),
         (FAMILY, Mesh(1, 1, 2)),
+        (GEMMA, Mesh(1, 2)),
+        (GEMMA, Mesh(1, 1, 2)),
         (NARROW, Mesh(1, 2)),
         (NARROW, Mesh(1, 1, 2)),
     ],
@@ -73,6 +92,7 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (SELECTIVE, Mesh(1, 2, 2)),
         (FAMILY, Mesh(2, 1, 2)),
         (FAMILY, Mesh(1, 2, 2)),
+        (GEMMA, Mesh(1, 2, 2)),
     ],
 }
 CASES = {size: [(SMALL, mesh) for mesh in MESHES[size]] + EXTRA[size] for size in MESHES}

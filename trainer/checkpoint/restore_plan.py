@@ -32,9 +32,23 @@ _SHAPED = (
     ("tied", "tied"),
     ("qkv_bias", "qkv_bias"),
     ("qk_norm", "qk_norm"),
+    ("post_norm", "post_norm"),
+    ("norm_offset", "norm_offset"),
 )
 """Key below `model.`, and the attribute with `auto` filled in."""
-_FREE = ("rope_theta", "norm_eps", "window", "rope_scaling")
+_FREE = (
+    "rope_theta",
+    "norm_eps",
+    "window",
+    "full_every",
+    "local_rope_theta",
+    "activation",
+    "embed_scale",
+    "query_scale",
+    "attention_softcap",
+    "softcap",
+    "rope_scaling",
+)
 _OF_SCALING = ("rope_factor", "rope_low_freq", "rope_high_freq", "rope_context")
 
 

@@ -215,9 +215,9 @@ def _write_model_settings(
     folder: Path, model: ModelConfig, request: ExportRequest, seq_len: int, vocabulary: TokenizerFile
 ) -> None:
     _write_json(folder / "config.json", families.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
-    ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
+    ends = {} if vocabulary.end is None else {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
     _write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=2) + "\n")

@@ -39,6 +39,19 @@ class AttentionMask:
 _CAUSAL: Final = AttentionMask()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """How attention's scores are made of products.
+
+    Attributes:
+        scale: Their factor.
+        softcap: Their bound c, as c * tanh(score / c); 0 for none.
+    """
+
+    scale: float
+    softcap: float = 0.0
+
+
 def split_documents(rows: Array) -> tuple[Array, Array]:
     """Return rows without the starts of documents, and the number of each input's document within its row.
 
@@ -53,26 +66,34 @@ def split_documents(rows: Array) -> tuple[Array, Array]:
 
 
 def choose_kernel(
-    platform: str, arithmetic: Arithmetic, head_dim: int, length: int, *, documents: bool = False
+    platform: str, arithmetic: Arithmetic, head_dim: int, length: int, *, documents: bool = False, softcap: float = 0.0
 ) -> Kernel:
     """Choose the attention kernel by shape and type.
 
     Shapes that a kernel does not accept use plain attention. So does fp32, which cuDNN does not support, and whose
     products splash computes in the TPU's default precision (jax 0.10.2, splash_attention_kernel.py). So do documents
     on GPUs: jax.nn.dot_product_attention gives them to cuDNN only as a bias of (length x length), whose gradient it
-    computes, too (jax 0.10.2, cudnn/fused_attention_stablehlo.py).
+    computes, too (jax 0.10.2, cudnn/fused_attention_stablehlo.py). cuDNN has no bound of scores.
     """
     if arithmetic.dtype == "fp32":
         return "plain"
     if platform == "tpu" and head_dim % _LANES == 0 and length % _LANES == 0:
         return "splash"
-    if platform in {"cuda", "gpu"} and not documents and head_dim % 8 == 0 and head_dim <= 128:
+    fits_cudnn = not documents and not softcap and head_dim % 8 == 0 and head_dim <= 128
+    if platform in {"cuda", "gpu"} and fits_cudnn:
         return "cudnn" if length % 2 == 0 else "plain"
     return "plain"
 
 
 def attend(
-    arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, value: Array, mask: AttentionMask = _CAUSAL
+    arithmetic: Arithmetic,
+    kernel: Kernel,
+    query: Array,
+    key: Array,
+    value: Array,
+    *,
+    mask: AttentionMask = _CAUSAL,
+    scores: Scores | None = None,
 ) -> Array:
     """Compute causal attention.
 
@@ -83,22 +104,26 @@ def attend(
         key: Shape (rows, length, kv_heads, head_dim).
         value: Shape (rows, length, kv_heads, head_dim).
         mask: Which of the earlier keys a query attends to.
+        scores: Their factor and bound; None for the usual factor.
 
     Returns:
         The shape of `query`.
     """
+    scores = scores or Scores(scale=query.shape[-1] ** -0.5)
     if kernel == "splash":
-        return splash_attention(query, key, value, mask)
+        return splash_attention(query, key, value, mask, scores)
     mixed = (
-        fused_attention(query, key, value, "cudnn", mask)
+        fused_attention(query, key, value, "cudnn", mask, scores.scale)
         if kernel == "cudnn"
-        else _attend_in_chunks(arithmetic, query, key, value, mask)
+        else _attend_in_chunks(arithmetic, scores, query, key, value, mask)
     )
     result: Array = ad_checkpoint.checkpoint_name(mixed, ATTENTION_RESULT)
     return result
 
 
-def _attend_in_chunks(arithmetic: Arithmetic, query: Array, key: Array, value: Array, mask: AttentionMask) -> Array:
+def _attend_in_chunks(
+    arithmetic: Arithmetic, scores: Scores, query: Array, key: Array, value: Array, mask: AttentionMask
+) -> Array:
     length = query.shape[1]
     window = mask.window or length
     chunks = list_attention_chunks(length, mask.window)
@@ -107,9 +132,9 @@ def _attend_in_chunks(arithmetic: Arithmetic, query: Array, key: Array, value: A
         return None if mask.documents is None else mask.documents[:, part]
 
     if len(chunks) == 1:
-        return _plain(arithmetic, window, 0, query, key, value, mask.documents, mask.documents)
+        return _plain(arithmetic, scores, window, 0, query, key, value, mask.documents, mask.documents)
     # Scores of one chunk of queries exist at a time, also in the backward pass; no other keys are used.
-    part = jax.checkpoint(partial(_plain, arithmetic, window), static_argnums=(0,))
+    part = jax.checkpoint(partial(_plain, arithmetic, scores, window), static_argnums=(0,))
     outs: list[Array] = []
     for chunk in chunks:
         queries, keys = slice(chunk.first, chunk.end), slice(chunk.oldest, chunk.end)
@@ -121,6 +146,7 @@ def _attend_in_chunks(arithmetic: Arithmetic, query: Array, key: Array, value: A
 
 def _plain(
     arithmetic: Arithmetic,
+    scores: Scores,
     window: int,
     first: int,
     query: Array,
@@ -136,14 +162,17 @@ def _plain(
     rows, length, heads, width = query.shape
     shared = heads // key.shape[2]
     grouped = query.reshape(rows, length, key.shape[2], shared, width)
-    scores = jnp.einsum(
+    products = jnp.einsum(
         "bqkgd,bskd->bkgqs", grouped, key, precision=arithmetic.precision, preferred_element_type=jnp.float32
     )
     distance = np.arange(first, first + length)[:, None] - np.arange(key.shape[1])
     seen: Any = (distance >= 0) & (distance < window)
     if of_queries is not None and of_keys is not None:
         seen = seen & (of_queries[:, None, None, :, None] == of_keys[:, None, None, None, :])
-    shares = jax.nn.softmax(jnp.where(seen, scores * width**-0.5, -jnp.inf), axis=-1).astype(value.dtype)
+    scaled = products * scores.scale
+    if scores.softcap:
+        scaled = scores.softcap * jnp.tanh(scaled / scores.softcap)
+    shares = jax.nn.softmax(jnp.where(seen, scaled, -jnp.inf), axis=-1).astype(value.dtype)
     mixed = jnp.einsum(
         "bkgqs,bskd->bqkgd", shares, value, precision=arithmetic.precision, preferred_element_type=value.dtype
     )
@@ -157,22 +186,37 @@ def fused_attention(
     value: Array,
     implementation: Literal["cudnn", "xla"],
     mask: AttentionMask = _CAUSAL,
+    scale: float | None = None,
 ) -> Array:
     """Compute attention with JAX's own function, on cuDNN (CUDA) or as plain XLA anywhere.
 
-    Shapes are as in `attend`; scores are scaled by the root of head_dim (jax 0.10.2, jax.nn.dot_product_attention).
+    Shapes are as in `attend`. Without `scale`, scores are divided by the root of head_dim (jax 0.10.2,
+    jax.nn.dot_product_attention).
     """
     near = (mask.window - 1, 0) if 0 < mask.window < query.shape[1] else None
     numbers = mask.documents
     same = None if numbers is None else numbers[:, None, :, None] == numbers[:, None, None, :]
     result: Array = jax.nn.dot_product_attention(
-        query, key, value, mask=same, is_causal=True, local_window_size=near, implementation=implementation
+        query,
+        key,
+        value,
+        mask=same,
+        is_causal=True,
+        scale=scale,
+        local_window_size=near,
+        implementation=implementation,
     )
     return result
 
 
 def splash_attention(
-    query: Array, key: Array, value: Array, mask: AttentionMask = _CAUSAL, *, interpret: bool = False
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: AttentionMask = _CAUSAL,
+    scores: Scores | None = None,
+    *,
+    interpret: bool = False,
 ) -> Array:
     """Compute attention with the TPU's splash kernel; shapes are as in `attend`.
 
@@ -181,11 +225,13 @@ def splash_attention(
         key: Keys.
         value: Values.
         mask: Which of the earlier keys a query attends to.
+        scores: Their factor and bound; None for the usual factor.
         interpret: Run the kernel's program step by step on any device, slowly.
     """
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
     _, length, heads, width = query.shape
+    scores = scores or Scores(scale=width**-0.5)
     block = next(size for size in (_BLOCK, 256, _LANES) if length % size == 0)
     shape = (length, length)
     near = (mask.window - 1, 0)
@@ -205,10 +251,11 @@ def splash_attention(
         block_sizes=sizes,
         head_shards=1,
         q_seq_shards=1,
+        attn_logits_soft_cap=scores.softcap or None,
         interpret=interpret,
         residual_checkpoint_name=ATTENTION_RESULT,
     )
-    scaled = (query.astype(jnp.float32) * width**-0.5).astype(query.dtype)
+    scaled = (query.astype(jnp.float32) * scores.scale).astype(query.dtype)
     numbers = mask.documents
     segments = None if numbers is None else kernels.SegmentIds(q=numbers, kv=numbers)
     mixed: Array = jax.vmap(kernel)(*(jnp.swapaxes(t, 1, 2) for t in (scaled, key, value)), segments)

@@ -33,7 +33,7 @@ from trainer.jax_engine.step import Step, build_step
 from trainer.shape.box import TensorRegion
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, resolve_mesh
-from trainer.shape.rotary import make_rotary_table
+from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.team import Team
 
 _READ_EVERY = 10  # on accelerators, which compute while the CPU prepares the next steps
@@ -66,7 +66,8 @@ class JaxEngine:
         self._counter = counter
         self._places = StatePlacement(step.leaves, step.grid, jax.process_index())
         self._state = self._places.first_values(config.seed)
-        self._angles = self._replicate(make_rotary_table(config.model, config.seq_len))
+        tables = [make(config.model, config.seq_len) for make in (make_rotary_table, make_local_rotary_table)]
+        self._angles = self._replicate(np.concatenate(tables) if config.model.local_rope_theta else tables[0])
         self._stops = {stop: self._stop_flags(stop) for stop in (False, True)}
         self._program = Program(step.function, step.arguments)
         self._evaluation: Program | None = None

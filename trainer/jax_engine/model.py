@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from jax import Array
 
@@ -16,7 +17,7 @@ from trainer.jax_engine.arithmetic import (
     matmul,
     reduce_from_tensor_axis,
 )
-from trainer.jax_engine.attention import ATTENTION_RESULT, AttentionMask, Kernel, attend, split_documents
+from trainer.jax_engine.attention import ATTENTION_RESULT, AttentionMask, Kernel, Scores, attend, split_documents
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.vocabulary import compute_loss_sum, look_up_tokens
 
@@ -59,45 +60,56 @@ def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angl
         recipe: The model.
         weights: This device's shards by name.
         rows: Shape (rows, seq_len + 1).
-        angles: From trainer/shape/rotary.py.
+        angles: Cosine and sine from trainer/shape/rotary.py; then those of blocks with a window, if these have others.
     """
     arithmetic = recipe.arithmetic
     rows, documents = split_documents(rows) if recipe.documents else (rows, None)
-    mask = AttentionMask(window=recipe.model.window, documents=documents)
     tokens = jnp.where(rows < 0, ~rows, rows) if recipe.marked else rows
     x = look_up_tokens(arithmetic, weights["embedding.weight"], tokens[:, :-1])
-    x = _blocks(recipe, weights, x, angles, mask)
+    if recipe.model.embed_scale:
+        x = x * recipe.model.dim**0.5
+    x = _blocks(recipe, weights, x, angles, documents)
     x = norm(recipe, weights["norm.weight"], x)
     head = weights["embedding.weight" if recipe.model.tied else "head.weight"]
     counted = rows[:, 1:] >= 0 if recipe.marked else None
-    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted)
+    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted, softcap=recipe.model.softcap)
 
 
-def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array, mask: AttentionMask) -> Array:
-    def block(x: Array, own: Mapping[str, Array]) -> Array:
-        x = x + _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles, mask)
-        return x + _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
+def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array, documents: Array | None) -> Array:
+    model = recipe.model
+    local = [model.get_window(layer) > 0 for layer in range(model.layers)]
 
-    once = _recompute_block(recipe, block)
-    if recipe.scanned:
-        stacked = {
-            name.removeprefix(EVERY_BLOCK): value for name, value in weights.items() if name.startswith(EVERY_BLOCK)
-        }
+    def block(is_local: Array | bool, x: Array, own: Mapping[str, Array]) -> Array:
+        mixed = _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles, documents, is_local)
+        x = x + _post_norm(recipe, own, "attention", mixed)
+        fed = _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
+        return x + _post_norm(recipe, own, "ffn", fed)
+
+    if not recipe.scanned:
+        for layer, is_local in enumerate(local):
+            prefix = f"{_BLOCKS}{layer}."
+            own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+            x = _recompute_block(recipe, partial(block, is_local))(x, own)
+        return x
+    stacked = {name.removeprefix(EVERY_BLOCK): value for name, value in weights.items() if name.startswith(EVERY_BLOCK)}
+    if len(set(local)) == 1:
+        once = _recompute_block(recipe, partial(block, local[0]))
 
         def scan_body(x: Array, own: Mapping[str, Array]) -> tuple[Array, None]:
             return once(x, own), None
 
         result: Array = lax.scan(scan_body, x, stacked)[0]
         return result
-    for layer in range(recipe.model.layers):
-        prefix = f"{_BLOCKS}{layer}."
-        x = once(x, {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)})
-    return x
+    either = _recompute_block(recipe, block)
+
+    def scan_either(x: Array, layer: tuple[Array, Mapping[str, Array]]) -> tuple[Array, None]:
+        return either(layer[0], x, layer[1]), None
+
+    alternated: Array = lax.scan(scan_either, x, (jnp.array(local), stacked))[0]
+    return alternated
 
 
-def _recompute_block(
-    recipe: Recipe, block: Callable[[Array, Mapping[str, Array]], Array]
-) -> Callable[[Array, Mapping[str, Array]], Array]:
+def _recompute_block(recipe: Recipe, block: Callable[..., Array]) -> Callable[..., Array]:
     if recipe.remat == "none":
         return block
     policies = jax.checkpoint_policies
@@ -106,14 +118,36 @@ def _recompute_block(
         policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(ATTENTION_RESULT)
     )
     # Inside a scan nothing can be merged with the forward pass, so no barrier against it is needed.
-    result: Callable[[Array, Mapping[str, Array]], Array] = jax.checkpoint(
+    result: Callable[..., Array] = jax.checkpoint(
         block, prevent_cse=not recipe.scanned, policy=kept if recipe.remat == "selective" else None
     )
     return result
 
 
-def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array, mask: AttentionMask) -> Array:
+def _attention(
+    recipe: Recipe,
+    own: Mapping[str, Array],
+    x: Array,
+    angles: Array,
+    documents: Array | None,
+    is_local: Array | bool,
+) -> Array:
+    """Compute attention of one block.
+
+    Args:
+        recipe: The model.
+        own: Weights of the block.
+        x: Shape (rows, length, dim).
+        angles: As in `compute_loss`.
+        documents: Number of each token's document; None for one document a row.
+        is_local: Whether the block has the window; an array where a scan has blocks of both kinds.
+    """
     arithmetic, model = recipe.arithmetic, recipe.model
+    own_angles = (
+        (angles[-2:] if is_local else angles[:2])
+        if isinstance(is_local, bool)
+        else jnp.where(is_local, angles[-2:], angles[:2])
+    )
     x = copy_to_tensor_axis(arithmetic, x)
 
     def project(part: str) -> Array:
@@ -127,9 +161,25 @@ def _attention(recipe: Recipe, own: Mapping[str, Array], x: Array, angles: Array
         heads = project(part)
         if model.qk_norm:
             heads = norm(recipe, own[f"attention.{part}_norm.weight"], heads)
-        return apply_rotary(heads, angles)
+        return apply_rotary(heads, own_angles)
 
-    mixed = attend(arithmetic, recipe.kernel, rotate("query"), rotate("key"), project("value"), mask)
+    scores = Scores(scale=model.score_scale, softcap=model.attention_softcap)
+    near, far = (
+        partial(
+            attend,
+            arithmetic,
+            recipe.kernel,
+            mask=AttentionMask(window=window, documents=documents),
+            scores=scores,
+        )
+        for window in (model.window, 0)
+    )
+    heads = rotate("query"), rotate("key"), project("value")
+    mixed: Array
+    if isinstance(is_local, bool):
+        mixed = near(*heads) if is_local else far(*heads)
+    else:  # both are compiled, and one of them runs
+        mixed = lax.cond(is_local, near, far, *heads)
     return _apply_row(recipe, own, "attention.out", mixed.reshape(*x.shape[:2], -1))
 
 
@@ -169,8 +219,13 @@ def _feed_forward(recipe: Recipe, own: Mapping[str, Array], x: Array) -> Array:
     arithmetic = recipe.arithmetic
     x = copy_to_tensor_axis(arithmetic, x)
     gate, up = (_apply_column(recipe, own, layer, x) for layer in ("ffn.gate", "ffn.up"))
-    mixed = _rematerialize(recipe, lambda gate, up: jax.nn.silu(gate) * up)(gate, up)
+    activate = partial(jax.nn.gelu, approximate=True) if recipe.model.activation == "gelu_tanh" else jax.nn.silu
+    mixed = _rematerialize(recipe, lambda gate, up: activate(gate) * up)(gate, up)
     return _apply_row(recipe, own, "ffn.down", mixed)
+
+
+def _post_norm(recipe: Recipe, own: Mapping[str, Array], part: str, x: Array) -> Array:
+    return norm(recipe, own[f"{part}_post_norm.weight"], x) if recipe.model.post_norm else x
 
 
 def norm(recipe: Recipe, weight: Array, x: Array) -> Array:
@@ -179,7 +234,7 @@ def norm(recipe: Recipe, weight: Array, x: Array) -> Array:
     def scaled(x: Array, weight: Array) -> Array:
         x = x.astype(jnp.float32)
         size = lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + recipe.model.norm_eps)
-        result: Array = x * size * weight
+        result: Array = x * size * (1.0 + weight if recipe.model.norm_offset else weight)
         return result.astype(recipe.arithmetic.type)
 
     return _rematerialize(recipe, scaled)(x, gather_vector(recipe.arithmetic, weight))

@@ -67,7 +67,12 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
         model=config.model,
         arithmetic=arithmetic,
         kernel=choose_kernel(
-            platform, arithmetic, config.model.head_dim, config.seq_len, documents=config.data.document_mask
+            platform,
+            arithmetic,
+            config.model.head_dim,
+            config.seq_len,
+            documents=config.data.document_mask,
+            softcap=config.model.attention_softcap,
         ),
         scanned=scanned,
         remat=config.recomputed,
@@ -127,7 +132,11 @@ def _arguments(config: Config, mesh: Mesh, leaves: Sequence[Leaf], places: tuple
     return (
         state,
         described(rows, jnp.int32, places[1]),
-        described((2, config.seq_len, config.model.head_dim // 2), jnp.float32, places[2]),
+        described(
+            (4 if config.model.local_rope_theta else 2, config.seq_len, config.model.head_dim // 2),
+            jnp.float32,
+            places[2],
+        ),
         described((STEP_SCALARS,), jnp.float32, places[3]),
         described((mesh.devices,), jnp.float32, places[4]),
     )

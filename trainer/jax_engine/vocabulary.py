@@ -60,7 +60,14 @@ _differentiable_look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 def compute_loss_sum(
-    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None = None
+    arithmetic: Arithmetic,
+    scale: float,
+    x: Array,
+    head: Array,
+    targets: Array,
+    counted: Array | None = None,
+    *,
+    softcap: float = 0.0,
 ) -> Array:
     """Return `scale` times the summed loss of all targets in nats, a scalar in fp32.
 
@@ -71,49 +78,68 @@ def compute_loss_sum(
         head: This device's shard of the (vocabulary, dim) matrix.
         targets: Shape (rows, length).
         counted: Which targets the sum contains, same shape; None for all.
+        softcap: Bound of the logits; 0 for none.
     """
-    result: Array = _differentiable_loss(arithmetic, scale, x, head, targets, counted)
+    result: Array = _differentiable_loss(arithmetic, scale, softcap, x, head, targets, counted)
     return result
 
 
 def _loss_only(
-    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None
+    arithmetic: Arithmetic,
+    scale: float,
+    softcap: float,
+    x: Array,
+    head: Array,
+    targets: Array,
+    counted: Array | None,
 ) -> Array:
-    return _loss(arithmetic, scale, x, head, targets, counted)[0]
+    return _loss(arithmetic, scale, softcap, x, head, targets, counted)[0]
 
 
 def _loss_forward(
-    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None
+    arithmetic: Arithmetic,
+    scale: float,
+    softcap: float,
+    x: Array,
+    head: Array,
+    targets: Array,
+    counted: Array | None,
 ) -> tuple[Array, tuple[Array, Array, Array, Array | None]]:
-    loss, by_x, by_head = _loss(arithmetic, scale, x, head, targets, counted)
+    loss, by_x, by_head = _loss(arithmetic, scale, softcap, x, head, targets, counted)
     return loss, (by_x, by_head, targets, counted)
 
 
 def _loss_backward(
-    arithmetic: Arithmetic, scale: float, kept: tuple[Array, Array, Array, Array | None], slope: Array
+    arithmetic: Arithmetic, scale: float, softcap: float, kept: tuple[Array, Array, Array, Array | None], slope: Array
 ) -> tuple[Array, Array, np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
     by_x, by_head, targets, counted = kept
     nothing = np.zeros(targets.shape, jax.dtypes.float0)
     return by_x * slope.astype(by_x.dtype), by_head * slope, nothing, None if counted is None else nothing
 
 
-_differentiable_loss: Any = jax.custom_vjp(_loss_only, nondiff_argnums=(0, 1))
+_differentiable_loss: Any = jax.custom_vjp(_loss_only, nondiff_argnums=(0, 1, 2))
 _differentiable_loss.defvjp(_loss_forward, _loss_backward)
 
 
 def _loss(
-    arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array, counted: Array | None
+    arithmetic: Arithmetic,
+    scale: float,
+    softcap: float,
+    x: Array,
+    head: Array,
+    targets: Array,
+    counted: Array | None,
 ) -> tuple[Array, Array, Array]:
     """Return the loss and its gradients by x and by head."""
     whole = gather_fsdp(arithmetic, head.astype(arithmetic.type), 1)
     rows, length, _ = x.shape
     parts = count_chunks(rows, length, head.shape[0])
     if parts == 1:
-        loss, by_x, by_whole = _chunk(arithmetic, scale, whole, x, targets, counted)
+        loss, by_x, by_whole = _chunk(arithmetic, scale, softcap, whole, x, targets, counted)
         return loss, by_x, reduce_scatter_fsdp(arithmetic, by_whole, 1)
 
     def body(carry: tuple[Array, Array], at: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
-        loss, by_x, by_whole = _chunk(arithmetic, scale, whole, *at)
+        loss, by_x, by_whole = _chunk(arithmetic, scale, softcap, whole, *at)
         return (carry[0] + loss, carry[1] + by_whole), by_x
 
     start = (jnp.zeros((), jnp.float32), jnp.zeros(whole.shape, jnp.float32))
@@ -123,10 +149,19 @@ def _loss(
 
 
 def _chunk(
-    arithmetic: Arithmetic, scale: float, head: Array, x: Array, targets: Array, counted: Array | None = None
+    arithmetic: Arithmetic,
+    scale: float,
+    softcap: float,
+    head: Array,
+    x: Array,
+    targets: Array,
+    counted: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     low = x.astype(arithmetic.type)
     logits = dot(arithmetic, low, head, ((2,), (1,)), jnp.float32)
+    bounded = jnp.tanh(logits / softcap) if softcap else None
+    if bounded is not None:
+        logits = softcap * bounded
     top = logits.max(axis=-1, keepdims=True)
     if arithmetic.mesh.tensor > 1:
         top = lax.pmax(top, TENSOR)
@@ -144,6 +179,8 @@ def _chunk(
     if inside is not None:
         is_target = is_target & inside[..., None]
     slope = scale * (exponents / total - is_target)
+    if bounded is not None:
+        slope = slope * (1.0 - jnp.square(bounded))
     if counted is not None:
         slope = jnp.where(counted[..., None], slope, 0.0)
     slope = slope.astype(arithmetic.type)

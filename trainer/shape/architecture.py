@@ -1,8 +1,8 @@
 """The parameters of the model by name: the one list that engines, checkpoints, export and advice share.
 
 A decoder-only transformer: rotary positions, RMS norm before each part, gated feed-forward (SwiGLU), grouped key and
-value heads; as settings, biases of queries, keys and values, and norms of queries and keys. A matrix has shape
-(out, in), as torch's Linear has it: y = x @ w.T.
+value heads; as settings, biases of queries, keys and values, norms of queries and keys, and norms of the results of
+each part. A matrix has shape (out, in), as torch's Linear has it: y = x @ w.T.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Parameter:
         name: Such as `blocks.0.ffn.up.weight`.
         shape: Of the whole tensor.
         role: Decides its layout.
-        std: Standard deviation of the initial values; 0 for zeros (biases), None for ones (norms).
+        std: Standard deviation of the initial values; 0 for zeros (biases, and norms with an offset), None for ones
+            (other norms).
         frozen: Whether training leaves it as it is, without gradient and optimizer state.
     """
 
@@ -85,52 +86,59 @@ def count_block_parameters(model: ModelConfig) -> int:
 def count_flops_per_token(model: ModelConfig, seq_len: int) -> float:
     """Return the training FLOPs of one token.
 
-    They are 6 for each weight in a matrix product, and 12 x layers x heads x head_dim for each token that is attended
-    to (forward and backward, two products): seq_len / 2 on average, or fewer in a window. The embedding is a lookup
-    and counts only where it is also the head. Recomputation (remat) is not counted, because it is not useful work.
+    They are 6 for each weight in a matrix product, and in each layer 12 x heads x head_dim for each token that is
+    attended to (forward and backward, two products): seq_len / 2 on average, or fewer in a window. The embedding is a
+    lookup and counts only where it is also the head. Recomputation (remat) is not counted, because it is not useful
+    work.
     """
     matrices = sum(p.size for p in list_parameters(model) if p.decays and p.role != "embedding")
     if model.tied:
         matrices += model.tokens * model.dim
-    return 6.0 * matrices + 12.0 * model.layers * model.heads * model.head_dim * _attended(model, seq_len)
+    attended = sum(_attended(model.get_window(layer), seq_len) for layer in range(model.layers))
+    return 6.0 * matrices + 12.0 * model.heads * model.head_dim * attended
 
 
 MFU_FORMULA = (
     "(6*matrix_weights + 12*layers*heads*head_dim*attended) * tokens_per_s / peak; attended: seq_len/2, or "
-    "window - window^2/(2*seq_len)"
+    "window - window^2/(2*seq_len), the mean of the layers"
 )
 
 
-def _attended(model: ModelConfig, seq_len: int) -> float:
+def _attended(window: int, seq_len: int) -> float:
     """Return the mean number of tokens to which a token attends."""
-    if not 0 < model.window < seq_len:
+    if not 0 < window < seq_len:
         return seq_len / 2
-    return model.window - model.window**2 / (2 * seq_len)
+    return window - window**2 / (2 * seq_len)
 
 
 def _walk(model: ModelConfig) -> Iterator[Parameter]:
     dim, hidden = model.dim, model.hidden
     wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    unit = 0.0 if model.norm_offset else None
     inward = INIT_STD / math.sqrt(2 * model.layers)  # for the 2 x layers additions to the residual stream
     yield Parameter(name="embedding.weight", shape=(model.tokens, dim), role="embedding", std=INIT_STD)
     for layer in range(model.layers):
         block = f"blocks.{layer}"
-        yield Parameter(name=f"{block}.attention_norm.weight", shape=(dim,), role="norm", std=None)
+        yield Parameter(name=f"{block}.attention_norm.weight", shape=(dim,), role="norm", std=unit)
         yield Parameter(name=f"{block}.attention.query.weight", shape=(wide, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.attention.key.weight", shape=(narrow, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.attention.value.weight", shape=(narrow, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.attention.out.weight", shape=(dim, wide), role="row", std=inward)
-        yield from _walk_head_vectors(model, f"{block}.attention")
-        yield Parameter(name=f"{block}.ffn_norm.weight", shape=(dim,), role="norm", std=None)
+        yield from _walk_head_vectors(model, f"{block}.attention", unit)
+        if model.post_norm:
+            yield Parameter(name=f"{block}.attention_post_norm.weight", shape=(dim,), role="norm", std=unit)
+        yield Parameter(name=f"{block}.ffn_norm.weight", shape=(dim,), role="norm", std=unit)
         yield Parameter(name=f"{block}.ffn.gate.weight", shape=(hidden, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.ffn.up.weight", shape=(hidden, dim), role="column", std=INIT_STD)
         yield Parameter(name=f"{block}.ffn.down.weight", shape=(dim, hidden), role="row", std=inward)
-    yield Parameter(name="norm.weight", shape=(dim,), role="norm", std=None)
+        if model.post_norm:
+            yield Parameter(name=f"{block}.ffn_post_norm.weight", shape=(dim,), role="norm", std=unit)
+    yield Parameter(name="norm.weight", shape=(dim,), role="norm", std=unit)
     if not model.tied:
         yield Parameter(name="head.weight", shape=(model.tokens, dim), role="head", std=INIT_STD)
 
 
-def _walk_head_vectors(model: ModelConfig, attention: str) -> Iterator[Parameter]:
+def _walk_head_vectors(model: ModelConfig, attention: str, unit: float | None) -> Iterator[Parameter]:
     if model.qkv_bias:
         for part, heads in (("query", model.heads), ("key", model.kv_heads), ("value", model.kv_heads)):
             shape = (heads * model.head_dim,)
@@ -138,4 +146,4 @@ def _walk_head_vectors(model: ModelConfig, attention: str) -> Iterator[Parameter
     if model.qk_norm:
         for part in ("query", "key"):
             shape = (model.head_dim,)
-            yield Parameter(name=f"{attention}.{part}_norm.weight", shape=shape, role="head_vector", std=None)
+            yield Parameter(name=f"{attention}.{part}_norm.weight", shape=shape, role="head_vector", std=unit)

@@ -224,8 +224,9 @@ class _Count:
 
         Without recomputation. Not sharded: the stream before each norm and the norm's output, in the products' type.
         Sharded over the tensor axis: queries, keys, values, the output of attention; gate, up, and their product (torch
-        uncompiled: silu of gate, too); queries and keys before their norm, where they have one. Selective: the stream
-        before the block, the products but the last, and the output of attention. Full: the stream.
+        uncompiled: silu of gate, too); queries and keys before their norm, where they have one. torch with a bound of
+        scores: the scores. With norms of results: these, not sharded. Selective: the stream before the block, the
+        products but the last, and the output of attention. Full: the stream.
         """
         if level == "full":
             return self.residual()
@@ -233,23 +234,34 @@ class _Count:
         model, width = self.model, self.width
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
         if level == "selective":
-            whole, hidden, normed = (FLOAT + width) * model.dim, 2, 0
+            whole, hidden, normed, scored = (FLOAT + width) * model.dim, 2, 0, 0
         else:
+            scored = self.capped_scores()
             whole, hidden = 2 * (FLOAT + width) * model.dim, 3 if self.fuses else 4
+            whole += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
         divided = (width * (2 * wide + 2 * narrow + hidden * model.hidden) + normed) // self.mesh.tensor
-        return self.tokens * (whole + divided) + narrow_results
+        return self.tokens * (whole + divided) + narrow_results + scored
 
     def attention_mask(self) -> int:
-        """Return the bytes of the mask of a micro-batch, which torch makes where flex_attention does not compute it.
+        """Return the bytes of the masks of a micro-batch, which torch makes where flex_attention does not compute them.
 
-        With documents each row has its own.
+        Blocks with one window share a mask. With documents each row has its own.
         """
-        length, documents = self.config.seq_len, self.config.data.document_mask
-        tiled = self.config.compiled and self.config.device in {"auto", "cuda"}
-        if self.engine == "jax" or tiled or not (documents or 0 < self.model.window < length):
+        length, documents, model = self.config.seq_len, self.config.data.document_mask, self.model
+        tiled = self.config.compiled and self.config.device in {"auto", "cuda"} and not model.attention_softcap
+        windows = {model.get_window(layer) for layer in range(model.layers)}
+        masks = sum(bool(documents or 0 < window < length) for window in windows)
+        if self.engine == "jax" or tiled:
             return 0
-        return self.width * length**2 * (self.tokens // length if documents else 1)
+        return self.width * length**2 * (self.tokens // length if documents else 1) * masks
+
+    def capped_scores(self) -> int:
+        """Return the bytes of bounded scores that a block of torch keeps: tanh, softmax, and its copy."""
+        if not self.model.attention_softcap or self.engine == "jax":
+            return 0
+        heads = -(-self.model.heads // self.mesh.tensor)
+        return self.tokens * self.config.seq_len * heads * (2 * FLOAT + self.width)
 
     def recomputed_of_block(self) -> int:
         """Return the bytes that one block computes again during its backward pass.
@@ -271,12 +283,17 @@ class _Count:
         model = self.model
         rows = self.tokens // self.config.seq_len
         heads = -(-model.heads // self.mesh.tensor)
-        scores = max(chunk.scores for chunk in list_attention_chunks(self.config.seq_len, model.window))
+        # A block without a window needs the most.
+        window = 0 if any(model.get_window(layer) == 0 for layer in range(model.layers)) else model.window
+        scores = max(chunk.scores for chunk in list_attention_chunks(self.config.seq_len, window))
         chunk = rows * heads * scores * FLOAT
         wide = self.tokens * self.width * 3 * model.hidden // self.mesh.tensor
         return max(2 * chunk if self.engine == "jax" else 0, wide) + self.tokens * model.dim * FLOAT
 
     def logits(self) -> int:
-        """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product."""
+        """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product.
+
+        A bound of the logits is another copy.
+        """
         whole = self.tokens * self.model.tokens // self.mesh.tensor * FLOAT
-        return int(2.5 * min(whole, LOGITS_BYTES))
+        return int((3.5 if self.model.softcap else 2.5) * min(whole, LOGITS_BYTES))

@@ -80,12 +80,13 @@ def make_attention_mask(
     return AttentionMask(added=added)
 
 
-def attend_by_tiles(query: Tensor, key: Tensor, value: Tensor, tiles: BlockMask) -> Tensor:
+def attend_by_tiles(query: Tensor, key: Tensor, value: Tensor, tiles: BlockMask, scale: float) -> Tensor:
     """Compute attention by flex_attention; shapes are (rows, heads, length, head_dim), key heads may be fewer."""
     from torch.nn.attention.flex_attention import flex_attention
 
     unchecked: Any = flex_attention  # its results depend on its arguments
-    result: Tensor = unchecked(query, key, value, block_mask=tiles, enable_gqa=key.shape[1] != query.shape[1])
+    grouped = key.shape[1] != query.shape[1]
+    result: Tensor = unchecked(query, key, value, block_mask=tiles, scale=scale, enable_gqa=grouped)
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -227,6 +228,8 @@ def _make_optimizer(
 def list_notes(build: BuiltModel) -> list[str]:
     """List the fallbacks that the engine, not the device, has chosen."""
     notes: list[str] = []
+    if build.config.model.attention_softcap:
+        notes.append("model.attention_softcap: attention runs as plain products, because no fused kernel bounds scores")
     if build.compiled is not None and build.compiled.failure:
         notes.append(f"compile=true: the compiler failed, so the model runs uncompiled: {build.compiled.failure}")
     return notes
@@ -241,13 +244,22 @@ def _loss(
     tokens = config.rows_per_micro_batch(mesh.shards) * config.seq_len
     if share is None and tokens <= fit:
         plain = compute_marked_loss if config.marked else compute_mean_loss
-        return plain if compiled is None else compiled(plain)
+        return partial(plain if compiled is None else compiled(plain), softcap=config.model.softcap)
 
     slicer = compiled(compute_slice_loss) if compiled is not None and share is None else None
 
     def sliced(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         size = _choose_slice(tokens, fit)
-        return compute_sliced_loss(hidden, weight, targets, rows=size, share=share, slicer=slicer, marked=config.marked)
+        return compute_sliced_loss(
+            hidden,
+            weight,
+            targets,
+            rows=size,
+            share=share,
+            slicer=slicer,
+            marked=config.marked,
+            softcap=config.model.softcap,
+        )
 
     return sliced
 

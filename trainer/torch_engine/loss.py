@@ -36,24 +36,30 @@ class VocabularyShare:
     count: int
 
 
-def compute_mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def compute_mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float = 0.0) -> Tensor:
     """Compute the mean loss from all logits together.
 
     Args:
         hidden: Shape (batch, length, dim).
         weight: Shape (vocab, dim).
         targets: Shape (batch, length).
+        softcap: Bound of the logits; 0 for none.
     """
-    logits = F.linear(hidden, weight)
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+    logits = cap_logits(F.linear(hidden, weight).float(), softcap)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def compute_marked_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def cap_logits(logits: Tensor, softcap: float) -> Tensor:
+    """Return the logits within the bound, which 0 lifts."""
+    return softcap * torch.tanh(logits / softcap) if softcap else logits
+
+
+def compute_marked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float = 0.0) -> Tensor:
     """Compute the same loss where negative targets, which are not trained on, add 0 to the mean over all targets."""
-    logits = F.linear(hidden, weight)
+    logits = cap_logits(F.linear(hidden, weight).float(), softcap)
     counted = targets.flatten()
     counted = counted.masked_fill(counted < 0, _IGNORED)
-    total = F.cross_entropy(logits.float().flatten(0, 1), counted, ignore_index=_IGNORED, reduction="sum")
+    total = F.cross_entropy(logits.flatten(0, 1), counted, ignore_index=_IGNORED, reduction="sum")
     return total / counted.numel()
 
 
@@ -66,6 +72,7 @@ def compute_sliced_loss(
     share: VocabularyShare | None = None,
     slicer: Slicer | None = None,
     marked: bool = False,
+    softcap: float = 0.0,
 ) -> Tensor:
     """Compute the same loss from at most `rows` tokens at a time.
 
@@ -78,8 +85,10 @@ def compute_sliced_loss(
             whole gradient of `hidden`.
         slicer: A compiled `compute_slice_loss`.
         marked: Negative targets, which are not trained on, add 0 to the mean over all targets.
+        softcap: Bound of the logits; 0 for none.
     """
     chosen = slicer or partial(_slice, share)
+    chosen = _cap_slices(chosen, softcap) if softcap else chosen
     chosen = _skip_unmarked(chosen) if marked else chosen
     weight = get_local_tensor(weight)
     dtype = torch.get_autocast_dtype(hidden.device.type) if torch.is_autocast_enabled(hidden.device.type) else None
@@ -138,6 +147,15 @@ def compute_slice_loss(logits: Tensor, answers: Tensor, share: float) -> tuple[T
     chosen = torch.where(hit, wide, 0.0).sum(dim=-1)
     slope = torch.where(hit, powers / sums - 1.0, powers / sums) * share
     return sums.squeeze(1).log() - chosen, slope.to(logits.dtype)
+
+
+def _cap_slices(slicer: Slicer, softcap: float) -> Slicer:
+    def slice_capped(logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        bounded = torch.tanh(logits.float() / softcap)
+        losses, slope = slicer(softcap * bounded, answers, share)
+        return losses, (slope * (1.0 - bounded.square())).to(logits.dtype)
+
+    return slice_capped
 
 
 def _skip_unmarked(slicer: Slicer) -> Slicer:

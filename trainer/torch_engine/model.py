@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from trainer.config import LoraConfig, ModelConfig
 from trainer.shape.lora import ATTENTION, FFN, list_targets
-from trainer.shape.rotary import make_rotary_table
+from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.torch_engine.attention_mask import AttentionMask, attend_by_tiles, make_attention_mask
 from trainer.torch_engine.untyped import from_numpy
 
@@ -49,12 +49,14 @@ class Transformer(nn.Module):
         super().__init__()
         self._config, self._seq_len, self._tiled = config, seq_len, tiled
         self.embedding = Embedding(config.tokens, config.dim)
-        self.blocks = nn.ModuleList(Block(config, rerun, lora) for _ in range(config.layers))
-        self.norm = Norm(config.dim, eps=config.norm_eps)
+        self.blocks = nn.ModuleList(Block(config, layer, rerun, lora) for layer in range(config.layers))
+        self.norm = Norm(config, config.dim)
         self.head = None if config.tied else Linear(config.dim, config.tokens, bias=False)
         self.cosine: Tensor
         self.sine: Tensor
-        for name in ("cosine", "sine"):
+        self.local_cosine: Tensor
+        self.local_sine: Tensor
+        for name in ("cosine", "sine", *(("local_cosine", "local_sine") if config.local_rope_theta else ())):
             self.register_buffer(name, torch.empty(seq_len, config.head_dim // 2), persistent=False)
         if not self.cosine.is_meta:
             self.fill_tables()
@@ -75,15 +77,27 @@ class Transformer(nn.Module):
         """
         length = tokens.shape[1]
         # Positions are those in the row, also within a document: only their differences reach the scores.
-        cosine, sine = self.cosine[:length], self.sine[:length]
-        kind = tokens.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else cosine.dtype
-        mask = make_attention_mask(tokens, self._config.window, documents, dtype=dtype, tiled=self._tiled)
+        angles = self.cosine[:length], self.sine[:length]
+        local = (self.local_cosine[:length], self.local_sine[:length]) if self._config.local_rope_theta else angles
+        masks = self._make_masks(tokens, documents)
         x: Tensor = self.embedding(tokens).float()  # the residual stream is always float32
-        for block in self.blocks:
-            x = block(x, cosine, sine, mask)
+        if self._config.embed_scale:
+            x = x * self._config.dim**0.5
+        for layer, block in enumerate(self.blocks):
+            window = self._config.get_window(layer)
+            x = block(x, *(local if window else angles), masks[window])
         result: Tensor = self.norm(x)
         return result
+
+    def _make_masks(self, tokens: Tensor, documents: Tensor | None) -> dict[int, AttentionMask | None]:
+        """Return the mask of each window that blocks have; 0 for none."""
+        kind, config = tokens.device.type, self._config
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.cosine.dtype
+        tiled = self._tiled and not config.attention_softcap
+        return {
+            window: make_attention_mask(tokens, window, documents, dtype=dtype, tiled=tiled)
+            for window in sorted({config.get_window(layer) for layer in range(config.layers)})
+        }
 
     def head_weight(self) -> Tensor:
         """Return the head's weight, shape (vocab, dim)."""
@@ -93,18 +107,24 @@ class Transformer(nn.Module):
         """Write the position tables, for a model that was moved off the meta device."""
         for buffer, table in zip((self.cosine, self.sine), make_rotary_table(self._config, self._seq_len), strict=True):
             buffer.copy_(from_numpy(table))
+        if self._config.local_rope_theta:
+            tables = make_local_rotary_table(self._config, self._seq_len)
+            for buffer, table in zip((self.local_cosine, self.local_sine), tables, strict=True):
+                buffer.copy_(from_numpy(table))
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each after a norm, added to the residual stream."""
+    """Attention and feed-forward, each after a norm, and with `post_norm` before one, added to the residual stream."""
 
-    def __init__(self, config: ModelConfig, rerun: Recompute | None, lora: LoraConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int, rerun: Recompute | None, lora: LoraConfig) -> None:
         super().__init__()
         self._rerun = rerun
-        self.attention_norm = Norm(config.dim, eps=config.norm_eps)
+        self.attention_norm = Norm(config, config.dim)
         self.attention = Attention(config, lora)
-        self.ffn_norm = Norm(config.dim, eps=config.norm_eps)
+        self.attention_post_norm = Norm(config, config.dim) if config.post_norm else nn.Identity()
+        self.ffn_norm = Norm(config, config.dim)
         self.ffn = FeedForward(config, lora)
+        self.ffn_post_norm = Norm(config, config.dim) if config.post_norm else nn.Identity()
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> Tensor:
         if self._rerun is not None and self.training:
@@ -112,8 +132,8 @@ class Block(nn.Module):
         return self.compute(x, cosine, sine, mask)
 
     def compute(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cosine, sine, mask)
-        result: Tensor = x + self.ffn(self.ffn_norm(x))
+        x = x + self.attention_post_norm(self.attention(self.attention_norm(x), cosine, sine, mask))
+        result: Tensor = x + self.ffn_post_norm(self.ffn(self.ffn_norm(x)))
         return result
 
 
@@ -137,9 +157,14 @@ class Embedding(nn.Embedding):
 class Norm(nn.RMSNorm):
     """RMS norm computed in float32, with its result in the type of the products that read it."""
 
+    def __init__(self, config: ModelConfig, size: int) -> None:
+        super().__init__(size, eps=config.norm_eps)  # pyright: ignore[reportUnknownMemberType]  # torch's is untyped
+        self.offset = config.norm_offset
+
     def forward(self, x: Tensor) -> Tensor:
-        weight: Tensor = self.weight
-        result = F.rms_norm(x.float(), self.normalized_shape, weight.float(), self.eps)
+        weight: Tensor = self.weight.float()
+        weight = weight + 1.0 if self.offset else weight
+        result = F.rms_norm(x.float(), self.normalized_shape, weight, self.eps)
         # Once here, not in each product: each would keep a copy for its backward pass.
         kind = x.device.type
         return result.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else result
@@ -204,6 +229,7 @@ class Attention(AdaptedLayers):
     def __init__(self, config: ModelConfig, lora: LoraConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
+        self.scale, self.softcap = config.score_scale, config.attention_softcap
         wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
         self.grouped = config.kv_heads != config.heads
         self.query = Linear(config.dim, wide, bias=False)
@@ -213,7 +239,7 @@ class Attention(AdaptedLayers):
         self.add_adapters(ATTENTION, lora)
         biases = (Bias(size) if config.qkv_bias else nn.Identity() for size in (wide, narrow, narrow))
         self.query_bias, self.key_bias, self.value_bias = biases
-        norms = (Norm(self.head_dim, eps=config.norm_eps) if config.qk_norm else nn.Identity() for _ in range(2))
+        norms = (Norm(config, self.head_dim) if config.qk_norm else nn.Identity() for _ in range(2))
         self.query_norm, self.key_norm = norms
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None = None) -> Tensor:
@@ -229,8 +255,11 @@ class Attention(AdaptedLayers):
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask | None) -> Tensor:
         """Return shape (batch, heads, length, head_dim)."""
+        if self.softcap:
+            return attend_with_softcap(query, key, value, mask, self.scale, self.softcap).transpose(1, 2)
         if mask is not None and mask.tiles is not None:
-            return attend_by_tiles(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask.tiles)
+            heads = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+            return attend_by_tiles(*heads, mask.tiles, self.scale)
         grouped = self.grouped
         if grouped and not supports_grouped_heads(query.device.type, query.dtype, masked=mask is not None):
             key, value = (repeat_heads(part, query.shape[2] // part.shape[2]) for part in (key, value))
@@ -241,8 +270,37 @@ class Attention(AdaptedLayers):
             value.transpose(1, 2),
             attn_mask=None if mask is None else mask.added,
             is_causal=mask is None,
+            scale=self.scale,
             enable_gqa=grouped,
         )
+
+
+def attend_with_softcap(
+    query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask | None, scale: float, softcap: float
+) -> Tensor:
+    """Compute causal attention with bounded scores, which SDPA does not have, by plain products.
+
+    Args:
+        query: Shape (batch, length, heads, head_dim).
+        key: Shape (batch, length, kv_heads, head_dim).
+        value: Shape (batch, length, kv_heads, head_dim).
+        mask: With numbers to add; None for a causal mask.
+        scale: Factor of the scores.
+        softcap: Bound of the scores.
+
+    Returns:
+        The shape of `query`.
+    """
+    batch, length, heads, width = query.shape
+    grouped = query.view(batch, length, key.shape[2], -1, width)
+    scores = softcap * torch.tanh(torch.einsum("bqkgd,bskd->bkgqs", grouped, key).float() * (scale / softcap))
+    if mask is None or mask.added is None:
+        later = torch.ones((length, length), dtype=torch.bool, device=query.device).triu(diagonal=1)
+        scores = scores.masked_fill(later, -torch.inf)
+    else:  # of all rows, or of each: then there is one dimension for the groups of heads, and one for each group
+        scores = scores + (mask.added if mask.added.ndim == 2 else mask.added[:, None])
+    shares = scores.softmax(dim=-1).to(value.dtype)
+    return torch.einsum("bkgqs,bskd->bqkgd", shares, value).reshape(batch, length, heads, width)
 
 
 def apply_rotary(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -273,14 +331,17 @@ def repeat_heads(heads: Tensor, times: int) -> Tensor:
 
 
 class FeedForward(AdaptedLayers):
-    """Gated feed-forward (SwiGLU)."""
+    """Gated feed-forward (SwiGLU, or GeGLU with `gelu_tanh`)."""
 
     def __init__(self, config: ModelConfig, lora: LoraConfig) -> None:
         super().__init__()
+        self.gelu = config.activation == "gelu_tanh"
         self.gate = Linear(config.dim, config.hidden, bias=False)
         self.up = Linear(config.dim, config.hidden, bias=False)
         self.down = Linear(config.hidden, config.dim, bias=False)
         self.add_adapters(FFN, lora)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.apply_layer("down", F.silu(self.apply_layer("gate", x)) * self.apply_layer("up", x))
+        gate = self.apply_layer("gate", x)
+        active = F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)
+        return self.apply_layer("down", active * self.apply_layer("up", x))

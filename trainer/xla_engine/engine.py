@@ -222,7 +222,8 @@ class XlaEngine:
             micro = self._marks.send_rows(rows[index * each : (index + 1) * each], self.share).long()
             with self._autocast():
                 hidden = self._model(micro[:, :-1])
-                loss = compute_mean_loss(hidden, self._model.head_weight(), micro[:, 1:]) / count
+                head, softcap = self._model.head_weight(), self._config.model.softcap
+                loss = compute_mean_loss(hidden, head, micro[:, 1:], softcap) / count
             yield loss
 
     def _autocast(self) -> AbstractContextManager[object]:
