@@ -55,6 +55,10 @@ class StorageError(TrainerError):
     exit_status = Exit.STORAGE
 
 
+class MissingFolderError(StorageError):
+    """A local place does not exist."""
+
+
 class DiskFull(StorageError):
     """The disk of a local place has no room left."""
 

@@ -55,8 +55,6 @@ def parse_config(words: Sequence[str]) -> Config:
     values = {name: table[name].parse_value(text) for name, text in texts.items()}
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
-    if config.lora.rank and config.optim.kind == "muon":
-        raise ConfigError("optim.kind=muon: it updates the matrices that LoRA freezes; use optim.kind=adamw")
     return config
 
 

@@ -27,7 +27,16 @@ def show_metrics(call: Call) -> Answer:
 
 def _format_measure(one: Measure) -> list[str]:
     shown = [
-        f'{one.name}{{{one.label}="{value}"}} {number:g}' if one.label else f"{one.name} {number:g}"
+        f"{one.name}{_format_label(one.label, value)} {_format_number(number)}"
         for value, number in sorted(one.values.items())
     ]
     return [f"# HELP {one.name} {one.meaning}", f"# TYPE {one.name} {'counter' if one.is_counter else 'gauge'}", *shown]
+
+
+def _format_label(name: str, value: str) -> str:
+    return f'{{{name}="{value}"}}' if name else ""
+
+
+def _format_number(number: float) -> str:
+    """Return all digits: a counter must not stand still at 1.23457e+06."""
+    return str(int(number)) if number == int(number) else repr(number)

@@ -67,7 +67,7 @@ def _read_event(store: Reader, event: EventRecord) -> Iterator[Span]:
 
 
 def _find_job(store: Reader, uid: str, number: int) -> JobRecord | None:
-    return next((job for job in store.jobs_by_uid([uid]).get(uid, ()) if job.id == number), None)
+    return store.find_job(uid, number)
 
 
 def _name_trace(job: JobRecord) -> str:
@@ -96,7 +96,7 @@ def _describe_job(event: EventRecord, job: JobRecord) -> Span:
         key=f"job {job.cluster_uid}/{job.id}",
         begin=job.created,
         end=job.ended if job.ended is not None else event.at,
-        failure=job.what if job.status else "",
+        failure=(job.what or f"exit status {job.status}") if job.status else "",
         attributes=_describe_run(event, job) | {"orch.attempt": job.attempt, "orch.exit_status": job.status or 0},
     )
 
@@ -107,7 +107,6 @@ def _describe_run(event: EventRecord, job: JobRecord) -> dict[str, str | int | f
 
 def _describe_slice(store: Reader, event: EventRecord, intent: Intent) -> Span:
     """Describe a slice from its intent to its end, with the key by which the provider made it only once."""
-    own = [one for one in store.events(event.cluster, limit=10_000) if one.subject == event.subject]
     candidate = intent.candidate
     attributes: dict[str, str | int | float] = {
         "orch.cluster": event.cluster,
@@ -128,7 +127,7 @@ def _describe_slice(store: Reader, event: EventRecord, intent: Intent) -> Span:
         name="slice refused" if refused else "slice",
         trace=f"slice {event.subject}",
         key=event.subject,
-        begin=min((one.at for one in own), default=intent.billed_from or event.at),
+        begin=store.find_beginning(event.cluster, event.subject, event.seq) or event.at,
         end=event.at,
         failure=(intent.why or "refused") if refused else "",
         attributes=attributes,

@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.distribution import install_command
-from orchestrator.errors import OrchError, UserError
+from orchestrator.errors import UserError
 from orchestrator.private_files import write_whole
 from orchestrator.service.measures import Delivery, Measure, read_measures
 from orchestrator.service.spans import Span, read_spans
@@ -63,13 +63,22 @@ def read_telemetry_settings(environ: Mapping[str, str]) -> TelemetrySettings | N
     }
     if not any(sent.values()):
         return None
-    protocol = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
-    if protocol != "http/protobuf":
-        raise UserError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} is not supported",
-            "orch sends OTLP as http/protobuf, to which collectors listen on port 4318",
-            "unset OTEL_EXPORTER_OTLP_PROTOCOL, and name that port in OTEL_EXPORTER_OTLP_ENDPOINT",
-        )
+    for name in ("", "METRICS_", "TRACES_"):
+        endpoint = environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT", "")
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise UserError(
+                f"OTEL_EXPORTER_OTLP_{name}ENDPOINT={endpoint} has no scheme",
+                "",
+                f"write http://{endpoint} or https://",
+            )
+        variable = f"OTEL_EXPORTER_OTLP_{name}PROTOCOL"
+        protocol = environ.get(variable) or "http/protobuf"
+        if protocol != "http/protobuf":
+            raise UserError(
+                f"{variable}={protocol} is not supported",
+                "orch sends OTLP as http/protobuf, to which collectors listen on port 4318",
+                f"unset {variable}, and name that port in OTEL_EXPORTER_OTLP_ENDPOINT",
+            )
     interval = environ.get("OTEL_METRIC_EXPORT_INTERVAL") or str(_METRIC_SECONDS * 1000)
     try:
         seconds = float(interval) / 1000
@@ -133,7 +142,6 @@ def _make_sender(
 
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
 
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs each failure, which is counted here
     return _Sender(
@@ -142,7 +150,7 @@ def _make_sender(
         delivery=delivery,
         place=place,
         report=report,
-        resource=Resource({"service.name": "orch", "service.version": version}).merge(Resource.create()),
+        resource=_name_service(version),
         metrics=OTLPMetricExporter(),
         spans=OTLPSpanExporter(),
         stop=threading.Event(),
@@ -157,6 +165,15 @@ class _MetricExporter(Protocol):
     def shutdown(self) -> None: ...
 
 
+def _name_service(version: str) -> Resource:
+    """Return how the service is called: as the environment says, else orch."""
+    from opentelemetry.sdk.resources import Resource
+
+    found = Resource.create({"service.version": version})
+    unnamed = str(found.attributes.get("service.name", "")).startswith("unknown_service")
+    return found.merge(Resource({"service.name": "orch"})) if unnamed else found
+
+
 @dataclass(kw_only=True)
 class _Sender:
     settings: TelemetrySettings
@@ -168,7 +185,7 @@ class _Sender:
     metrics: _MetricExporter
     spans: SpanExporter
     stop: threading.Event
-    is_failing: bool = False
+    failing: set[str] = field(default_factory=set[str])
 
     def run(self) -> None:
         """Send until the service ends."""
@@ -180,8 +197,10 @@ class _Sender:
                 if self.settings.metrics and time.monotonic() >= due:
                     due = time.monotonic() + self.settings.metric_seconds
                     self._send_metrics()
-            except (OrchError, OSError) as error:  # the store or the disk; the service reports it where it is used
-                self._note(failure=str(error))
+            except (
+                Exception
+            ) as error:  # the store, the disk, or a defect: telemetry ends neither itself nor the service
+                self._note("telemetry", failure=f"{type(error).__name__}: {error}")
             if self.stop.wait(min(_POLL_SECONDS, self.settings.metric_seconds)):
                 return
 
@@ -199,7 +218,8 @@ class _Sender:
         now = time.time_ns()
         scope = ScopeMetrics(InstrumentationScope("orch"), [_to_metric(one, now) for one in measures], "")
         sent = self.metrics.export(MetricsData([ResourceMetrics(self.resource, [scope], "")]))
-        self._note(failure="" if sent is MetricExportResult.SUCCESS else "the collector did not take metrics")
+        taken = sent is MetricExportResult.SUCCESS
+        self._note("metrics", failure="" if taken else "the collector did not take metrics")
 
     def _send_spans(self) -> None:
         """Send what has ended since the last time, a page of events at a time."""
@@ -215,9 +235,9 @@ class _Sender:
             if spans:
                 sent = self.spans.export([_to_otel_span(one, self.resource) for one in spans])
                 if sent is not SpanExportResult.SUCCESS:
-                    self._note(failure="the collector did not take spans")
+                    self._note("spans", failure="the collector did not take spans")
                     return
-                self._note(failure="")
+                self._note("spans", failure="")
             write_whole(self.place, f"{events[-1].seq}\n")
 
     def _read_place(self, store: Reader) -> int:
@@ -229,17 +249,17 @@ class _Sender:
             write_whole(self.place, f"{newest}\n")
             return newest
 
-    def _note(self, *, failure: str) -> None:
+    def _note(self, what: str, *, failure: str) -> None:
         if failure:
             self.delivery.failed += 1
         else:
             self.delivery.sent += 1
-        if bool(failure) != self.is_failing and not self.stop.is_set():
-            self.is_failing = bool(failure)
+        if bool(failure) != (what in self.failing) and not self.stop.is_set():
+            (self.failing.add if failure else self.failing.discard)(what)
             self.report(
                 f"note: telemetry: {failure}; it is tried again (orch_telemetry_requests_total counts)"
                 if failure
-                else "note: telemetry: the collector takes it again"
+                else f"note: telemetry: the collector takes {what} again"
             )
 
 

@@ -182,6 +182,12 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
             found.setdefault(str(row["cluster_uid"]), []).append(job_from_row(row))
         return {uid: tuple(own) for uid, own in found.items()}
 
+    def find_job(self, uid: str, number: int) -> JobRecord | None:
+        """Return one job of a cluster, of any kind; None without one."""
+        return next(
+            map(job_from_row, self._rows("SELECT * FROM jobs WHERE cluster_uid = ? AND id = ?", uid, number)), None
+        )
+
     def count_jobs(self) -> dict[str, int]:
         """Return how many launches and resumes are in each state."""
         rows = self._rows("SELECT state, count(*) AS jobs FROM jobs WHERE kind != 'exec' GROUP BY state")

@@ -81,8 +81,8 @@ def _stack(engine: str, device: str, backend: str, names: tuple[str, ...], softw
 _CPU = _stack("torch", "cpu", "cpu", ("cpu",), "torch 2.13")
 _TPU = (
     _stack("jax", "tpu", "jax", ("jax",), "JAX 0.10", "the engine that every TPU generation is served with"),
-    _stack("torch", "tpu", "tpu", ("tpu",), "TorchTPU 0.2 with torch 2.13", "as request for"),
-    _stack("torch", "xla", "xla", ("xla",), "torch_xla 2.9 with torch 2.9", "as request for; its last release"),
+    _stack("torch", "tpu", "tpu", ("tpu",), "TorchTPU 0.2 with torch 2.13", "as requested"),
+    _stack("torch", "xla", "xla", ("xla",), "torch_xla 2.9 with torch 2.9", "as requested; its last release"),
     _CPU,
 )
 _TRAINIUM1 = (
@@ -93,28 +93,28 @@ _TRAINIUM1 = (
         "neuron",
         ("neuron", "xla"),
         "torch_xla 2.9 of Neuron SDK 2.28",
-        "as request for; its last SDK here",
+        "as requested; its last SDK here",
     ),
     _CPU,
 )
 _TRAINIUM2 = (
     _stack("torch", "neuron", "neuron", ("neuron",), "TorchNeuron of AWS's Neuron image", "PyTorch's own device there"),
-    _stack("jax", "neuron", "jax", ("jax",), "JAX of AWS's Neuron image", "as request for"),
+    _stack("jax", "neuron", "jax", ("jax",), "JAX of AWS's Neuron image", "as requested"),
     _CPU,
 )
 _GPU = (
     _stack("torch", "cuda", "cuda", ("cuda",), "the image's own torch, else torch 2.13", "the fastest engine on GPUs"),
-    _stack("jax", "cuda", "jax", ("jax",), "JAX 0.10 with its CUDA 12 libraries", "as request for"),
+    _stack("jax", "cuda", "jax", ("jax",), "JAX 0.10 with its CUDA 12 libraries", "as requested"),
     _CPU,
 )
 _HERE = (
     _stack("torch", "cpu", "cpu", ("cpu",), "torch of this computer"),
-    _stack("jax", "cpu", "jax", ("jax",), "JAX of this computer", "as request for"),
-    _stack("torch", "xla", "xla", ("xla",), "torch_xla of this computer", "as request for"),
-    _stack("torch", "cuda", "cpu", (), "torch of this computer", "as request for"),
-    _stack("jax", "cuda", "jax", (), "JAX of this computer", "as request for"),
+    _stack("jax", "cpu", "jax", ("jax",), "JAX of this computer", "as requested"),
+    _stack("torch", "xla", "xla", ("xla",), "torch_xla of this computer", "as requested"),
+    _stack("torch", "cuda", "cpu", (), "torch of this computer", "as requested"),
+    _stack("jax", "cuda", "jax", (), "JAX of this computer", "as requested"),
 )
-_PLAIN = (_CPU, _stack("jax", "cpu", "jax", ("jax",), "JAX 0.10", "as request for"))
+_PLAIN = (_CPU, _stack("jax", "cpu", "jax", ("jax",), "JAX 0.10", "as requested"))
 
 
 def choose_stack(machine: Machine, request: StackRequest) -> Stack:

@@ -162,7 +162,7 @@ def test_a_collector_gets_the_numbers_and_what_ends(tmp_path: Path, collector: C
     home = make_home(tmp_path)
     environ = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=of-the-collector",
-        "OTEL_SERVICE_NAME": "lab", "OTEL_METRIC_EXPORT_INTERVAL": "200",
+        "OTEL_METRIC_EXPORT_INTERVAL": "200",
     }  # fmt: skip
     with served(home, **environ) as link:
         wait_until((home / "state/service/telemetry").exists)
@@ -174,7 +174,7 @@ def test_a_collector_gets_the_numbers_and_what_ends(tmp_path: Path, collector: C
         token = (home / "state/service/token").read_text().strip()
     assert collector.headers[0]["api-key"] == "of-the-collector"
     resource = collector.metrics[0].resource_metrics[0].resource.attributes
-    assert {one.key: one.value.string_value for one in resource}["service.name"] == "lab"
+    assert {one.key: one.value.string_value for one in resource}["service.name"] == "orch"
     assert sum(number for name, number in collector.values().items() if name.startswith("orch_clusters{")) == 2
     spans = {span.name: span for span in collector.spans()}
     assert set(spans) == {"slice", "attempt 1", "launch"}
@@ -230,7 +230,12 @@ def test_without_an_address_nothing_is_sent_and_the_library_is_not_needed() -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_METRIC_EXPORT_INTERVAL", "soon")]
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "soon"),
+    ],
 )
 def test_a_setting_that_is_not_supported_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(UserError, match=f"{name}={value}"):

@@ -6,7 +6,9 @@ import pytest
 
 from trainer.errors import ConfigError
 from trainer.options import parse_config
+from trainer.shape.advice import build_advice
 from trainer.shape.architecture import count_flops_per_token, count_parameters
+from trainer.shape.hardware import Hardware
 from trainer.shape.lora import count_run_flops_per_token, list_run_parameters, list_targets
 from trainer.shape.memory import estimate_memory
 from trainer.shape.mesh import Mesh
@@ -42,3 +44,17 @@ def test_targets_are_all_layers_or_named_ones() -> None:
     assert list_targets(parse_config(["lora.rank=4", "lora.targets=value, query"]).lora) == ("query", "value")
     with pytest.raises(ConfigError, match="'q_proj' is no layer"):
         list_targets(parse_config(["lora.rank=4", "lora.targets=q_proj"]).lora)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["lora.rank=4", "optim.kind=muon"], "optimizer"),
+        (["lora.rank=4", "device=xla"], "lora"),
+        (["data.document_mask=true", "device=xla"], "documents"),
+    ],
+)
+def test_what_engines_refuse_stops_the_plan(words: list[str], code: str) -> None:
+    config = parse_config([*WORDS, "engine=torch", *words])
+    found = build_advice(config, Hardware(name="h", kind="tpu", devices=8, chip="v5e", hosts=1, slices=1)).concerns
+    assert code in {concern.code for concern in found if concern.fatal}

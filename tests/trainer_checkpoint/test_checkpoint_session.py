@@ -169,9 +169,9 @@ def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: P
     engine.check(2)
     assert done == 2
     assert f"in {place}" in lines[-1]
-    with pytest.raises(StorageError, match="no intact checkpoint there or before it"):
+    with pytest.raises(ConfigError, match="no intact checkpoint there or before it"):
         resume(other, CONFIG, Mesh(), 1, f"{place}/{folder_of(0)}")
-    with pytest.raises(StorageError, match="does not end with a folder like step-00001200"):
+    with pytest.raises(ConfigError, match="does not end with a folder like step-00001200"):
         resume(other, CONFIG, Mesh(), 1, place)
 
 
@@ -183,7 +183,7 @@ def test_new_run_begins_at_the_named_checkpoint_and_resumes_from_its_own(place: 
         done, (engine,), lines = resume(other, tuned, Mesh(), 1, resume_from)
         engine.check(2)
         assert done == 2 and f"in {place}" in lines[-1]
-    with pytest.raises(StorageError, match="no intact checkpoint there or before it"):
+    with pytest.raises(ConfigError, match="no intact checkpoint there or before it"):
         resume(other, tuned, Mesh(), 1, f"{place}/{folder_of(1)}")  # what the launcher names wins
     save(other, CONFIG, Mesh(), 1, 3)
     assert resume(other, tuned, Mesh(), 1)[0] == 3

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from ..errors import StorageError
+from ..errors import MissingFolderError, StorageError
 from .file_lock import hold_lock
 from .manifest import MOST_BYTES
 from .store import Buffer, ObjectEntry, Store, StoredObject, Version, is_disk_full, translate_errors
@@ -31,7 +31,7 @@ def open_folder(folder: Path, create: bool, retry_seconds: float) -> FolderStore
         StorageError: It does not exist, or cannot be created.
     """
     if not create and not folder.is_dir():
-        raise StorageError(f"{folder}: no such folder")
+        raise MissingFolderError(f"{folder}: no such folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -21,7 +21,7 @@ from trainer.checkpoint.layout import parse_manifest, split_uri
 from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part, StepFolder, order_step_folders
 from trainer.checkpoint.pointer import read_latest
 from trainer.checkpoint.store import Store, open_store
-from trainer.errors import ConfigError, StorageError
+from trainer.errors import ConfigError, MissingFolderError, StorageError
 from trainer.team import Team
 
 _CHECKERS = 4  # parts that a process verifies concurrently
@@ -86,13 +86,14 @@ def choose_checkpoint(
         room: See `find_newest_checkpoint`.
 
     Raises:
-        ConfigError: The folder is of this run and behind its newest: each attempt would go back there again.
-        StorageError: A folder is named that has no intact checkpoint.
+        ConfigError: A folder is named that has no intact checkpoint, or one of this run behind its newest: each attempt
+            would go back there again.
+        StorageError: The bucket fails.
     """
     if resume_from in ("", "latest"):
         return find_newest_checkpoint(own, team, report, room=room)
     place, step = _split(resume_from)
-    if open_store(place).uri == own.uri:
+    if _is_same_place(place, own):
         if broadcast_from_first(team, lambda: _has_later(own, step)):
             raise ConfigError(
                 f"ORCH_RESUME_FROM={resume_from}: this run has later checkpoints; leave it out to resume, "
@@ -109,10 +110,15 @@ def find_named_checkpoint(resume_from: str, team: Team, report: Callable[[str], 
     """Return the checkpoint in that folder, or the newest intact one before it.
 
     Raises:
-        StorageError: There is none.
+        ConfigError: There is none.
+        StorageError: The bucket fails.
     """
     place, step = _split(resume_from)
-    found = find_newest_checkpoint(open_store(place), team, report, up_to=step, room=room)
+    try:
+        store = open_store(place)
+    except MissingFolderError as error:
+        raise ConfigError(f"nothing to start from: {resume_from}: {error}") from error
+    found = find_newest_checkpoint(store, team, report, up_to=step, room=room)
     return found if found is not None else _raise_nothing_to_start_from(resume_from)
 
 
@@ -171,13 +177,21 @@ def choose_verifying_rank(part: Part, index: int, writers: int, ranks: int) -> i
 
 
 def _raise_nothing_to_start_from(resume_from: str) -> NoReturn:
-    raise StorageError(f"nothing to start from: {resume_from}: no intact checkpoint there or before it")
+    raise ConfigError(f"nothing to start from: {resume_from}: no intact checkpoint there or before it")
+
+
+def _is_same_place(place: str, own: Store) -> bool:
+    """Return whether a place is the run's own; one that was deleted is not."""
+    try:
+        return open_store(place).uri == own.uri
+    except MissingFolderError:
+        return False
 
 
 def _split(resume_from: str) -> tuple[str, int]:
     place, step = split_uri(resume_from)
     if step is None:
-        raise StorageError(
+        raise ConfigError(
             f"where to start from, {resume_from}, does not end with a folder like step-00001200: name the step's folder"
         )
     return place, step

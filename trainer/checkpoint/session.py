@@ -25,6 +25,7 @@ from trainer.checkpoint.restore_plan import (
     check_same_model,
     list_mask_changes,
     plan_restore,
+    read_lora_config,
 )
 from trainer.checkpoint.save_clock import SaveClock
 from trainer.checkpoint.save_schedule import SaveSchedule
@@ -243,7 +244,8 @@ class Checkpoints:
     def _restore(self, found: reader.Checkpoint, engine: Engine, data: DataState, begun: float) -> int:
         manifest = found.manifest
         own = self.store is not None and found.store.uri == self.store.uri
-        if not own and manifest.step >= self.config.steps:
+        adapts = not own and self.config.lora.rank > 0 and not read_lora_config(manifest.config).rank
+        if not own and not adapts and manifest.step >= self.config.steps:
             raise ConfigError(
                 f"steps={self.config.steps}, but the checkpoint is at step {manifest.step}: give more steps"
             )
@@ -251,13 +253,16 @@ class Checkpoints:
         notes += list_mask_changes(manifest.config, self.config) if own else []
         notes += check_same_adapters(manifest.config, self.config.lora, own=own)
         earlier = read_data_state(manifest)
-        if earlier is not None:
+        if earlier is not None and not adapts:
             changes = data.check_compatible(earlier, allow_change=self.config.data.allow_change)
             notes += [f"note: {change}; the order of the data is another from here on" for change in changes]
         for note in (*notes, *load_state(found, engine, self.config)):
             self.report(note)
         if own:
             self.saved = manifest.step
+        if adapts and earlier is not None:  # a new run from the weights: its steps, rate and data begin
+            self.report(f"LoRA adapters begin at step 0, on the weights of step {manifest.step} in {found.store.uri}")
+            return 0
         self.report(_resumed(manifest, found.store, time.perf_counter() - begun))
         return manifest.step
 

@@ -77,6 +77,7 @@ def export_weights(request: ExportRequest, report: Callable[[str], None]) -> Non
     lora = read_lora_config(manifest.config)
     if request.adapter and not lora.rank:
         raise ConfigError(f"checkpoint {manifest.step} has no adapters: it was made with lora.rank=0")
+    families.find_family(model)  # raises for a model that no base for the adapters could have, too
     contents = open_contents(checkpoint.store, manifest)
     kind = "average" if request.average else "model"
     if not any(name.startswith(f"{kind}/") for name in contents.tensors):

@@ -21,6 +21,7 @@ from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.model import Recipe, compute_loss
 from trainer.jax_engine.muon import compute_directions
 from trainer.jax_engine.optimizer import STEP_SCALARS, update_average, update_weight
+from trainer.shape.lora import refuse_muon
 from trainer.shape.mesh import Mesh, check_batch
 
 State: TypeAlias = dict[str, Array]
@@ -57,6 +58,7 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
     Raises:
         ConfigError: The batch does not divide.
     """
+    refuse_muon(config)
     micro = check_batch(config, mesh)
     platform = grid.devices.flat[0].platform
     scanned = uses_scan(config.model.layers, platform)

@@ -164,20 +164,20 @@ class Saver:
     def forget_shards(self, resumed: int) -> None:
         """Remove what ranks left of steps after the one that is resumed: they do not count when it is saved again.
 
-        Rank 0 removes them before the other ranks learn which step it resumes.
+        Rank 0 removes them before the other ranks learn which step it resumes. Each other rank removes its own, too:
+        its last save may have ended after rank 0 listed them.
 
         Raises:
             StorageError: The bucket fails.
         """
         self._shards.difference_update([step for step in tuple(self._shards) if step > resumed])
-        if not self._world.is_first:
-            return
+        ranks = range(1, self._world.size) if self._world.is_first else (self._world.rank,)
         for name in self._store.list_folders():
             folder = StepFolder.parse(name)
             if folder is None or folder.step <= resumed:
                 continue
             if (folder.epoch, folder.attempt) == (self._run.epoch, self._run.attempt):
-                self._store.delete([_shard_path(folder, rank) for rank in range(1, self._world.size)])
+                self._store.delete([_shard_path(folder, rank) for rank in ranks])
 
     def _check_unwritten(self, folder: StepFolder) -> None:
         """Refuse what a start may not write: nothing of another one is replaced, and the newest start wins.

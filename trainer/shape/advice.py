@@ -148,6 +148,18 @@ def _list_speed_settings(config: Config) -> str:
         "remat": config.remat,
         "accumulate": "1" if config.accumulate == 1 else "several",
     }
+    # Kernels and optimizers of another speed are named only where they are chosen: earlier runs have no words for them.
+    values |= {
+        name: word
+        for name, word, usual in (
+            ("optim", config.optim.kind, "adamw"),
+            ("document_mask", str(config.data.document_mask).lower(), "false"),
+            ("softcap", str(bool(config.model.attention_softcap)).lower(), "false"),
+            ("window", str(bool(config.model.window)).lower(), "false"),
+            ("lora", str(bool(config.lora.rank)).lower(), "false"),
+        )
+        if word != usual
+    }
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
@@ -248,7 +260,7 @@ def _bytes(size: int) -> str:
 
 def _count(number: float) -> str:
     for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if number >= unit:
+        if number >= 0.9995 * unit:  # rounded to three digits it is one of this unit
             return f"{number / unit:.3g}{name}"
     return f"{number:.0f}"
 
@@ -259,7 +271,7 @@ def _counts(numbers: tuple[float, float]) -> str:
 
 def _flops(number: float) -> str:
     for unit, name in ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP")):
-        if number >= unit:
+        if number >= 0.9995 * unit:
             return f"{number / unit:.3g} {name}"
     return f"{number / 1e6:.3g} MFLOP"
 

@@ -29,6 +29,8 @@ Code: TypeAlias = Literal[
     "vocabulary",
     "mesh",
     "optimizer",
+    "lora",
+    "documents",
 ]
 GIB = 1 << 30
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
@@ -90,7 +92,8 @@ def find_concerns(
         *_of_shapes(config, mesh, hardware),
         *_of_batch(config, mesh, hardware, time),
         *_of_vocabulary(config),
-        *_of_optimizer(config),
+        *_of_adapters(config),
+        *(_of_torch_xla(config) if config.device == "xla" else ()),
     ]
     return tuple(sorted(found, key=lambda concern: not concern.fatal))
 
@@ -247,10 +250,23 @@ def _of_vocabulary(config: Config) -> Iterator[Concern]:
         yield Concern(code="vocabulary", words=f"{words}. For other tokenizers set", fix=("model.vocab=SIZE",))
 
 
-def _of_optimizer(config: Config) -> Iterator[Concern]:
-    if config.device == "xla" and config.optim.kind != "adamw":
+def _of_adapters(config: Config) -> Iterator[Concern]:
+    if config.lora.rank and config.optim.kind == "muon":
+        words = "Muon updates the matrices that LoRA freezes: the run ends when it starts"
+        yield Concern(code="optimizer", words=words, fix=("optim.kind=adamw",), fatal=True)
+
+
+def _of_torch_xla(config: Config) -> Iterator[Concern]:
+    """Yield what trainer/xla_engine/engine.py refuses at its start."""
+    ends = "a run with it ends when it starts"
+    if config.optim.kind != "adamw":
         words = f"torch_xla has only AdamW: a run with optim.kind={config.optim.kind} ends when it starts"
         yield Concern(code="optimizer", words=words, fix=("optim.kind=adamw",), fatal=True)
+    if config.lora.rank:
+        yield Concern(code="lora", words=f"torch_xla has no LoRA: {ends}", fix=("lora.rank=0",), fatal=True)
+    if config.data.document_mask:
+        words = f"torch_xla has no document masks: {ends}"
+        yield Concern(code="documents", words=words, fix=("data.document_mask=false",), fatal=True)
 
 
 def _is_bytes(source: str) -> bool:

@@ -19,13 +19,23 @@ from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from trainer.config import LoraConfig, ModelConfig
+from trainer.config import Config, LoraConfig, ModelConfig
 from trainer.errors import ConfigError
 from trainer.shape.architecture import Parameter, Role, count_flops_per_token, list_parameters
 
 ATTENTION = ("query", "key", "value", "out")
 FFN = ("gate", "up", "down")
 _GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"all": (*ATTENTION, *FFN), "attention": ATTENTION})
+
+
+def refuse_muon(config: Config) -> None:
+    """Refuse an optimizer of matrices that are frozen.
+
+    Raises:
+        ConfigError: The run has adapters, and Muon as its optimizer.
+    """
+    if config.lora.rank and config.optim.kind == "muon":
+        raise ConfigError("optim.kind=muon: it updates the matrices that LoRA freezes; use optim.kind=adamw")
 
 
 @lru_cache(maxsize=32)

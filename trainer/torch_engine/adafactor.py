@@ -90,8 +90,8 @@ class Adafactor:
         for axis in ("tensor", "fsdp"):
             self._sum_over(
                 [
-                    totals[slot.position : slot.position + 1]
-                    for slot in self._slots
+                    totals[at : at + 1]  # not slot.position: frozen weights are in no list here
+                    for at, slot in enumerate(self._slots)
                     if slot.parameter.decays and _axes(slot)[0] == axis
                 ],
                 axis,
@@ -108,9 +108,7 @@ class Adafactor:
 
     def _sum_where(self, squares: Tensor, axis: str) -> None:
         """Sum the numbers of the slots that the axis shards."""
-        self._sum_over(
-            [squares[slot.position : slot.position + 1] for slot in self._slots if axis in _axes(slot)], axis
-        )
+        self._sum_over([squares[at : at + 1] for at, slot in enumerate(self._slots) if axis in _axes(slot)], axis)
 
     def _sum_over(self, values: Sequence[Tensor], axis: str) -> None:
         """Sum the values in place over the devices of an axis, in one message."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from trainer.accelerators.base import NativeAccelerator
 from trainer.config import Config
 from trainer.shape.limits import LOGITS_BYTES
-from trainer.shape.lora import list_targets
+from trainer.shape.lora import list_targets, refuse_muon
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
@@ -147,6 +147,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
 
     More than one device needs the default process group.
     """
+    refuse_muon(config)
     groups = make_axis_groups(mesh, accelerator.device)
     compiled = TorchCompiler(accelerator.compiler) if config.compiled and accelerator.capabilities.compile else None
     with torch.device("meta"):
