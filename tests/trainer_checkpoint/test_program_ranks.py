@@ -179,3 +179,13 @@ def test_a_lock_that_a_stopped_process_holds_is_reported_and_not_waited_for_with
     assert len(lines) == 1 and f"process {os.getpid()}" in lines[0]
     with path.open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is free again
+
+
+def test_a_rank_removes_its_own_shard_of_a_step_that_is_not_resumed(tmp_path: Path) -> None:
+    runs = two_ranks(f"file://{tmp_path}/bucket", tmp_path, 1)
+    save_step(runs[1], 5, sharded=True)
+    runs[1].wait()
+    shard = tmp_path / "bucket/run/checkpoints" / StepFolder(5, 1, 1).name / "shard-00001.json"
+    assert shard.exists() and runs[1].saver is not None
+    runs[1].saver.forget_shards(4)  # after rank 0 has listed what was there
+    assert not shard.exists()
