@@ -191,18 +191,20 @@ class _Sender:
         """Send until the service ends."""
         due = time.monotonic()
         while True:
-            try:
-                if self.settings.traces:
-                    self._send_spans()
-                if self.settings.metrics and time.monotonic() >= due:
-                    due = time.monotonic() + self.settings.metric_seconds
-                    self._send_metrics()
-            except (
-                Exception
-            ) as error:  # the store, the disk, or a defect: telemetry ends neither itself nor the service
-                self._note("telemetry", failure=f"{type(error).__name__}: {error}")
+            if self.settings.traces:
+                self._try("spans", self._send_spans)
+            if self.settings.metrics and time.monotonic() >= due:
+                due = time.monotonic() + self.settings.metric_seconds
+                self._try("metrics", self._send_metrics)
             if self.stop.wait(min(_POLL_SECONDS, self.settings.metric_seconds)):
                 return
+
+    def _try(self, what: str, send: Callable[[], None]) -> None:
+        """Send one signal; an error, also a defect, ends neither the thread nor the other signal."""
+        try:
+            send()
+        except Exception as error:
+            self._note(what, failure=f"{what} cannot be read: {type(error).__name__}: {error}")
 
     def shut_down(self) -> None:
         """End a request that waits for the next try."""
@@ -238,16 +240,23 @@ class _Sender:
                     self._note("spans", failure="the collector did not take spans")
                     return
                 self._note("spans", failure="")
-            write_whole(self.place, f"{events[-1].seq}\n")
+            self._write_place(events[-1].seq, events[-1].hash)
 
     def _read_place(self, store: Reader) -> int:
-        """Return the last event whose spans were sent; at first the newest one."""
+        """Return the last event whose spans were sent; at first, and in a store that was restored, the newest one."""
         try:
-            return int(self.place.read_text(encoding="ascii"))
+            number, known = self.place.read_text(encoding="ascii").split()
+            if (store.find_hash(int(number)) or "-") == known:
+                return int(number)
+            self.report("note: telemetry: the store was restored or replaced: spans begin with its newest event")
         except (FileNotFoundError, ValueError):
-            newest = store.head().seq
-            write_whole(self.place, f"{newest}\n")
-            return newest
+            pass  # the first start
+        newest = store.head().seq
+        self._write_place(newest, store.find_hash(newest))
+        return newest
+
+    def _write_place(self, number: int, known: str) -> None:
+        write_whole(self.place, f"{number} {known or '-'}\n")
 
     def _note(self, what: str, *, failure: str) -> None:
         if failure:

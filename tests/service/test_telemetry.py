@@ -206,6 +206,18 @@ def test_spans_wait_for_a_collector_that_refuses_and_for_a_service_that_was_ende
     assert not collector.metrics, "only an address for traces is named"
 
 
+def test_a_store_that_was_replaced_is_noticed_and_followed(tmp_path: Path, collector: Collector) -> None:
+    home = make_home(tmp_path)
+    (home / "state/service").mkdir()
+    (home / "state/service/telemetry").write_text("9000 0123456789abcdef\n")
+    with served(home, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{collector.url}/v1/traces"):
+        wait_until(lambda: not (home / "state/service/telemetry").read_text().startswith("9000"))
+        with Store(home / "state/orch.db") as store:
+            make_history(store)
+        wait_until(lambda: len(collector.spans()) == 3)
+    assert "the store was restored or replaced" in (home / "serve.log").read_text()
+
+
 def test_a_collector_that_does_not_answer_delays_neither_answers_nor_the_end(
     tmp_path: Path, collector: Collector
 ) -> None:

@@ -20,6 +20,7 @@ from trainer.checkpoint.store import Buffer
 from trainer.errors import ConfigError, StorageError
 from trainer.program.files import list_files
 from trainer.program.run import Run
+from trainer.program.start import Choice
 
 
 def failure_of(call: Callable[[], object]) -> BaseException | None:
@@ -189,3 +190,16 @@ def test_a_rank_removes_its_own_shard_of_a_step_that_is_not_resumed(tmp_path: Pa
     assert shard.exists() and runs[1].saver is not None
     runs[1].saver.forget_shards(4)  # after rank 0 has listed what was there
     assert not shard.exists()
+
+
+def test_a_rank_that_waited_for_a_shared_folder_leaves_what_rank_0_restored_there(tmp_path: Path) -> None:
+    runs = two_ranks(f"file://{tmp_path}/bucket", tmp_path, 1)
+    save_sharded(runs, 1, 2)
+    older, newer = (StepFolder(step, 1, 1).name for step in (1, 2))
+    first, second = runs[0]._restorer, runs[1]._restorer
+    assert first is not None and second is not None
+    first.agreement.choose(0, Choice(folder=older, is_final=True))  # while rank 1 waited for the folder
+    _, refusal = second._read_choice(Choice(folder=newer, is_final=False), tmp_path / "in", "*", 0)
+    assert refusal and [path.name for path in (tmp_path / "in").iterdir()] == [".orch-restored.lock"]
+    manifest, refusal = second._read_choice(Choice(folder=older, is_final=True), tmp_path / "in", "*", 0)
+    assert manifest is not None and manifest.step == 1 and not refusal
