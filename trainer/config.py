@@ -17,6 +17,7 @@ Switch: TypeAlias = Literal["auto", "true", "false"]
 RematLevel: TypeAlias = Literal["none", "selective", "full"]
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "tpu", "neuron", "xla"]
 EngineName: TypeAlias = Literal["auto", "torch", "jax"]
+Float8Name: TypeAlias = Literal["none", "tensorwise", "rowwise"]
 OptimName: TypeAlias = Literal["adamw", "muon", "adafactor"]
 RopeScaling: TypeAlias = Literal["none", "llama3", "linear"]
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
@@ -284,6 +285,10 @@ class Config:
         Literal["auto", DTypeName],
         Doc(text="matrix products; weights stay fp32; auto: bf16 on accelerators that have it, else fp32"),
     ] = "auto"
+    float8: Annotated[
+        Float8Name,
+        Doc(text="products of blocks in float8, on NVIDIA GPUs since Ada: scaled by tensor, or by row (more exact)"),
+    ] = "none"
     engine: Annotated[EngineName, Doc(text="framework; auto: jax on TPUs and on Trainium's JAX images")] = "auto"
     device: Annotated[DeviceName, Doc(text="where to train")] = "auto"
     seed: Annotated[int, Doc(text="seed of the weights and of the data order", least=0, most=2**63 - 1)] = 0

@@ -11,6 +11,7 @@ from trainer.config import BYTE_VOCAB, Config
 from trainer.engine import Engine
 from trainer.environment import World
 from trainer.errors import ConfigError, DataError
+from trainer.shape.float8 import refuse_float8
 from trainer.team import Team
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def choose_engine_and_device(config: Config) -> Config:
 
     Raises:
         DeviceError: Nothing that is installed can use the device.
-        ConfigError: The engine and the device exclude each other.
+        ConfigError: The engine and the device exclude each other, or the arithmetic.
     """
     from trainer.accelerators.discovery import discover_devices
     from trainer.accelerators.registry import choose_engine
@@ -38,7 +39,10 @@ def choose_engine_and_device(config: Config) -> Config:
     found = discover_devices() if asks else ()
     engine, device = choose_engine(config, found)
     gpus = [one.name for one in found if one.kind == "cuda"] if device == "cuda" else []
-    return resolve_arithmetic(replace(config, engine=engine, device=device), device, has_bf16=multiplies_in_bf16(gpus))
+    config = replace(config, engine=engine, device=device)
+    config = resolve_arithmetic(config, device, has_bf16=multiplies_in_bf16(gpus))
+    refuse_float8(config, device)
+    return config
 
 
 def set_vocabulary_size(config: Config, tokens: int) -> Config:

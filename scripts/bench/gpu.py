@@ -54,12 +54,18 @@ ARMS = {
     "ours, uncompiled": ("engine=torch", "compile=false"),
     "ours, TF32": ("engine=torch", "dtype=fp32"),
     "ours, remat": ("engine=torch", "remat=true"),
+    "ours, documents": ("engine=torch", "data.document_mask=true"),
+    "ours, Muon": ("engine=torch", "optim.kind=muon"),
+    "ours, LoRA": ("engine=torch", "lora.rank=16"),
+    "ours, float8": ("engine=torch", "float8=tensorwise"),
+    "ours, float8 by row": ("engine=torch", "float8=rowwise"),
     "ours, jax": ("engine=jax",),
     "ours, jax, remat": ("engine=jax", "remat=true"),
 }
 OTHERS = {
     "torchtitan": ("plain_titan.py", "compile"),
     "torchtitan, selective": ("plain_titan.py", "compile", "selective"),
+    "torchtitan, float8": ("plain_titan.py", "compile", "float8"),
     "torchtitan, full": ("plain_titan.py", "compile", "full"),
     "Hugging Face": ("plain_hf.py", "bf16"),
     "Hugging Face, compiled": ("plain_hf.py", "bf16", "compile"),
@@ -182,7 +188,7 @@ def train_other(arm: Arm, options: dict[str, str], machine: Machine) -> list[dic
     shape = (model.dim, model.layers, model.heads, model.kv_heads, config.seq_len, config.batch, config.steps)
     words = [*more, f"vocab={model.tokens}", f"ffn={model.hidden}", *(() if model.tied else ("untied",))]
     command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, shape), str(os.cpu_count())]
-    command += [*words, *(["remat"] if config.remat else []), options["device"]]
+    command += [*words, *(["remat"] if config.remat == "full" else []), options["device"]]
     found = run(command, float(options["limit"]))
     report = json.loads(next(line for line in found.splitlines() if line.startswith('{"weights"')))
     if report["weights"] != count_parameters(model):

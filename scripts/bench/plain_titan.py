@@ -2,10 +2,10 @@
 
     python scripts/bench/plain_titan.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [WORD ...]
 
-WORD is compile (each block and the loss, as its documentation recommends), selective or full (its recomputation;
-otherwise none; remat is full), vocab=N or ffn=N. Its head is never the embedding, so compare with model.tied=false.
-Rows are random tokens, and nothing is saved. It prints the number of weights, tokens/s of each window of five steps,
-the peak of the GPU's memory and the versions, as JSON.
+WORD is compile (each block and the loss, as its documentation recommends), float8 (products of blocks, scaled by
+tensor), selective or full (its recomputation; otherwise none; remat is full), vocab=N or ffn=N. Its head is never the
+embedding, so compare with model.tied=false. Rows are random tokens, and nothing is saved. It prints the number of
+weights, tokens/s of each window of five steps, the peak of the GPU's memory and the versions, as JSON.
 """
 
 from __future__ import annotations
@@ -106,6 +106,10 @@ def main() -> None:
         config.training.local_batch_size, config.training.seq_len, config.training.steps = batch, seq, steps
         config.metrics.log_freq = WINDOW
         config.compile.enable = "compile" in words
+        if "float8" in words:
+            part(".components.quantization.float8")  # registers the converter
+            config.model.converters = ["quantize.linear.float8"]
+            config.quantize.linear.float8.filter_fqns = ["output"]
         modes = {"selective": "selective", "full": "full", "remat": "full"}
         config.activation_checkpoint.mode = next((mode for word, mode in modes.items() if word in words), "none")
         trainer = part(".train").Trainer(config)

@@ -5,37 +5,18 @@ Everywhere, each test's code also runs with device=cpu, so that it is known to w
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cuda_cases import GPUS, NARROW, NEAR, cuda, losses, on_gpu, program, run
 
 from trainer.accelerators.discovery import discover_devices
 from trainer.accelerators.peaks import find_peak_flops
 
 pytestmark = pytest.mark.rotating
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-GPUS = [device for device in discover_devices() if device.kind == "cuda"]
-NO_GPU = "this machine has no NVIDIA GPU"
-NEAR = 2e-4  # fp32 on both: only sums are made in another order
-NARROW = 3e-2
-STEPS = 6
-WORDS = (
-    *("model.dim=64", "model.layers=2", "model.heads=4", "model.kv_heads=2", "seq_len=64", "batch=8"),
-    *("engine=torch", "threads=1", "log_every=1", "optim.warmup=2", "dist.watchdog=0"),
-)
 FULL = ("dtype=fp32", "exact=true", "compile=false")
-Records = list[dict[str, Any]]
-
-on_gpu = pytest.mark.skipif(not GPUS, reason=NO_GPU)
-cuda = pytest.param("cuda", marks=on_gpu)
 either = pytest.mark.parametrize("device", ["cpu", cuda])
 
 
@@ -44,40 +25,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "sums.txt"
     path.write_text("".join(f"the sum of {i} and {i + 1} is {2 * i + 1}\n" for i in range(2000)))
     return path
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Restore torch's process-wide settings, which a run changes."""
-    import torch
-
-    if GPUS and not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
-    mode, threads = torch.get_deterministic_debug_mode(), torch.get_num_threads()
-    yield
-    torch.set_deterministic_debug_mode(mode)
-    torch.set_num_threads(threads)
-
-
-def run(folder: Path, corpus: Path, device: str, *words: str) -> Records:
-    """Run completely in this process; return the lines of metrics."""
-    from trainer.environment import Run, World
-    from trainer.errors import Exit
-    from trainer.loop import run_training
-    from trainer.options import parse_config
-
-    folder.mkdir(exist_ok=True)
-    metrics = folder / "metrics.jsonl"
-    metrics.unlink(missing_ok=True)
-    config = parse_config(
-        [*WORDS, f"data={corpus}", f"device={device}", f"steps={STEPS}", f"metrics.file={metrics}", *words]
-    )
-    assert run_training(config, Run(), World()) == Exit.OK
-    return [json.loads(line) for line in metrics.read_text().splitlines()]
-
-
-def losses(records: Sequence[dict[str, Any]]) -> list[float]:
-    return [record["loss"] for record in records]
 
 
 @pytest.fixture(scope="module")
@@ -207,19 +154,3 @@ def test_jax_has_the_same_losses(device: str, tmp_path: Path, corpus: Path, expe
         pytest.skip("this JAX has no CUDA")
     records = program(tmp_path, corpus, ["-m", "trainer"], f"device={device}", "engine=jax", *FULL)
     assert losses(records) == pytest.approx(expected, abs=NEAR)
-
-
-def program(folder: Path, corpus: Path, launcher: list[str], *words: str) -> Records:
-    """Do the same run as a separate program."""
-    metrics = folder / "metrics.jsonl"
-    settings = [*WORDS, f"data={corpus}", f"steps={STEPS}", f"metrics.file={metrics}", *words]
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]),
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    }
-    done = subprocess.run(
-        [sys.executable, *launcher, *settings], env=env, capture_output=True, text=True, timeout=170, check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return [json.loads(line) for line in metrics.read_text().splitlines()]

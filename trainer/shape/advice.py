@@ -12,6 +12,7 @@ from trainer.config import Config
 from trainer.errors import ConfigError
 from trainer.shape.architecture import count_parameters
 from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
+from trainer.shape.float8 import refuse_float8
 from trainer.shape.hardware import Hardware
 from trainer.shape.lora import count_trained_parameters
 from trainer.shape.memory import (
@@ -107,6 +108,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
     """
     engine = resolve_engine(config, hardware)
     config = resolve_arithmetic(replace(config, engine=engine), hardware.kind, has_bf16=hardware.has_bf16)
+    refuse_float8(config, hardware.kind, hardware.chip)
     if not hardware.has_bf16 and config.products != "fp32":
         raise ConfigError(
             f"dtype={config.products} is computed in bf16, which {hardware.chip} does not have: dtype=fp32"
@@ -152,6 +154,7 @@ def _list_speed_settings(config: Config) -> str:
     values |= {
         name: word
         for name, word, usual in (
+            ("float8", config.float8, "none"),
             ("optim", config.optim.kind, "adamw"),
             ("document_mask", str(config.data.document_mask).lower(), "false"),
             ("softcap", str(bool(config.model.attention_softcap)).lower(), "false"),

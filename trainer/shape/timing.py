@@ -116,6 +116,10 @@ _STEP = (0.001, 0.01)  # seconds of overhead per step (program starts, short mes
 # Time of a step on a GPU relative to the default settings: this trainer on one H200, model=1b, 2026-11-26
 # (docs/performance.md). TF32 is the arithmetic of dtype=fp32 there, without `exact`.
 _UNCOMPILED, _EXACT, _TF32_COST = 1.25, 1.08, 3.1
+# float8 relative to bf16, compiled: 0.81 for 3b by this trainer on one H200 (2026-11-27, docs/performance.md), 0.78 for
+# Llama 3.1 8B on 8 H100 by torchtitan (benchmarks/llama3_h100_202412_torchtitan.md); elsewhere 1.13 to 1.6 times the
+# speed. Uncompiled, scaling is another pass over each operand; that was not measured.
+_FLOAT8, _FLOAT8_UNCOMPILED = (0.7, 0.88), (0.9, 1.3)
 # The least that recomputation costs: it makes room for larger micro-batches. llm-foundry's published runs on A100 80GB
 # reach 58 to 60 % with it, and 60 to 64 % without. At equal micro-batches it is 1.21 (docs/performance.md).
 _REMAT = 1.07
@@ -191,7 +195,11 @@ def _find_slowdown(config: Config, hardware: Hardware) -> tuple[float, float]:
     if hardware.kind != "cuda" or config.engine == "jax":
         return 1.0, again  # the published figures include recomputation
     chosen = (1.0 if config.compiled else _UNCOMPILED) * (_EXACT if config.exact else 1.0)
-    return chosen * {"none": 1.0, "selective": _SELECTIVE, "full": _REMAT}[config.recomputed], chosen * again
+    narrow = (1.0, 1.0)
+    if config.float8 != "none":
+        narrow = _FLOAT8 if config.compiled else _FLOAT8_UNCOMPILED
+    least = {"none": 1.0, "selective": _SELECTIVE, "full": _REMAT}[config.recomputed]
+    return chosen * narrow[0] * least, chosen * narrow[1] * again
 
 
 def estimate_network_seconds(config: Config, mesh: Mesh, hardware: Hardware) -> float | None:

@@ -19,6 +19,7 @@ from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.attention_mask import LEAST_HEAD_DIM, split_documents
 from trainer.torch_engine.compiling import TorchCompiler
+from trainer.torch_engine.float8 import convert_blocks
 from trainer.torch_engine.gradients import NORM, Gradients, make_gradients
 from trainer.torch_engine.loss import (
     VocabularyShare,
@@ -155,6 +156,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
         tiled = compiled is not None and accelerator.name == "cuda" and config.model.head_dim >= LEAST_HEAD_DIM
         rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)))
         model = Transformer(config.model, config.seq_len, rerun, config.lora, tiled=tiled)
+        convert_blocks(model, config.float8, accelerator)
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)

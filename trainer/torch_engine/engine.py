@@ -105,6 +105,7 @@ class TorchEngine:
         where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor} ({self._accelerator.backend})"
         level = self._config.recomputed
         how = f"{self._config.products}{', compiled' if self._config.compiled else ''}"
+        how += f", float8 {self._config.float8}" if self._config.float8 != "none" else ""
         how += f", remat {level}" if level != "none" else ""
         return (
             f"torch {torch.__version__} on {self._accelerator.device}, {how}, {torch.get_num_threads()} threads"

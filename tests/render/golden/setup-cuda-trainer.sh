@@ -28,7 +28,7 @@ orch_wait_turn() { # many hosts are not let loose on the package index in one se
 }
 # Python: our own environment, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
-  orch_packages=( torch==2.13.0 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )
+  orch_packages=( torch==2.13.0 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 torchao==0.18.0 )
   orch_locked=( # the trainer's, with everything that they need, by digest
   )
   [ -z "${ORCH_UNLOCKED_PACKAGES:-}" ] || orch_locked=()
