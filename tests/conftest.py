@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
 from support.lanes import (
@@ -29,6 +30,9 @@ from support.lanes import (
 # A runner in the background hands down an ignored Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+hypothesis.settings.register_profile("shared", deadline=None)  # the machine is shared: an example may take any time
+hypothesis.settings.load_profile("shared")
 
 ROOT = Path(__file__).parent.parent
 QUARANTINE = {
