@@ -53,6 +53,7 @@ def parse_config(words: Sequence[str]) -> Config:
             raise ConfigError(_describe_unknown_key(name, [*table, *ALIASES, "model"]))
     texts = {**preset, **given}
     values = {name: table[name].parse_value(text) for name, text in texts.items()}
+    _check_adapters(given)
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
     return config
@@ -202,6 +203,15 @@ def _describe_unknown_key(name: str, known: Sequence[str]) -> str:
     near = tails or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "`python -m trainer --help` lists the keys"
     return f"unknown key {name!r}; {hint}"
+
+
+def _check_adapters(given: Mapping[str, str]) -> None:
+    """Refuse settings of adapters without `lora.rank`: the run would train all weights."""
+    without = [name for name in given if name.startswith("lora.") and "lora.rank" not in given]
+    if without:
+        raise ConfigError(
+            f"{without[0]} without lora.rank: all weights would be trained; add lora.rank=16, or leave {without[0]} out"
+        )
 
 
 def _check_shapes(model: ModelConfig) -> None:

@@ -9,7 +9,7 @@ from orchestrator.plan.actions import Action, ArmTimer, Conclude, EndAttempt, Fe
 from orchestrator.plan.causes import SLICE_LOSSES, EndCause
 from orchestrator.plan.decide_slice import end_slice, end_status
 from orchestrator.plan.desired import Run
-from orchestrator.plan.environment import HostEnvironment, rendezvous_port
+from orchestrator.plan.environment import HostEnvironment, choose_shared_port, rendezvous_port
 from orchestrator.plan.evidence import classify_silence, find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Intent, Observed
@@ -65,7 +65,7 @@ def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEn
         internal_ips=tuple(host.internal_ip for host in observed.hosts),
         chips_per_host=intent.candidate.chips_per_host,
         accelerator=intent.candidate.accelerator,
-        port=rendezvous_port(desired.job_id, observed.attempt),
+        port=_choose_port(desired, observed.attempt),
         task_id=desired.run_id,
         cluster=desired.cluster,
         provider=intent.candidate.provider,
@@ -74,6 +74,12 @@ def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEn
         for_setup=setup,
         num_slices=desired.num_slices,
     )
+
+
+def _choose_port(desired: Run, attempt: int) -> int | Unknown:
+    if not desired.one_computer:
+        return rendezvous_port(desired.job_id, attempt)
+    return choose_shared_port(desired.uid, desired.job_id, attempt)
 
 
 def _complete(desired: Run, observed: Observed) -> Step | None:

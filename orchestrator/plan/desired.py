@@ -150,6 +150,7 @@ class Variant:
     """What differs on some of the candidates. The fields are those of Run.
 
     Attributes:
+        one_computer: Whether the hosts are this computer, and share its ports with other clusters.
         offer: For which the candidates were chosen; None where orch did not choose them.
     """
 
@@ -161,6 +162,7 @@ class Variant:
     num_slices: int
     env: tuple[tuple[str, Text], ...]
     timer: TimerSpec | None
+    one_computer: bool = False
     offer: Offer | None = None
 
 
@@ -192,6 +194,7 @@ class Run:
         member: Its owner, in the form of a label; "" for no label.
         record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
         run_key: The secret by which the bundled trainer knows its own compiled programs in the bucket; None for others.
+        one_computer: Whether the hosts are this computer, and share its ports with other clusters.
         variants: What differs by candidate; () where nothing does. The fields of the run are those of the first.
         automatic: Where orch chose the candidates, what limits the choice; else None.
         grow: Whether it moves to better machines while it has some; see growth.py.
@@ -224,6 +227,7 @@ class Run:
     member: str = ""
     record: str = ""
     run_key: Text | None = None
+    one_computer: bool = False
     variants: tuple[Variant, ...] = ()
     automatic: AutomaticChoice | None = None
     grow: bool = False
@@ -255,6 +259,7 @@ class Run:
             num_slices=found.num_slices,
             env=found.env,
             timer=found.timer,
+            one_computer=found.one_computer,
         )
 
 

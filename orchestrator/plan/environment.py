@@ -6,6 +6,7 @@ Names: docs/environment.md. The SKYPILOT_* names are those of the public task di
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from orchestrator.values import Text, Unknown, to_text
 
 COORDINATOR_PORT = 29500
 PORTS_PER_HOST = 100  # each attempt takes the next port, so that a dying attempt cannot answer the new one
+# Of hosts that are one computer, which share its ports with the hosts of other clusters: above those of real hosts, and
+# with those of Neuron (100 above) below the ports that systems give to outgoing connections (32768 and up on Linux).
+_SHARED_PORTS = range(29700, 32600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,7 @@ class HostEnvironment:
     internal_ips: tuple[Text, ...]
     chips_per_host: int
     accelerator: str
-    port: int
+    port: int | Unknown
     task_id: Text
     cluster: str = ""
     provider: str = ""
@@ -70,7 +74,7 @@ class HostEnvironment:
             ("ORCH_RANK", str(rank)),
             ("ORCH_NUM_HOSTS", str(hosts)),
             ("ORCH_HOST_IPS", ips),
-            ("ORCH_COORDINATOR", Text.of(head, f":{self.port}")),
+            ("ORCH_COORDINATOR", Text.of(head, ":", self.port if isinstance(self.port, Unknown) else str(self.port))),
             ("ORCH_ACCELERATOR", self.accelerator),
             ("ORCH_CHIPS_PER_HOST", str(self.chips_per_host)),
             ("ORCH_SLICE_ID", str(rank // self.hosts_per_slice)),
@@ -108,3 +112,21 @@ class HostEnvironment:
 def rendezvous_port(job_id: int, attempt: int) -> int:
     """Return the rendezvous port: another one for each attempt, and for jobs that run at the same time."""
     return COORDINATOR_PORT + (job_id + attempt - 2) % PORTS_PER_HOST
+
+
+def choose_shared_port(uid: Text, job_id: int, attempt: int) -> int | Unknown:
+    """Return the rendezvous port on hosts that are one computer, where other clusters may run jobs at the same time.
+
+    Args:
+        uid: Of the cluster.
+        job_id: Number of the job on the cluster.
+        attempt: Of the job.
+
+    Returns:
+        Another one for each attempt and job of the cluster; unknown before the cluster is recorded.
+    """
+    if not uid.is_known:
+        return Unknown("port of this cluster, known after it is recorded")
+    digest = hashlib.sha256(uid.reveal().encode()).digest()
+    first = int.from_bytes(digest[:8], "big")
+    return _SHARED_PORTS[(first + job_id + attempt - 2) % len(_SHARED_PORTS)]

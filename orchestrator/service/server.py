@@ -31,7 +31,8 @@ from orchestrator.service.host_board import HostBoard
 from orchestrator.service.member_rules import MemberRules
 from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.site import Site
-from orchestrator.service.telemetry import read_telemetry_settings, send_telemetry
+from orchestrator.service.telemetry import send_telemetry
+from orchestrator.service.telemetry_settings import read_telemetry_settings
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
 

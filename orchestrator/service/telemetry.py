@@ -8,9 +8,9 @@ a file: none is lost while the collector or the service is away, and one that is
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from orchestrator.errors import UserError
 from orchestrator.private_files import write_whole
 from orchestrator.service.measures import Delivery, Measure, read_measures
 from orchestrator.service.spans import Span, read_spans
+from orchestrator.service.telemetry_settings import TelemetrySettings, check_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -33,60 +34,8 @@ if TYPE_CHECKING:
     from orchestrator.store.read import Reader
 
 _POLL_SECONDS = 5.0
-_METRIC_SECONDS = 60.0
 _PAGE = 200  # events
 _JOIN_SECONDS = 3.0  # that the end of the service waits for a request
-_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TelemetrySettings:
-    """What the environment asks for."""
-
-    metrics: bool
-    traces: bool
-    metric_seconds: float
-
-
-def read_telemetry_settings(environ: Mapping[str, str]) -> TelemetrySettings | None:
-    """Return what is sent; None for nothing.
-
-    Raises:
-        UserError: A variable has a value that is not supported.
-    """
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
-    sent = {
-        signal: bool(environ.get(_ENDPOINT) or environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"))
-        and environ.get(f"OTEL_{signal}_EXPORTER", "otlp") == "otlp"
-        for signal in ("METRICS", "TRACES")
-    }
-    if not any(sent.values()):
-        return None
-    for name in ("", "METRICS_", "TRACES_"):
-        endpoint = environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT", "")
-        if endpoint and not endpoint.startswith(("http://", "https://")):
-            raise UserError(
-                f"OTEL_EXPORTER_OTLP_{name}ENDPOINT={endpoint} has no scheme",
-                "",
-                f"write http://{endpoint} or https://",
-            )
-        variable = f"OTEL_EXPORTER_OTLP_{name}PROTOCOL"
-        protocol = environ.get(variable) or "http/protobuf"
-        if protocol != "http/protobuf":
-            raise UserError(
-                f"{variable}={protocol} is not supported",
-                "orch sends OTLP as http/protobuf, to which collectors listen on port 4318",
-                f"unset {variable}, and name that port in OTEL_EXPORTER_OTLP_ENDPOINT",
-            )
-    interval = environ.get("OTEL_METRIC_EXPORT_INTERVAL") or str(_METRIC_SECONDS * 1000)
-    try:
-        seconds = float(interval) / 1000
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL={interval} is not a number of milliseconds", "", "unset it")
-    return TelemetrySettings(metrics=sent["METRICS"], traces=sent["TRACES"], metric_seconds=seconds)
 
 
 @contextmanager
@@ -110,7 +59,7 @@ def send_telemetry(
         report: Prints a line when requests begin to fail, and when they succeed again.
 
     Raises:
-        UserError: OpenTelemetry is not installed.
+        UserError: OpenTelemetry is not installed, or a variable has a wrong value.
     """
     if settings is None:
         yield
@@ -143,7 +92,9 @@ def _make_sender(
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs each failure, which is counted here
+    # It logs each failure, which is counted here, and a wrong header with its value.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    check_headers(os.environ)
     return _Sender(
         settings=settings,
         open_reader=open_reader,

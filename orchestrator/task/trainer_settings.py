@@ -121,6 +121,7 @@ def find_setting_problems(args: tuple[tuple[str, str], ...], document: Value) ->
             wrong = True
             yield issue
     if not wrong:
+        yield from _check_adapters(dict(args), written)
         yield from _check_shape(known, dict(args), written)
 
 
@@ -194,6 +195,18 @@ def _near(known: TrainerSettings, name: str) -> str:
     tails = [one for one in known.keys if one.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1].lower()]
     # By its last part too: `optim.learning` has nothing near, `optimizer.lr` has optim.lr.
     return tails[0] if tails else did_you_mean(name, names)
+
+
+def _check_adapters(given: Mapping[str, str], written: Value) -> Iterator[Issue]:
+    """Check that settings of adapters come with their rank: without it the run would train all weights."""
+    without = [name for name in given if name.startswith("lora.") and "lora.rank" not in given]
+    if without:
+        yield Issue(
+            path=_path(without[0], written),
+            what=f"{without[0]} without lora.rank",
+            why="all weights would be trained",
+            next_step=f"add lora.rank=16, or leave {without[0]} out",
+        )
 
 
 def _check_shape(known: TrainerSettings, given: Mapping[str, str], written: Value) -> Iterator[Issue]:

@@ -104,9 +104,8 @@ def test_a_run_ends_adopted_machines_only_when_that_was_asked() -> None:
     kept = {
         cause for cause in EndCause if isinstance(keep_adopted_machines(RUN, observed, _end(cause, request)), Conclude)
     }
-    assert kept == {
-        *(EndCause.HOST_DIED, EndCause.UNREACHABLE, EndCause.HUNG, EndCause.REFUSED, EndCause.BROKEN, EndCause.PROGRAM)
-    }
+    losses = (EndCause.HOST_DIED, EndCause.UNREACHABLE, EndCause.HUNG, EndCause.REFUSED, EndCause.BROKEN)
+    assert kept == {*losses, EndCause.PROGRAM, EndCause.GROWN}
     assert isinstance(decide(RUN, seen(SliceState.CREATING, IntentState.ACCEPTED), FACTS), Conclude)
     assert isinstance(decide(RUN, seen(SliceState.FAILED, IntentState.ACCEPTED), FACTS), Conclude)
     assert isinstance(decide(RUN, seen(SliceState.PREEMPTED, IntentState.ACCEPTED), FACTS), EndSlice)

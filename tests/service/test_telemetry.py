@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from service_site import make_certificate
 
 from orchestrator.errors import UserError
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
-from orchestrator.service.telemetry import read_telemetry_settings
+from orchestrator.service.telemetry_settings import check_headers, read_telemetry_settings
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import NewJob
@@ -247,11 +249,71 @@ def test_without_an_address_nothing_is_sent_and_the_library_is_not_needed() -> N
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "soon"),
+        ("OTEL_TRACES_EXPORTER", "console"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:port"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "-1"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "nan"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "10000"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/absent/ca.pem"),
+        ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", __file__),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/absent/client.pem"),
     ],
 )
 def test_a_setting_that_is_not_supported_is_refused_by_name(name: str, value: str) -> None:
-    with pytest.raises(UserError, match=f"{name}={value}"):
+    with pytest.raises(UserError, match=f"^{name}={value}"):
         read_telemetry_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", name: value})
+
+
+def test_certificates_are_loaded_before_the_start(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+    kind, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    locked = loaded.private_bytes(kind, form, serialization.BestAvailableEncryption(b"word"))
+    (tmp_path / "locked.key").write_bytes(locked)
+
+    def read(**variables: str) -> None:
+        names = {f"OTEL_EXPORTER_OTLP_{name}": str(tmp_path / value) for name, value in variables.items()}
+        read_telemetry_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "https://c", **names})
+
+    read(
+        CERTIFICATE=certificate.name,
+        CLIENT_CERTIFICATE=certificate.name,
+        TRACES_CLIENT_KEY=key.name,
+        METRICS_CLIENT_KEY=key.name,
+    )
+    read(CERTIFICATE=".")
+    with pytest.raises(UserError, match="without OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"):
+        read(CLIENT_KEY=key.name)
+    for wrong in (certificate.name, "locked.key"):
+        with pytest.raises(UserError, match="pem cannot be used"):
+            read(CLIENT_CERTIFICATE=certificate.name, CLIENT_KEY=wrong)
+
+
+@pytest.mark.parametrize(
+    "value", ["secret", "a=1,secret", "a b=secret", "a=secret%0Ax", "a=secret%E2%82%AC", "=secret"]
+)
+def test_headers_that_would_be_left_out_are_refused_without_their_values(value: str) -> None:
+    name = "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+    with pytest.raises(UserError, match=f"{name} has a wrong header, number {1 + value.count(',')}") as caught:
+        check_headers({name: value})
+    assert "secret" not in str(caught.value)
+
+
+def test_headers_that_exporters_send_are_accepted() -> None:
+    for value in ("", "a=1", "a=1, b=2,", "authorization=Basic eDp5=", "authorization=Bearer%20x", "a="):
+        check_headers({"OTEL_EXPORTER_OTLP_HEADERS": value})
+
+
+def test_a_wrong_header_ends_orch_serve(tmp_path: Path) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_HEADERS": "of-a-key"}
+    with served(make_home(tmp_path), **environ) as link:
+        assert not link
+    shown = (tmp_path / "serve.log").read_text()
+    assert "OTEL_EXPORTER_OTLP_HEADERS has a wrong header" in shown and "of-a-key" not in shown
 
 
 def test_a_missing_library_is_named_with_what_installs_it(tmp_path: Path) -> None:

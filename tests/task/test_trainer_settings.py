@@ -104,3 +104,16 @@ def test_data_that_nothing_brings_to_rented_hosts_is_named() -> None:
     (note,) = trainer_settings.note_local_data(mixed, [])
     assert note.startswith("data=/data/a is looked for")
     assert not list(trainer_settings.note_local_data((("data", "gs://bbb/books,/data/a"),), []))
+
+
+@pytest.mark.parametrize("name", ["lora.targets", "lora.alpha"])
+def test_settings_of_adapters_need_their_rank(name: str) -> None:
+    value = {"lora.targets": "attention", "lora.alpha": "32"}[name]
+    with pytest.raises(ConfigError, match=rf"^{name} without lora\.rank: all weights would be trained"):
+        parse_config([f"{name}={value}"])
+    (issue,) = trainer_settings.find_setting_problems(((name, value),), {})
+    assert issue.what == f"{name} without lora.rank" and "lora.rank=16" in issue.next_step
+    for rank in ("8", "0"):
+        pairs = ((name, value), ("lora.rank", rank))
+        parse_config([f"{setting}={text}" for setting, text in pairs])
+        assert not list(trainer_settings.find_setting_problems(pairs, {}))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -15,9 +14,6 @@ from support.s3 import S3Server, s3_server
 from trainer_ranks import Launcher
 
 from orch_fronts.google.gcs import GcsServer, gcs_server
-
-settings.register_profile("trainer", deadline=None)  # the machine is shared: no promise about one example's time
-settings.load_profile("trainer")
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,10 @@ def test_held_out_rows_stay_held_out_when_a_run_resumes(launch: Launcher, tmp_pa
     refused = launch.toy(1, "steps=8", *place)
     assert refused.wait() == [3], refused.text()
     assert "corpus tokens that are trained on 80225 -> 89151" in refused.text()
+    assert (
+        "eval.every=0 eval.share=0.01, but the checkpoint was made with eval.every=4 eval.share=0.1" in refused.text()
+    )
+    assert "give eval.every=4 eval.share=0.1, or accept" in refused.text()
     assert "resumed from step 4" in launch.toy(1, "steps=8", *place, *EVAL).ok().text(0)
 
 

@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.s3 import S3Server, s3_server
 
 from orch_fronts.google.gcs import GcsServer, gcs_server
-
-settings.register_profile("checkpoint", deadline=None)  # the machine is shared: no promise about one example's time
-settings.load_profile("checkpoint")
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -205,6 +206,38 @@ def test_a_run_begins_from_imported_weights_with_an_optimizer_at_zero(tmp_path: 
             assert values.any() != name.startswith("optimizer/")
     save(own, config, Mesh(fsdp=2), 2, 1)
     assert resume(own, config, Mesh(), 1, f"{place}/{folder_of(0, 0, 0)}")[0] == 1
+
+
+def test_import_prints_data_of_the_models_tokens_and_eval_asks_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "run/checkpoints"
+    save(str(place), config_of("model.vocab=256"), Mesh(), 1, 1)
+    assert main(["export", str(place), str(tmp_path / "bytes")]) == 0
+    shutil.copytree(tmp_path / "bytes", tmp_path / "named")
+    (tmp_path / "named/tokenizer.json").write_text("{}")
+    shutil.copytree(tmp_path / "bytes", tmp_path / "none")
+    (tmp_path / "none/tokenizer.json").unlink()
+    prepared = f"prepare SOURCE FOLDER tokenizer={tmp_path}/named/tokenizer.json"
+    for folder, data, line in (
+        ("bytes", "SOURCE", "text as it is"),
+        ("named", "FOLDER", prepared),
+        ("none", "SOURCE", "text as it is"),
+    ):
+        capsys.readouterr()
+        assert main(["import", str(tmp_path / folder), str(tmp_path / f"from-{folder}")]) == 0
+        printed = capsys.readouterr().out
+        assert f" data={data} ...\n" in printed and line in printed
+        assert ("prepare" in printed) == (folder == "named")
+    llama_folder(tmp_path / "hf")
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "from-hf")]) == 0
+    assert "hf has no tokenizer.json, so bring the model's own" in capsys.readouterr().out
+    imported = str(tmp_path / "from-bytes")
+    assert main(["eval", imported]) == 2
+    assert f"python -m trainer eval {imported} data=FOLDER" in capsys.readouterr().err
+    for word in (f"data={tmp_path}/absent", f"eval.source={tmp_path}/absent"):
+        assert main(["eval", imported, word]) == 3, "it reads what is named"
+        assert f"data={tmp_path}/absent: no such file" in capsys.readouterr().err
 
 
 @pytest.mark.promise("P32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,38 @@ def test_other_data_is_refused_or_reported(place: str) -> None:
         with_other_batch(CONFIG)
     lines = with_other_batch(config_of("data.allow_change=true"))
     assert lines[0] == "note: corpus vocabulary 64 -> 128; the order of the data is another from here on"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "named"),
+    [
+        ("data.loss=marked", "data.loss=all", "give data.loss=marked, or accept"),
+        (
+            "eval.every=0",
+            "eval.share=0.1 eval.every=5",
+            "give eval.every=0, or evaluate on other data with eval.source, or accept",
+        ),
+        ("eval.every=5", "eval.every=0", "give eval.every=5, or accept"),
+        ("eval.every=5 eval.share=0.1", "eval.every=9 eval.share=0.2", "give eval.share=0.1, or accept"),
+        ("eval.every=5", "eval.every=5 eval.source=x", "give eval.source=, or accept"),
+        ("data=hf://a data.column=text", "data=hf://a data.column=body", "give data.column=text, or accept"),
+        ("data.source=/a", "data.source=/b", "give data.source=/a, or accept"),
+        ("eval.every=5", "eval.every=9 data.column=other", "cannot continue: restore it, or accept"),
+    ],
+)
+def test_other_data_because_of_a_setting_is_refused_with_its_name(
+    place: str, before: str, now: str, named: str
+) -> None:
+    save(place, config_of(*before.split()), Mesh(), 1, 1)
+    session = Checkpoints.open(
+        config_of(*now.split()), Run(run_id="run", attempt=2, checkpoint_uri=place), ALONE, lambda _: None
+    )
+    data = replace(data_of(0), fingerprint="other")
+    with pytest.raises(DataError, match="corpus fingerprint f -> other") as caught:
+        session.resume(ToyEngine(CONFIG, Mesh()), data)
+    assert named in str(caught.value)
+    changed = [word for word in now.split() if word not in before.split()]
+    assert "restore it" in named or changed[-1] in str(caught.value)
 
 
 def test_never_and_required(place: str) -> None:

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch_cases import SMALL
 
 from trainer.accelerators.registry import open_native_device
-from trainer.config import ModelConfig
+from trainer.config import LoraConfig, ModelConfig
 from trainer.environment import World
 from trainer.errors import DeviceError, PeerError
 from trainer.options import parse_config
@@ -114,7 +114,7 @@ def test_only_float32_on_cuda_repeats_the_heads_of_keys(monkeypatch: pytest.Monk
     heads = torch.randn(2, 3, 4, 5)
     assert torch.equal(repeat_heads(heads, 3), heads.repeat_interleave(3, dim=2))
     attention_config = ModelConfig(dim=32, heads=4, kv_heads=2)
-    attention = Attention(attention_config, attention_config.window)
+    attention = Attention(attention_config, LoraConfig())
     for weight in attention.parameters():
         torch.nn.init.normal_(weight)
     arguments = (torch.randn(2, 7, 32), *torch.from_numpy(make_rotary_table(attention_config, 7)))

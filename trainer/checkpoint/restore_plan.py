@@ -16,7 +16,10 @@ from typing import Any
 
 from trainer.checkpoint.regions import Tensor
 from trainer.config import Config, LoraConfig, ModelConfig, Scalar
+from trainer.data.sources import HUB_SCHEME
+from trainer.data.state import SettingChange
 from trainer.errors import ConfigError, StorageError
+from trainer.options import flatten_config
 from trainer.shape.architecture import Parameter
 from trainer.shape.box import TensorRegion
 from trainer.shape.lora import list_adapters, list_targets
@@ -49,6 +52,7 @@ _FREE = (
     "softcap",
     "rope_scaling",
 )
+_OF_HUB = ("data.tokenizer", "data.column")
 _OF_SCALING = ("rope_factor", "rope_low_freq", "rope_high_freq", "rope_context")
 
 
@@ -92,6 +96,32 @@ def list_mask_changes(before: Mapping[str, Scalar], config: Config) -> list[str]
     if was == now:
         return []
     return [f"note: data.document_mask={_text(now)}, but the checkpoint was made with {_text(was)}"]
+
+
+def list_data_changes(before: Mapping[str, Scalar], config: Config) -> list[SettingChange]:
+    """Return the settings that decide what is trained on and were others in the checkpoint's run.
+
+    Args:
+        before: The checkpoint's configuration; earlier versions had fewer settings.
+        config: That of this run, with `data.loss` resolved.
+    """
+    now = flatten_config(config)
+    names = ["data.source", *(_OF_HUB if config.data.source.startswith(HUB_SCHEME) else ())]
+    if before.get("data.loss") in ("all", "marked"):  # others were recorded as `auto`
+        names.append("data.loss")
+    if _held_out_share(before) != _held_out_share(now):
+        names += ["eval.every"] if bool(before.get("eval.every")) != bool(config.eval.every) else []
+        names += ["eval.share", "eval.source"] if before.get("eval.every") else []
+    return [
+        SettingChange(name=name, before=_text(before[name]), now=_text(now[name]))
+        for name in names
+        if name in before and before[name] != now[name]
+    ]
+
+
+def _held_out_share(config: Mapping[str, Scalar]) -> Scalar:
+    """Return the share of the data that is evaluated and not trained on."""
+    return config.get("eval.share", 0) if config.get("eval.every") and not config.get("eval.source") else 0
 
 
 def check_same_model(before: Mapping[str, Scalar], now: ModelConfig) -> list[str]:

@@ -23,6 +23,7 @@ from trainer.checkpoint.restore_plan import (
     RestorePlan,
     check_same_adapters,
     check_same_model,
+    list_data_changes,
     list_mask_changes,
     plan_restore,
     read_lora_config,
@@ -254,7 +255,11 @@ class Checkpoints:
         notes += check_same_adapters(manifest.config, self.config.lora, own=own)
         earlier = read_data_state(manifest)
         if earlier is not None and not adapts:
-            changes = data.check_compatible(earlier, allow_change=self.config.data.allow_change)
+            changes = data.check_compatible(
+                earlier,
+                allow_change=self.config.data.allow_change,
+                settings=list_data_changes(manifest.config, self.config),
+            )
             notes += [f"note: {change}; the order of the data is another from here on" for change in changes]
         for note in (*notes, *load_state(found, engine, self.config)):
             self.report(note)

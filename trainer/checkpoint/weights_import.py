@@ -13,8 +13,9 @@ from trainer.checkpoint.layout import part_name, run_folder
 from trainer.checkpoint.manifest import Manifest, Part, StepFolder
 from trainer.checkpoint.snapshot import PART_BYTES, PartBuffer, group_pieces
 from trainer.checkpoint.store import open_store
+from trainer.checkpoint.tokenizer_file import make_byte_tokenizer
 from trainer.checkpoint.writer import publish_manifest, upload_part
-from trainer.config import Config, ModelConfig
+from trainer.config import BYTE_VOCAB, Config, ModelConfig
 from trainer.errors import ConfigError, StorageError
 from trainer.options import flatten_config, parse_config
 from trainer.shape.architecture import Parameter, count_parameters
@@ -67,9 +68,23 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
     if failure:
         raise StorageError(failure)
     report(f"{count_parameters(model):,} weights in {store.uri}/{folder_of_weights.name}; to train from them:")
-    report(f"  python -m trainer checkpoint.start={store.uri}/{folder_of_weights.name} {_words(model)} ...")
-    if (folder / "tokenizer.json").is_file():
-        report(f"  with data of the same tokens: prepare SOURCE FOLDER tokenizer={folder / 'tokenizer.json'}")
+    data, note = _describe_data(folder, model)
+    start = f"{store.uri}/{folder_of_weights.name}"
+    report(f"  python -m trainer checkpoint.start={start} {_words(model)} data={data} ...")
+    report(f"  {note}")
+
+
+def _describe_data(folder: Path, model: ModelConfig) -> tuple[str, str]:
+    """Return what `data` names, and how it is made of text."""
+    file = folder / "tokenizer.json"
+    if file.is_file() and file.read_bytes() != make_byte_tokenizer():
+        return "FOLDER", f"with text of the same tokens: python -m trainer prepare SOURCE FOLDER tokenizer={file}"
+    if model.tokens == BYTE_VOCAB:
+        return "SOURCE", "with text as it is: 256 tokens are the bytes of text"
+    return "FOLDER", (
+        f"{folder} has no tokenizer.json, so bring the model's own: "
+        "python -m trainer prepare SOURCE FOLDER tokenizer=tokenizer.json"
+    )
 
 
 def _check_settings(model: ModelConfig, tensors: Mapping[str, Tensor]) -> None:

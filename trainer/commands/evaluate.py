@@ -27,11 +27,12 @@ HELP = """\
 
 PLACE      file://, s3:// or gs:// folder of checkpoints, or a path; its newest intact one is taken. With /step-00001200
            at the end: that one.
-key=value  as of a run. Model, data, batch and length are those of the checkpoint's run.
+key=value  as of a run. Model, data, batch and length are those of the checkpoint's run. Imported weights need data=.
 
 Examples:
   python -m trainer eval s3://bucket/run1/checkpoints
   python -m trainer eval ./run1/checkpoints/step-00001200 eval.source=./test.txt eval.batches=100
+  python -m trainer eval ./llama-1b data=./tokens
 """
 _OF_THE_RUN = ("model.", "lora.", "data.", "eval.", "batch", "seq_len", "seed", "dtype")
 
@@ -53,6 +54,8 @@ def run(words: Sequence[str]) -> int:
     world = read_world(os.environ)
     report = Console(world).print_on_first if not as_json else _discard
     found = find_checkpoint(place, report)
+    if found.manifest.data is None:
+        settings = _name_data(place, settings)
     config = parse_config([*_list_settings(found.manifest.config), *settings])
     config = replace(config, eval=replace(config.eval, every=config.eval.every or 1))
     team = join_team(world, config.dist, f"eval {read_run(os.environ).identity}")
@@ -99,6 +102,23 @@ def _refuse_trained_text(trained: Mapping[str, Any] | None, rows: HeldOutRows) -
                 f"this checkpoint was trained on {text['total_tokens']:,} tokens of {rows.corpus.source}, "
                 f"and these rows begin at {rows.first:,}: name other text as eval.source"
             )
+
+
+def _name_data(place: str, settings: Sequence[str]) -> list[str]:
+    """Return the settings of an evaluation of imported weights, whose run is unknown, with the text that they name.
+
+    Raises:
+        ConfigError: They name none: the default would be text of other tokens.
+    """
+    given = {name: text for name, _, text in (word.partition("=") for word in settings)}
+    if "data" in given or "data.source" in given:
+        return list(settings)
+    if "eval.source" not in given:
+        raise ConfigError(
+            f"{place} holds imported weights, which were trained on no text that is known here: name text of their "
+            f"tokens: python -m trainer eval {place} data=FOLDER (`import` prints how to make it)"
+        )
+    return [*settings, f"data.source={given['eval.source']}"]
 
 
 def _discard(_line: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -45,6 +45,15 @@ class SourceUse:
     share: float
     epochs: float
     total_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """A setting with its value in the checkpoint's run and in this one, as a user writes them."""
+
+    name: str
+    before: str
+    now: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +129,18 @@ class DataState:
         """The weights of a mixture, such as 7:3."""
         return ":".join(str(one.weight) for one in self.sources) or "none"
 
-    def check_compatible(self, earlier: DataState, *, allow_change: bool) -> list[str]:
+    def check_compatible(
+        self, earlier: DataState, *, allow_change: bool, settings: Sequence[SettingChange] = ()
+    ) -> list[str]:
         """List the differences from the data of a checkpoint.
 
         The source is not compared: the same corpus may have moved.
+
+        Args:
+            earlier: The checkpoint's.
+            allow_change: Whether the data may differ.
+            settings: Those that decide what is trained on and were others in the checkpoint's run. A message names
+                them where the corpus differs.
 
         Raises:
             DataError: The corpus differs, and `allow_change` is false.
@@ -145,10 +162,17 @@ class DataState:
         ]
         if not changes or allow_change:
             return changes
-        kind = DataError if changes[0].startswith("corpus") else ConfigError
-        raise kind(
-            f"the data differs from the checkpoint's ({'; '.join(changes)}), so the order of its rows cannot continue: "
-            "restore it, or accept another order with data.allow_change=true"
+        of_corpus = changes[0].startswith("corpus")
+        named = settings if of_corpus else ()
+        before = " ".join(f"{one.name}={one.before}" for one in named)
+        now = " ".join(f"{one.name}={one.now}" for one in named)
+        cause = f"{now}, but the checkpoint was made with {before}: " if named else ""
+        restore = f"give {before}" if named else "restore it"
+        if any(one.name == "eval.every" and one.before == "0" for one in named):
+            restore += ", or evaluate on other data with eval.source"
+        raise (DataError if of_corpus else ConfigError)(
+            f"{cause}the data differs from the checkpoint's ({'; '.join(changes)}), so the order of its rows cannot "
+            f"continue: {restore}, or accept another order with data.allow_change=true"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from trainer.engine import Engine, Numbers
 from trainer.environment import Run, World
 from trainer.evaluation import Evaluated
 from trainer.metrics.log import MetricsLog
-from trainer.metrics.step_timer import StepTimer
+from trainer.metrics.step_timer import StepTimer, StepTimes
 from trainer.shape.architecture import MFU_FORMULA, count_parameters
 from trainer.shape.lora import count_run_flops_per_token, count_trained_parameters
 
@@ -168,11 +168,26 @@ class Recorder:
         times = meter.take_means()
         if not self._world.is_first:
             return
+        record = self._make_record(step, numbers, rate, times, saves, evaluated, uses)
+        Console(self._world).print_on_first(record.format_line(self._config.steps))
+        metrics.write(record)
+
+    def _make_record(
+        self,
+        step: int,
+        numbers: Numbers,
+        rate: float,
+        times: StepTimes,
+        saves: SaveCosts,
+        evaluated: Evaluated | None,
+        uses: Sequence[SourceUse],
+    ) -> StepRecord:
+        """Return the record of a step; see `write`. `times` are means of a step since the last line."""
         per_step = self._config.batch * self._config.seq_len
         speed = per_step / times.total_s
         compilations = self._engine.counters().get("compilations")
         peak = self._engine.peak_flops
-        record = StepRecord(
+        return StepRecord(
             step=step,
             loss=numbers.loss,
             loss_hex=numbers.loss.hex(),
@@ -202,8 +217,6 @@ class Recorder:
             rank=self._world.rank,
             run_id=self._run.run_id,
         )
-        Console(self._world).print_on_first(record.format_line(self._config.steps))
-        metrics.write(record)
 
     def _smooth(self, seconds: float) -> float:
         # The first line covers only the first step, which compiles: it predicts little about the others.

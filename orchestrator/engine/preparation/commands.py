@@ -35,7 +35,7 @@ from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop
 from orchestrator.plan.observed import Intent
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.render.scripts import RunInputs, render_run
-from orchestrator.slices import Candidate
+from orchestrator.slices import Candidate, HostFacts
 from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, find_new_owner, taken_over_error
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
@@ -153,7 +153,8 @@ def prepare_exec(
     sent = read_workdir_tree(workdir) if workdir is not None else ()
     sent = (*sent, *read_trainer_tree()) if devices else sent
     has_workdir = any(label == "workdir" for host in now.hosts for label, _ in host.trees)
-    script, env = _render_command(command, candidate, env, with_workdir=workdir is not None or has_workdir)
+    facts = host_inputs.host_facts(candidate)
+    script, env = _render_command(command, candidate, facts, env, with_workdir=workdir is not None or has_workdir)
     desired = Run(
         cluster=cluster,
         slice_stem=slice_stem(cluster, record.uid),
@@ -168,6 +169,7 @@ def prepare_exec(
         env=env,
         create=False,
         ranks=hosts,
+        one_computer=facts.shares_files,
     )
     digest = hashlib.sha256(f"{cluster}\0{command}\0{secrets.token_hex(8)}".encode()).hexdigest()
     job = NewJob(kind="exec", run_id="", digest=digest, task="", bucket="", ranks=hosts, after_end=TeardownPolicy.KEEP)
@@ -177,10 +179,9 @@ def prepare_exec(
 
 
 def _render_command(
-    command: str, candidate: Candidate, env: tuple[tuple[str, Text], ...], *, with_workdir: bool
+    command: str, candidate: Candidate, facts: HostFacts, env: tuple[tuple[str, Text], ...], *, with_workdir: bool
 ) -> tuple[str, tuple[tuple[str, Text], ...]]:
     """Return the script that runs a command on a host of a candidate, and its variables."""
-    facts = host_inputs.host_facts(candidate)
     env = (*((key, to_text(value)) for key, value in facts.env), *env)
     script = render_run(
         RunInputs(

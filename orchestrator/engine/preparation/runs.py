@@ -82,24 +82,12 @@ def prepare_run(
         task = Task.from_json(same.task).with_secrets(task.secrets)
     planned, options, order_notes = _choose_candidates(task, project)
     facts = host_inputs.host_facts(options[0])
-    bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
-    if bucket:
-        refuse_large_record(record)
+    job = _make_job(task, verb, run_id, digest, record, after, first_attempt)
     run = _make_run(planned, name, recorded, options, sent, secrets.token_hex(4) if force_setup else "")
     saving = _name_checkpoints(task, record, same.run_id if same is not None else run_id)
     desired = replace(
         run, **saving, trees=trees, resume_from=to_text(resume_from) if resume_from else None, teardown=after
-    )
-    job = NewJob(
-        kind=verb,
-        run_id=run_id,
-        digest=digest,
-        task=record,
-        bucket=bucket,
-        ranks=None,
-        after_end=after,
-        first_attempt=first_attempt,
     )
     if same is None and first_attempt > 1:
         now = replace(now, attempt=first_attempt)
@@ -117,6 +105,25 @@ def prepare_run(
         refused=recorded.refused or preflight_error(planned, facts) or (budgets.refused if again is None else None),
         accept_host_keys=accept_host_keys,
         project=project,
+    )
+
+
+def _make_job(
+    task: Task, verb: str, run_id: str, digest: str, record: str, after: TeardownPolicy, first_attempt: int
+) -> NewJob:
+    """Return the job as it is recorded. Raises UserError for a record that is too large for its bucket."""
+    bucket = task.checkpoint.bucket.rstrip("/")
+    if bucket:
+        refuse_large_record(record)
+    return NewJob(
+        kind=verb,
+        run_id=run_id,
+        digest=digest,
+        task=record,
+        bucket=bucket,
+        ranks=None,
+        after_end=after,
+        first_attempt=first_attempt,
     )
 
 
@@ -211,6 +218,7 @@ def _make_run(
         budgets=build_budgets(task),
         limits=build_limits(task),
         timer=first.timer,
+        one_computer=first.one_computer,
         labels=task.choices[0].labels,
         variants=tuple(variants) if task.differs_by_choice else (),
         grow=task.grow,
@@ -232,6 +240,7 @@ def _make_variant(task: Task, number: int, sent: tuple[Tree, ...], force: str, *
         num_slices=task.num_nodes if _nodes_are_slices(task) else 1,
         env=host_inputs.build_environment(task, facts),
         timer=build_timer(task, options, facts, _cheapest(options)),
+        one_computer=facts.shares_files,
         offer=restore_offer(task),
     )
 
