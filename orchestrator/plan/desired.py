@@ -150,6 +150,7 @@ class Variant:
     """What differs on some of the candidates. The fields are those of Run.
 
     Attributes:
+        nodes: Slices or instances.
         offer: For which the candidates were chosen; None where orch did not choose them.
     """
 
@@ -161,6 +162,7 @@ class Variant:
     num_slices: int
     env: tuple[tuple[str, Text], ...]
     timer: TimerSpec | None
+    nodes: int = 1
     offer: Offer | None = None
 
 

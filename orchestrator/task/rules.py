@@ -241,15 +241,26 @@ def _growth(task: Task) -> Iterator[Issue]:
     if not (task.grow and task.choices):  # without choices the machines themselves are wrong
         return
     path = ("resources", "grow")
-    if task.train is None:
-        why = "the speed of another program on other machines is not known"
-        yield _issue(path, "`grow: true` needs the bundled trainer", why, "train: {args: {...}}   or remove it")
-    elif not any(choice.estimate is not None for choice in task.choices):
+    if not (any(choice.estimate is not None for choice in task.choices) or _prefers_more_nodes(task)):
         why = "it needs a range of num_nodes or accelerators: auto"
+        if task.train is None:
+            why += ", or candidates with their num_nodes, more of a machine before fewer"
         step = f"num_nodes: {task.num_nodes}-{min(4 * task.num_nodes, 4096)}   or remove `grow`"
         yield _issue(path, "`grow: true` has nothing to grow to", why, step)
     elif not task.checkpoint.bucket:
         yield _issue(path, "`grow: true` needs checkpoints", "no bucket is given", "checkpoint: {bucket: gs://BUCKET}")
+
+
+def _prefers_more_nodes(task: Task) -> bool:
+    """Return whether an own program has more nodes of a machine before fewer: they are faster, by how much ever."""
+    if task.train is not None:
+        return False
+    sizes: dict[tuple[str, str], int] = {}
+    for choice in task.choices:
+        machine, nodes = (choice.infra.provider, choice.machine.name), choice.num_nodes or task.num_nodes
+        if nodes < sizes.setdefault(machine, nodes):
+            return True
+    return False
 
 
 def _fallback(task: Task) -> Iterator[Issue]:

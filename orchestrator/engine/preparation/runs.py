@@ -232,6 +232,7 @@ def _make_variant(task: Task, number: int, sent: tuple[Tree, ...], force: str, *
         num_slices=task.num_nodes if _nodes_are_slices(task) else 1,
         env=host_inputs.build_environment(task, facts),
         timer=build_timer(task, options, facts, _cheapest(options)),
+        nodes=task.num_nodes,
         offer=restore_offer(task),
     )
 
