@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration
 from orchestrator.offers.choice import Left, choose_for_rest
 from orchestrator.offers.estimates import HOUR, RESTART
 from orchestrator.offers.offers import SURE, Offer
@@ -111,8 +111,9 @@ def _explain_gain(desired: Run, observed: Observed, move: Move, left: Left) -> s
     restart = GAIN * move.better_price * RESTART.typical / HOUR
     if not saves_date and worth <= max(_SHARE * move.stay_dollars, restart):
         return ""
-    what = f"{move.better}: about {format_duration(move.seconds.typical)} and ${move.dollars.typical:,.0f}"
-    return f"{what}, in place of {format_duration(stay)} and ${move.stay_dollars:,.0f} on {move.present}{move.assumed}"
+    what = f"{move.better}: about {format_duration(move.seconds.typical)} and {format_amount(move.dollars.typical, 0)}"
+    kept = f"{format_duration(stay)} and {format_amount(move.stay_dollars, 0)} on {move.present}"
+    return f"{what}, in place of {kept}{move.assumed}"
 
 
 def _is_affordable(desired: Run, observed: Observed, move: Move) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from posixpath import normpath
 
 from orchestrator.catalog.prices import price_per_hour
+from orchestrator.formatting import format_amount
 from orchestrator.messages import count_noun
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.task import stacks
@@ -320,10 +321,10 @@ def _provisioning(choice: Resources) -> Iterator[Issue]:
 
 def _cost(task: Task, choice: Resources) -> Iterator[Issue]:
     """Check that the cap leaves at least one candidate."""
-    price = over_cap(choice)
-    if price is not None and all(over_cap(other) is not None for other in task.choices):
-        what = f"{choice.machine.name} costs ${price:,.2f} an hour, over max_hourly_cost"
-        why = f"the cap is ${choice.max_hourly_cost:,.2f}"
+    price, cap = over_cap(choice), choice.max_hourly_cost
+    if price is not None and cap is not None and all(over_cap(other) is not None for other in task.choices):
+        what = f"{choice.machine.name} costs {format_amount(price)} an hour, over max_hourly_cost"
+        why = f"the cap is {format_amount(cap)}"
         yield _issue(("resources", "max_hourly_cost"), what, why, "raise max_hourly_cost, or ask for less")
 
 

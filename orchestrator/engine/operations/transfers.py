@@ -28,7 +28,7 @@ from orchestrator.engine.preparation.bucket_locations import (
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.identities import open_project_bucket
 from orchestrator.errors import OrchError
-from orchestrator.formatting import format_size
+from orchestrator.formatting import format_amount, format_size
 from orchestrator.plan.desired import Run
 from orchestrator.slices import Candidate
 
@@ -60,9 +60,8 @@ class Transfer:
         size = "size not known" if self.size is None else format_size(self.size)
         if self.price is None:
             return f"{self.what}: {size}, price not known"
-        rate = f"${self.price.usd_per_gib:g} per GiB, price of {self.price.as_of}"
-        cost = "cost not known" if self.dollars is None else f"about ${self.dollars:,.2f}"
-        return f"{self.what}: {size}, {cost} ({rate})"
+        cost = "cost not known" if self.dollars is None else f"about {format_amount(self.dollars)}"
+        return f"{self.what}: {size}, {cost} ({self.price})"
 
 
 def is_large(transfers: Sequence[Transfer]) -> bool:
