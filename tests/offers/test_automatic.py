@@ -477,3 +477,11 @@ def test_own_records_of_losses_are_used_said_and_recorded_with_the_task(tmp_path
     assert same.seconds.typical < first.seconds.typical and (rest := make_offer(same, 0.5)) is not None
     assert rest.losses_per_hour == same.losses_per_hour, "also of the choice after a loss"
     assert list_candidates(again) == list_candidates(known.only)
+
+
+def test_no_rule_gives_the_tokens_of_lora() -> None:
+    with pytest.raises(UserError, match="how many tokens LoRA trains on is missing"):
+        read_training(["model=1b", "lora.rank=8"])
+    assert read_training(["model=1b", "lora.rank=8"], tokens=1e8).tokens == 1e8
+    assert read_training(["model=1b", "lora.rank=8", "steps=10"]).steps == 10
+    assert read_training(["model=1b", "lora.rank=0"]).tokens == 2e10
