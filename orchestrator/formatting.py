@@ -6,6 +6,10 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # most commands need no bills
+    from decimal import Decimal
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[smhd])[a-z]*")
@@ -94,26 +98,47 @@ def format_utc(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
 
 
+def format_amount(dollars: float | Decimal, digits: int = 2) -> str:
+    """Format US dollars, to the cent. Estimates are to the dollar (`digits` 0); small costs may need more digits."""
+    return f"${dollars:,.{digits}f}"
+
+
+def format_amount_range(low: float, high: float, digits: int = 2) -> str:
+    """Format a range of US dollars; one amount where both are equal."""
+    least, most = format_amount(low, digits), format_amount(high, digits)
+    return most if low == high else f"{least} to {most}"
+
+
+def format_short_amount(dollars: float) -> str:
+    """Format US dollars to the cent below $100, and to the dollar from there on."""
+    return format_amount(dollars, 2 if dollars < 100 else 0)
+
+
+def format_rate(per_hour: float) -> str:
+    """Format US dollars an hour that are known."""
+    return f"{format_amount(per_hour)}/h"
+
+
 def format_price(per_hour: float | None) -> str:
-    """Format dollars per hour; an unknown price is never shown as 0."""
+    """Format US dollars an hour; an unknown price is never shown as 0."""
     if per_hour is None:
         return "price not known"
-    return "free" if per_hour == 0 else f"${per_hour:,.2f}/h"
+    return "free" if per_hour == 0 else format_rate(per_hour)
 
 
 def format_dollars(value: float | None) -> str:
-    """Format dollars with the digits that a small amount needs; an unknown amount is never shown as 0."""
+    """Format US dollars with the digits that a small amount needs; an unknown amount is never shown as 0."""
     if value is None:
         return "not known"
     if value == 0:
         return "free"
-    return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+    return format_amount(value, 2 if value >= 1 else 4)
 
 
 def format_microdollars(amount: int) -> str:
     """Format whole micro-dollars to the cent; what is less than a cent is not shown as nothing."""
     sign, dollars = "-" if amount < 0 else "", abs(amount) / 1e6
-    return f"{sign}${dollars:,.2f}" if dollars >= 0.01 or amount == 0 else f"{sign}under $0.01"
+    return f"{sign}{format_amount(dollars) if dollars >= 0.01 or amount == 0 else 'under $0.01'}"
 
 
 def parse_ranges(text: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.acceptance.steps import Step
+from orchestrator.formatting import format_amount
 
 ENDING_MINUTES = 5.0  # kept in reserve: machines are billed until they are deleted
 
@@ -52,4 +53,7 @@ def find_cap(
     rest = sum(estimate_costs(steps, prices, rented).values())
     if spent + rest <= max_cost:
         return ""
-    return f"${spent:.2f} are spent and the remaining steps need about ${rest:.2f}: more than ${max_cost:.2f}"
+    return (
+        f"{format_amount(spent)} are spent and the remaining steps need about {format_amount(rest)}: "
+        f"more than {format_amount(max_cost)}"
+    )

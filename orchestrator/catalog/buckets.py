@@ -58,6 +58,9 @@ class TransferPrice:
     usd_per_gib: float
     as_of: str
 
+    def __str__(self) -> str:
+        return f"${self.usd_per_gib:g} per GiB, price of {self.as_of}"  # with all digits of the price list
+
 
 def is_location(name: str) -> bool:
     """Return whether a lower-case word has the form of a bucket's location: a region, a pair or a continent."""

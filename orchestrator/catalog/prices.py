@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.catalog.machines import ComputeType, LocalHosts, Machine, TpuSlice
 from orchestrator.catalog.refreshed import MARKETS, Loaded, PriceRow, list_offered_zones, load_refreshed, refreshed_path
 from orchestrator.catalog.rented import load_table
+from orchestrator.formatting import format_amount_range, format_dollars
 from orchestrator.slices import CapacityBlock, FlexStart, Market, OnDemand, Owned, Reservation, Spot
 
 _AMAZON_REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-[0-9]+")  # names of Google have no hyphen before the number
@@ -62,7 +63,7 @@ class Price:
         return math.sqrt(self.low * self.high) if self.typical is None else self.typical
 
     def __str__(self) -> str:
-        amount = f"${self.low:,.2f} to ${self.high:,.2f}" if self.is_range else f"${self.low:,.2f}"
+        amount = format_amount_range(self.low, self.high)
         return f"{amount} an hour ({self.note}, {self.as_of})" if self.as_of else f"{amount} an hour ({self.note})"
 
 
@@ -120,7 +121,8 @@ def describe_implausible(machines: Iterable[Machine]) -> tuple[str, ...]:
         for name, market in ((name, market) for name in list_price_names(machine) for market in MARKETS):
             places = set(_Known.load(machine, market, name).list_regions())
             wrong = [region for region in loaded.list_regions(name, market) if region not in places]
-            shown = {f"{name}, {market}, {one}: ${loaded.find_typical(name, market, one):,.4g}": None for one in wrong}
+            typical = {one: format_dollars(loaded.find_typical(name, market, one)) for one in wrong}
+            shown = {f"{name}, {market}, {one}: {dollars}": None for one, dollars in typical.items()}
             found.setdefault(machine.provider, {}).update(shown)
     return tuple(
         f"{len(wrong):,} prices in {refreshed_path(provider)} are not used, because they are over {_FACTOR:g} times "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import gmtime, strftime
 
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration
 from orchestrator.plan.limits import dollars_spent, hours_up
 from orchestrator.plan.observed import Intent, IntentState, Observed
 from orchestrator.plan.spending_budget import SpendingBudget, Usage
@@ -79,7 +79,7 @@ def find_budget_condition(budget: SpendingBudget, usage: Usage, near: float, now
     ends = "its runs end" if budget.at_limit == "stop" else "no further slice is allowed"
     state = f"is spent: {ends}" if spent >= limit else f"is nearly spent; at the limit {ends}"
     percent, month = 100 if spent >= limit else round(100 * near), strftime("%Y-%m", gmtime(now))
-    what = f"the budget of {budget.scope} {state} (${spent:,.2f} of ${limit:,.2f} in {month})"
+    what = f"the budget of {budget.scope} {state} ({format_amount(spent)} of {format_amount(limit)} in {month})"
     subject = format_subject("budgets", {"project": budget.project, "member": budget.member})
     return Condition(what=what, cause=f"budget: {subject}, {percent} % of {limit:g} in {month}")
 
@@ -144,7 +144,7 @@ def _find_near_limits(history: ClusterHistory, thresholds: Thresholds, now: floa
     limits: dict[str, float] = json.loads(cluster.limits)
     spent = dollars_spent(observed)
     for name, used, shown in (
-        ("max_cost", spent, f"${spent or 0:,.2f} of ${limits.get('max_cost', 0):,.2f}"),
+        ("max_cost", spent, f"{format_amount(spent or 0)} of {format_amount(limits.get('max_cost', 0))}"),
         ("max_hours", hours_up(observed), f"{hours_up(observed):.1f} of {limits.get('max_hours', 0):g} hours"),
     ):
         limit = limits.get(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration
 from orchestrator.offers.offers import SURE, Offer, OfferRequest, choose_offers, find_front, make_offer
 from orchestrator.slices import OnDemand
 
@@ -56,7 +56,7 @@ class Choice:
 
     def explain(self, left: Left) -> str:
         """Return the reason in one line."""
-        money = "" if left.dollars is None else f"${max(0.0, left.dollars):,.2f}"
+        money = "" if left.dollars is None else format_amount(max(0.0, left.dollars))
         time = "" if left.seconds is None else format_duration(max(0.0, left.seconds))
         within = " and ".join(filter(None, (money, time)))
         rest = f"{100 * left.share:.0f} % of the work" + (f", {within}" if within else "") + " left"
@@ -64,7 +64,7 @@ class Choice:
             return f"{rest}: it would cost more on any of the machines"
         first = self.offers[0]
         found = f"{rest}: {first.name}, {first.market}, about {format_duration(first.seconds.typical)}"
-        found += f" and ${first.dollars.typical:,.0f}"
+        found += f" and {format_amount(first.dollars.typical, 0)}"
         return found + {
             Verdict.FITS: "",
             Verdict.LATE: "; the date cannot be kept, so the cheapest is first",

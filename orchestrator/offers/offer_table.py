@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.formatting import format_size
+from orchestrator.formatting import format_amount_range, format_size
 from orchestrator.messages import join_words
 from orchestrator.offers.estimates import Estimate
 from orchestrator.offers.offers import Offer, OfferRequest
@@ -32,7 +32,7 @@ def list_cells(offer: Offer, request: OfferRequest) -> tuple[str, ...]:
         offer.name,
         f"{offer.chips} {offer.machine.chip}",
         str(offer.market),
-        format_range(*offer.price_per_hour, "${:,.2f}"),
+        format_amount_range(*offer.price_per_hour, 2),
         format_times(offer.seconds),
         format_dollar_range(offer.dollars),
         *([] if chance is None else [f"{100 * chance:.0f} %"]),
@@ -48,12 +48,7 @@ def format_times(found: Estimate) -> str:
 
 def format_dollar_range(found: Estimate) -> str:
     """Return a range of US dollars, with cents where it is small."""
-    return format_range(found.low, found.high, "${:,.2f}" if found.high < 100 else "${:,.0f}")
-
-
-def format_range(low: float, high: float, form: str) -> str:
-    """Return a range; one number where both are equal."""
-    return form.format(low) if low == high else f"{form.format(low)} to {form.format(high)}"
+    return format_amount_range(found.low, found.high, 2 if found.high < 100 else 0)
 
 
 def describe_prices(shown: Sequence[Offer]) -> Iterator[str]:

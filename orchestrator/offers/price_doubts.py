@@ -7,6 +7,7 @@ from statistics import median
 
 from orchestrator.catalog.machines import Machine
 from orchestrator.catalog.prices import Price
+from orchestrator.formatting import format_amount
 
 # Between a price of a chip and the middle one of other machines with it in the same market. Of the list prices only
 # that of g4dn.16xlarge, 64 vCPUs for one T4, differs by more than four; a price of eight chips read as that of one, by
@@ -36,10 +37,10 @@ def find_price_doubts(
         listed = prices.get((name, "on-demand"))
         unlike = ""
         if len(others) >= _FEWEST and not 1 / _FACTOR <= own[name] / median(others) <= _FACTOR:
-            unlike = f"other {chips[name].chip} cost about ${median(others):,.2f}"
+            unlike = f"other {chips[name].chip} cost about {format_amount(median(others))}"
         elif market == "spot" and listed is not None and not _LEAST_OF_LIST <= price.middle / listed.middle <= 1:
-            unlike = f"the list price is ${listed.middle / chips[name].chips:,.2f}"
+            unlike = f"the list price is {format_amount(listed.middle / chips[name].chips)}"
         if unlike:
             source = f" ({price.source})" if price.source else ""
-            found[name, market] = f"${own[name]:,.2f} a chip and hour, {market}, where {unlike}{source}"
+            found[name, market] = f"{format_amount(own[name])} a chip and hour, {market}, where {unlike}{source}"
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.errors import UserError
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration
 from orchestrator.offers.offers import SURE, Offer, OfferRequest
 
 
@@ -21,7 +21,7 @@ def refuse_late_or_dear(found: Sequence[Offer], chosen: Sequence[Offer], request
     if chosen and (request.seconds is None or chosen[0] in in_time):
         return
     by = "" if request.seconds is None else f" in {format_duration(request.seconds)}"
-    what = f"nothing runs this for ${request.budget:,.2f}{by}" if request.budget else f"nothing runs this{by}"
+    what = f"nothing runs this for {format_amount(request.budget)}{by}" if request.budget else f"nothing runs this{by}"
     if in_time:
         one = min(in_time, key=lambda one: one.dollars.high)
         raise UserError(what, f"the cheapest{by} is {_name(one)}", f"--budget {one.dollars.high + 1:.0f}")
@@ -32,5 +32,5 @@ def refuse_late_or_dear(found: Sequence[Offer], chosen: Sequence[Offer], request
 
 
 def _name(offer: Offer) -> str:
-    time_, cost = format_duration(offer.seconds.high), f"${offer.dollars.high:,.0f}"
+    time_, cost = format_duration(offer.seconds.high), format_amount(offer.dollars.high, 0)
     return f"{offer.name}, {offer.market}, in up to {time_} for up to {cost}"

@@ -313,7 +313,8 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
             f"no machines in {count_noun(len(refused), 'place')} ({Refusal.parse(times[-1].why).why}); "
             f"next request: {candidate.where}"
         )
-        return Wait(on=WaitFor.PAUSE, reason=reason, until=min(when, began + longest))
+        stops = began + longest
+        return Wait(on=WaitFor.PAUSE, reason=reason, until=min(when, stops), due=min(when, stops), stops=stops)
     return _create_new(desired, observed, facts, candidate)
 
 

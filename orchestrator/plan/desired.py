@@ -151,6 +151,7 @@ class Variant:
 
     Attributes:
         one_computer: Whether the hosts are this computer, and share its ports with other clusters.
+        nodes: Slices or instances.
         offer: For which the candidates were chosen; None where orch did not choose them.
     """
 
@@ -163,6 +164,7 @@ class Variant:
     env: tuple[tuple[str, Text], ...]
     timer: TimerSpec | None
     one_computer: bool = False
+    nodes: int = 1
     offer: Offer | None = None
 
 

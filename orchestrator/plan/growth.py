@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration
 from orchestrator.offers.choice import Left, choose_for_rest
-from orchestrator.offers.estimates import HOUR, RESTART, Estimate
-from orchestrator.offers.offers import SURE, Offer, make_offer
+from orchestrator.offers.estimates import HOUR, RESTART
+from orchestrator.offers.offers import SURE, Offer
 from orchestrator.plan import limits
 from orchestrator.plan.automatic import measure_left
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Run, Variant
-from orchestrator.plan.evidence import find_furthest_step
+from orchestrator.plan.moves import Move, measure_offer_move, measure_program_move
 from orchestrator.plan.observed import Observed
 from orchestrator.slices import Candidate
 
@@ -26,7 +26,6 @@ GAIN = 2.0  # times what the restart costs: less is not worth it
 _SHARE = 0.1  # of what the rest costs on the present machines: likewise
 SHORTEST_ATTEMPT = 1800.0  # seconds that an attempt lasts at least before it moves
 PAUSE = 6 * HOUR  # seconds between two moves of a run
-_LEAST = 0.001  # of the work is left as long as the program runs
 
 
 def may_grow(desired: Run, observed: Observed, *, launched: float) -> bool:
@@ -55,12 +54,19 @@ def explain_growth(
     """
     intent = observed.current
     present = desired.find_variant(intent.candidate) if intent is not None else None
-    if step is None or present is None or present.offer is None or not may_grow(desired, observed, launched=launched):
+    if step is None or present is None or not may_grow(desired, observed, launched=launched):
         return ""
     left = measure_left(desired, observed, launched=launched, step=step)
     for better in _list_better(desired, present, left):
-        chance = max((chances.get(one, 0.0) for one in better.candidates), default=0.0)
-        if chance >= LIKELY and (gain := _explain_gain(desired, observed, present.offer, better.offer, step, left)):
+        place = max(better.candidates, key=lambda one: chances.get(one, 0.0))
+        chance = chances.get(place, 0.0)
+        if chance < LIKELY:
+            continue
+        if present.offer is not None and better.offer is not None:
+            move = measure_offer_move(observed, present.offer, better.offer, step=step, share=left.share)
+        else:
+            move = measure_program_move(desired, observed, present, better, place, step=step)
+        if move is not None and (gain := _explain_gain(desired, observed, move, left)):
             return f"{gain}; machines within an hour: {100 * chance:.0f} %"
     return ""
 
@@ -69,10 +75,13 @@ def _list_better(desired: Run, present: Variant, left: Left) -> tuple[Variant, .
     """Return what the run prefers to what it has, the best first.
 
     Of a range of nodes these are the sizes before the present one, of machines that orch chose the one that it would
-    choose now.
+    choose now. Of an own program they are more of the same machines: its speed on others is not known.
     """
+    before = desired.variants[: desired.variants.index(present)]
+    if desired.automatic is None and present.offer is None:
+        return tuple(one for one in before if one.accelerator == present.accelerator and one.nodes > present.nodes)
     if desired.automatic is None:
-        return desired.variants[: desired.variants.index(present)]
+        return before
     choice = choose_for_rest([one.offer for one in desired.variants if one.offer is not None], left)
     if not choice.offers:
         return ()
@@ -84,40 +93,32 @@ def _is_same(one: Offer, other: Offer) -> bool:
     return (one.machine, one.nodes, one.market) == (other.machine, other.nodes, other.market)
 
 
-def _explain_gain(desired: Run, observed: Observed, present: Offer, better: Offer | None, step: int, left: Left) -> str:
+def _explain_gain(desired: Run, observed: Observed, move: Move, left: Left) -> str:
     """Return what a move saves, in words, where that is worth the restart and within the limits; else "".
 
     Of a range of nodes the time that it saves is worth what the present machines cost in it; of machines that orch
     chose the money counts, and the date.
     """
-    if better is None:
+    if not _is_affordable(desired, observed, move):
         return ""
-    reached = max(find_furthest_step(observed.hosts) or step, step)
-    keep = make_offer(present, max(_LEAST, 1 - reached / present.steps))
-    move = make_offer(better, max(_LEAST, 1 - step / better.steps))  # it repeats what was not saved
-    if keep is None or move is None or not _is_affordable(desired, observed, move):
-        return ""
-    stay = keep.seconds.typical - RESTART.typical  # nothing is set up again
-    cost = _price(present) * stay / HOUR
+    stay = move.stay.typical - RESTART.typical  # nothing is set up again
     if desired.automatic is None:
-        worth = _price(present) * (stay - move.seconds.typical) / HOUR
+        worth = move.price * (stay - move.seconds.typical) / HOUR
     else:
-        worth = cost - move.dollars.typical
-    is_late = left.seconds is not None and keep.seconds.chance_below(left.seconds) < SURE
+        worth = move.stay_dollars - move.dollars.typical
+    is_late = left.seconds is not None and move.stay.chance_below(left.seconds) < SURE
     saves_date = is_late and left.seconds is not None and move.seconds.chance_below(left.seconds) >= SURE
-    if not saves_date and worth <= max(_SHARE * cost, GAIN * _price(better) * RESTART.typical / HOUR):
+    restart = GAIN * move.better_price * RESTART.typical / HOUR
+    if not saves_date and worth <= max(_SHARE * move.stay_dollars, restart):
         return ""
-    what = f"{move.name}, {move.market}: about {format_duration(move.seconds.typical)} and ${move.dollars.typical:,.0f}"
-    return f"{what}, in place of {format_duration(stay)} and ${cost:,.0f} on {present.name}"
+    what = f"{move.better}: about {format_duration(move.seconds.typical)} and {format_amount(move.dollars.typical, 0)}"
+    kept = f"{format_duration(stay)} and {format_amount(move.stay_dollars, 0)} on {move.present}"
+    return f"{what}, in place of {kept}{move.assumed}"
 
 
-def _is_affordable(desired: Run, observed: Observed, move: Offer) -> bool:
+def _is_affordable(desired: Run, observed: Observed, move: Move) -> bool:
     """Return whether a move stays within limits.max_cost. There are never two slices at the same time."""
     if desired.limits.dollars is None:
         return True
     spent = limits.dollars_spent(observed)
     return spent is not None and spent + move.dollars.high <= desired.limits.dollars
-
-
-def _price(offer: Offer) -> float:
-    return Estimate.between(*offer.price_per_hour).typical

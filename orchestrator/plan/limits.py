@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from orchestrator.formatting import format_amount
 from orchestrator.plan.desired import Run
 from orchestrator.plan.observed import Observed
 from orchestrator.slices import SliceState
@@ -49,7 +50,7 @@ def find_reached_limit(desired: Run, observed: Observed) -> str | None:
     if limits.dollars is not None:
         spent = dollars_spent(observed)
         if spent is not None and spent >= limits.dollars:
-            return f"limit of ${limits.dollars:,.2f} reached (${spent:,.2f} spent)"
+            return f"limit of {format_amount(limits.dollars)} reached ({format_amount(spent)} spent)"
     return None
 
 

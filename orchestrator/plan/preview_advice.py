@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator.formatting import format_amount_range
+
 
 def advice_lines(advice: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each line."""
@@ -20,7 +22,7 @@ def _summarize(advice: Mapping[str, Any]) -> str:
     if tokens := advice["timing"]["tokens_per_day"]:
         parts.append(f"{_billions(tokens[0])} to {_billions(tokens[1])}B tokens a day")
     if cost := advice["cost"]:
-        parts.append(f"${cost['billion'][0]:.2f} to ${cost['billion'][1]:.2f} for a billion tokens")
+        parts.append(f"{format_amount_range(*cost['billion'])} for a billion tokens")
     return ", ".join(parts)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from orchestrator.drivers import name_vendor
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_amount, format_rate
 from orchestrator.messages import count_noun
 from orchestrator.plan.actions import (
     Action,
@@ -65,7 +66,7 @@ def format_price(candidate: Candidate) -> str:
     if candidate.price_per_hour is None:
         own = isinstance(candidate.market, Owned)
         return ("nothing is rented: your own machines" if own else "price not known") + note
-    return f"${candidate.price_per_hour:,.2f}/h for {count}{note}"
+    return f"{format_rate(candidate.price_per_hour)} for {count}{note}"
 
 
 def group_by_place(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
@@ -138,7 +139,7 @@ def describe_limits(run: Run) -> str:
     if run.limits.dollars is not None:
         unpriced = any(candidate.price_per_hour is None for candidate in run.candidates)
         where = " where the price is known" if unpriced else ""
-        found.append(f"at ${run.limits.dollars:,.2f} by list price{where}")
+        found.append(f"at {format_amount(run.limits.dollars)} by list price{where}")
     if not found:
         return ""
     held = "; the hosts enforce this too, without orch" if run.timer is not None else ""

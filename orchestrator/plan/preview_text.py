@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import OrchError
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount_range, format_duration, format_rate
 from orchestrator.plan import preview_format as fmt
 from orchestrator.plan.actions import (
     Action,
@@ -113,7 +113,8 @@ class _Page:
         if variant is not None and variant.offer is not None:
             seconds, price = variant.offer.seconds, candidate.price_per_hour
             low, high = format_duration(seconds.low), format_duration(seconds.high)
-            cost = f", ${price * seconds.low / 3600:,.0f} to ${price * seconds.high / 3600:,.0f}" if price else ""
+            hours = seconds.low / 3600, seconds.high / 3600
+            cost = f", {format_amount_range(price * hours[0], price * hours[1], 0)}" if price else ""
             yield from self._fill("             ", f"the run takes {low} to {high}{cost}")
 
     def _fallbacks(self, later: Sequence[Candidate]) -> Iterator[str]:
@@ -130,7 +131,7 @@ class _Page:
             yield from self._estimate(group[0])
         if rest := [one for group in groups[len(shown) :] for one in group]:
             known = [one.price_per_hour for one in rest if one.price_per_hour is not None]
-            most = f", up to ${max(known):,.2f}/h" if known else ""
+            most = f", up to {format_rate(max(known))}" if known else ""
             yield from self._fill("  or else    ", f"{len(rest)} more choices{most} (all of them with -v)")
 
     def steps(self) -> Iterator[str]:

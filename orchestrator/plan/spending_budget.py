@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
+from orchestrator.formatting import format_amount
 from orchestrator.plan.charges import BILL, BilledAmount, list_charges, to_milliseconds
 from orchestrator.plan.observed import FINAL_STATES, Intent, IntentState
 from orchestrator.slices import Candidate, CapacityBlock, FlexStart, Market, OnDemand, Owned, Reservation, Spot
@@ -269,7 +270,9 @@ def _find_excess_dollars(
     if price == 0:
         return None
     more = price or 0.0
-    price_text = f"the first hour of {candidate.accelerator} costs {f'${price:,.2f}' if price else 'an unknown price'}"
+    price_text = (
+        f"the first hour of {candidate.accelerator} costs {format_amount(price) if price else 'an unknown price'}"
+    )
     spent, for_run = (usage.month + usage.held).dollars, (usage.run + usage.run_held).dollars
     rows = (
         (budget.dollars_per_hour, usage.per_hour.dollars, 0.0 if exists else more, "/h is paid now", "--per-hour"),
@@ -286,7 +289,7 @@ def _find_excess_dollars(
         if limit is None:
             continue
         if used + added > limit + _TOLERANCE or (price is None and used >= limit):
-            why = f"${used:,.2f} of ${limit:,.2f}{state}, and {price_text}"
+            why = f"{format_amount(used)} of {format_amount(limit)}{state}, and {price_text}"
             return Excess(budget=budget, why=why, option=f"{option} N")
     return None
 
@@ -296,9 +299,13 @@ def describe_left(budget: SpendingBudget, usage: Usage) -> str:
     if budget.dollars_per_month is None:
         return ""
     used = usage.month + usage.held
-    left = f"${max(0.0, budget.dollars_per_month - used.dollars):,.2f}" if used.known else "an amount that is not known"
+    left = (
+        format_amount(max(0.0, budget.dollars_per_month - used.dollars))
+        if used.known
+        else "an amount that is not known"
+    )
     of = "" if budget.scope == EVERYTHING else f" of {budget.scope}"
-    return f"budget{of}: {left} of ${budget.dollars_per_month:,.2f} left this month"
+    return f"budget{of}: {left} of {format_amount(budget.dollars_per_month)} left this month"
 
 
 def find_reached_limit(budgets: Sequence[SpendingBudget], usages: Sequence[Usage]) -> str:
@@ -307,7 +314,8 @@ def find_reached_limit(budgets: Sequence[SpendingBudget], usages: Sequence[Usage
         rows = ((budget.dollars_per_month, usage.month, "this month"), (budget.dollars_per_run, usage.run, "for a run"))
         for limit, spent, period in rows:
             if budget.at_limit == "stop" and limit is not None and spent.dollars >= limit:
-                return f"the budget of {budget.scope} is spent: ${spent.dollars:,.2f} of ${limit:,.2f} {period}"
+                used = f"{format_amount(spent.dollars)} of {format_amount(limit)} {period}"
+                return f"the budget of {budget.scope} is spent: {used}"
     return ""
 
 

@@ -28,6 +28,7 @@ class Wait:
     Attributes:
         until: Epoch seconds of the deadline; None for as long as the program runs.
         due: Epoch seconds at which the event is expected, where known; shown as a countdown.
+        stops: Epoch seconds at which requests for machines stop, unless they get some before; None for other waits.
         repeat: Whether a log repeats the line while the reason stays the same.
     """
 
@@ -35,6 +36,7 @@ class Wait:
     reason: str
     until: float | None
     due: float | None = None
+    stops: float | None = None
     repeat: bool = True
 
 

@@ -71,6 +71,19 @@ def fetch_tree(
     return fleet.each(download, ranks=ranks)
 
 
+def measure_tree(fleet: Fleet, path: str) -> tuple[FleetResult, int | None]:
+    """Return the bytes of a file or folder on all hosts together; None where one of them does not say it.
+
+    Args:
+        fleet: The hosts.
+        path: As for fetch_tree.
+    """
+    result = fleet.run(shell_command("measure.sh", path), keep=4096)
+    sizes = [(one.output.split() or [b""])[-1] for one in result.hosts]
+    known = result.ok and all(size.isdigit() for size in sizes)
+    return result, sum(map(int, sizes)) if known else None
+
+
 class _Download:
     """One download: tar runs on the host, and a second thread unpacks here through a pipe."""
 

@@ -136,28 +136,13 @@ def build_application(
         version=version,
     )
     document = json.dumps(describe_api(ROUTES, version))
-    endpoints = [
-        Endpoint(route.path, _guard(service, route, _answer_of(service, route)), methods=[route.method])
-        for route in ROUTES
-    ]
-
-    served: dict[str, set[str]] = {}
-    for route in ROUTES:
-        served.setdefault(route.path, set()).update(
-            (route.method, "HEAD") if route.method == "GET" else (route.method,)
-        )
-    others = [
-        Endpoint(path, _only_named_hosts(service, _refuse_method(service, methods)), methods=[*_METHODS - methods])
-        for path, methods in served.items()
-    ]
 
     async def show_openapi(_request: Request) -> Response:
         return Response(document, media_type="application/json")
 
     application = Starlette(
         routes=[
-            *endpoints,
-            *others,
+            *_list_endpoints(service),
             Endpoint("/openapi.json", _only_named_hosts(service, show_openapi)),
             Endpoint("/static/{name}", _only_named_hosts(service, _send_static)),
             *_list_sign_in_endpoints(service, provider, port),
@@ -167,6 +152,24 @@ def build_application(
         middleware=[Middleware(GZipMiddleware, minimum_size=1000)],
     )
     return application, service.hub
+
+
+def _list_endpoints(service: Service) -> list[Endpoint]:
+    """Return the endpoint of each route, and for each path the one that refuses all other methods."""
+    endpoints = [
+        Endpoint(route.path, _guard(service, route, _answer_of(service, route)), methods=[route.method])
+        for route in ROUTES
+    ]
+    served: dict[str, set[str]] = {}
+    for route in ROUTES:
+        served.setdefault(route.path, set()).update(
+            (route.method, "HEAD") if route.method == "GET" else (route.method,)
+        )
+    others = [
+        Endpoint(path, _only_named_hosts(service, _refuse_method(service, methods)), methods=[*_METHODS - methods])
+        for path, methods in served.items()
+    ]
+    return [*endpoints, *others]
 
 
 def _list_sign_in_endpoints(service: Service, provider: OidcSettings | None, port: int) -> list[Endpoint]:

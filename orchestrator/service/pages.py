@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from orchestrator.errors import OrchError
 from orchestrator.formatting import (
     format_age,
+    format_amount,
     format_dollars,
     format_duration,
     format_local_time,
@@ -60,7 +61,7 @@ class PageRenderer:
             "job": describe_job,
             "bounds": describe_bounds,
             "compared": describe_compared,
-            "money": _format_money,
+            "money": format_amount,
             "dollars": format_dollars,
         }
         shared = cast("dict[str, Any]", environment.globals)  # typed by Jinja for its built-in values only
@@ -100,10 +101,6 @@ class PageRenderer:
             target: The address that needs a session; "" where a session would not help.
         """
         return self.render_entry("error.html", {"error": error, "status": status, "target": target})
-
-
-def _format_money(dollars: float) -> str:
-    return f"${dollars:,.2f}"
 
 
 def _name_page(template: str) -> str:

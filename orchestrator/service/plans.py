@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from orchestrator.engine.operations.transfers import Transfer, is_large, list_launch_transfers
+from orchestrator.engine.operations.transfers import Transfer, is_large, learn_buckets_within, list_launch_transfers
 from orchestrator.engine.preparation.cluster_match import option_mismatch
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
@@ -47,6 +47,7 @@ from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
 _WIDTH = 100
 _PRICES = ("price_per_hour", "price_note", "dollars")
 _PARTS = ("the cluster", "the machines", "the price", "the steps", "the transfers")
+BUCKET_SECONDS = 10.0  # that a plan waits at most for the place and size of buckets that no plan had before
 _AMOUNTS = ("the price", "the transfers")
 MachineOption = Literal["infra", "use_spot", "num_nodes", "disk_size", "image_id"]
 Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
@@ -161,6 +162,8 @@ def make_order_plan(
     if force and request.verb not in ("launch", "resume"):
         arguments["force"] = True
     ready = prepare_order(request.verb, request.cluster, arguments, project, kept)
+    if learn_buckets_within(ready, BUCKET_SECONDS):
+        ready = prepare_order(request.verb, request.cluster, arguments, project, kept)
     if request.machine_options and ready.refusal() is None and isinstance(ready.desired, Run):
         candidates = ready.desired.candidates
         given = {str(name): value for name, value in request.machine_options.items()}

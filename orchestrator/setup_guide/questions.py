@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from orchestrator.drivers import get_driver, list_clouds
 from orchestrator.errors import UserError
+from orchestrator.formatting import format_amount
 from orchestrator.offers.offer_table import list_cells, list_titles
 from orchestrator.offers.offers import choose_offers
 from orchestrator.offers.refusals import refuse_late_or_dear
@@ -284,7 +285,7 @@ def _propose_cheapest(draft: Draft) -> Proposal:
                 one.name,
                 f"{one.chips} {one.chip}" if one.chips else "-",
                 f"{one.hbm_gib_per_chip:g}" if one.hbm_gib_per_chip else "-",
-                f"${price:,.2f}",
+                format_amount(price),
             ),
         )
         for one, price in list_cheapest_machines(draft)
@@ -308,7 +309,7 @@ def _nothing_fits(draft: Draft) -> UserError:
 def _propose_market(draft: Draft, _around: Surroundings) -> Proposal:
     prices = [find_market_price(draft, spot=spot) for spot in (False, True)]
     nodes = draft.num_nodes
-    words = ["price not known" if one is None else f"${nodes * one.high:,.2f} an hour" for one in prices]
+    words = ["price not known" if one is None else f"{format_amount(nodes * one.high)} an hour" for one in prices]
     return Proposal(
         default="on-demand",
         choices=(

@@ -50,6 +50,7 @@ class SyncPlan:
     Attributes:
         skipped: local entries that are not files (sockets, broken links) and are ignored.
         outside: links to files outside of the folder, which are neither sent nor deleted in the bucket.
+        kept: those of `outside` that an earlier upload with copy_links sent, where `delete` would remove other files.
         leftovers: unfinished downloads of an earlier run that was killed; a download removes them.
     """
 
@@ -62,6 +63,7 @@ class SyncPlan:
     unchanged: int
     skipped: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     leftovers: tuple[Path, ...] = ()
 
     @property
@@ -129,6 +131,7 @@ def plan_upload(
         unchanged=unchanged,
         skipped=local.skipped,
         outside=outside,
+        kept=tuple(path for path in outside if delete and path in remote),
     )
 
 

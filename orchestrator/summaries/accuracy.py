@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from statistics import median
 
 from orchestrator.errors import OrchError
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration
 from orchestrator.offers.own_speeds import OwnSpeed, measure_ratio
 from orchestrator.offers.predictions import Compared, compare_estimate
 from orchestrator.storage.bucket import Bucket
@@ -126,7 +126,7 @@ def _write_amount(value: float, quantity: str) -> str:
         case "seconds":
             return format_duration(value)
         case "dollars":
-            return f"${value:,.2f}"
+            return format_amount(value)
         case _:
             return f"{value:,.0f}"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import gmtime, strftime
 from typing import Any
 
+from orchestrator.formatting import format_amount
 from orchestrator.plan.spending_budget import SpendingBudget, Usage, find_month_end, measure_usage
 from orchestrator.store.budget_records import list_billed_slices
 from orchestrator.store.read import Reader
@@ -67,7 +68,7 @@ class BudgetState:
 
 def list_other_limits(budget: SpendingBudget) -> list[str]:
     """Return what is limited beside the money of a month and an hour, and what happens at a limit, in words."""
-    words = [f"${budget.dollars_per_run:,.2f} a run"] if budget.dollars_per_run is not None else []
+    words = [f"{format_amount(budget.dollars_per_run)} a run"] if budget.dollars_per_run is not None else []
     words += [f"slices up to {budget.largest_slice} chips"] if budget.largest_slice is not None else []
     words += [", ".join(budget.markets)] if budget.markets else []
     words += ["unknown prices allowed"] if budget.unknown_prices == "allow" else []

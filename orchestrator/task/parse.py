@@ -5,9 +5,10 @@ load_task_file("train.yaml", env=os.environ, flags=Overrides(infra="local:4"))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from shlex import quote
 from typing import Any, TypeAlias, cast
 
@@ -205,18 +206,7 @@ def parse_task(
         )
         for document in bodies
     ]
-    problems = [problem for one in documents for problem in one.problems]
-    problems += [*of_header, *(problem for one in read for problem in one.problems)]
-    problems += _find_equal_names(bodies, read, file)
-    if problems := list(dict.fromkeys(problems)):
-        outside = {
-            origin.place
-            for one in read
-            for origin in one.layered.origins.values()
-            if origin.source in (Source.CONFIG, Source.ENVIRONMENT)
-        }
-        kind = ConfigError if all(problem.file in outside for problem in problems) else TaskError
-        raise kind.from_problems(problems)
+    _raise_problems([*(one.problems for one in documents), of_header], read, _find_equal_names(bodies, read, file))
     tasks = tuple(one.task for one in read if one.task is not None)
     name = flags.name or pipeline.name or (tasks[0].name if len(tasks) == 1 else "")
     return TaskFile(
@@ -231,6 +221,21 @@ def parse_task(
         layers=tuple(one.layered for one in read),
         lines=tuple(bodies),
     )
+
+
+def _raise_problems(first: Sequence[Iterable[Problem]], read: Sequence[_Read], last: Iterable[Problem]) -> None:
+    """Raise all problems in one error, if there are any: of the configuration where no other file has one."""
+    problems = list(dict.fromkeys(chain(*first, *(one.problems for one in read), last)))
+    if not problems:
+        return
+    outside = {
+        origin.place
+        for one in read
+        for origin in one.layered.origins.values()
+        if origin.source in (Source.CONFIG, Source.ENVIRONMENT)
+    }
+    kind = ConfigError if all(problem.file in outside for problem in problems) else TaskError
+    raise kind.from_problems(problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

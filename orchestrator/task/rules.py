@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from posixpath import normpath
 
 from orchestrator.catalog.prices import price_per_hour
+from orchestrator.formatting import format_amount
 from orchestrator.messages import count_noun
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.task import stacks
@@ -241,15 +242,26 @@ def _growth(task: Task) -> Iterator[Issue]:
     if not (task.grow and task.choices):  # without choices the machines themselves are wrong
         return
     path = ("resources", "grow")
-    if task.train is None:
-        why = "the speed of another program on other machines is not known"
-        yield _issue(path, "`grow: true` needs the bundled trainer", why, "train: {args: {...}}   or remove it")
-    elif not any(choice.estimate is not None for choice in task.choices):
+    if not (any(choice.estimate is not None for choice in task.choices) or _prefers_more_nodes(task)):
         why = "it needs a range of num_nodes or accelerators: auto"
+        if task.train is None:
+            why += ", or candidates with their num_nodes, more of a machine before fewer"
         step = f"num_nodes: {task.num_nodes}-{min(4 * task.num_nodes, 4096)}   or remove `grow`"
         yield _issue(path, "`grow: true` has nothing to grow to", why, step)
     elif not task.checkpoint.bucket:
         yield _issue(path, "`grow: true` needs checkpoints", "no bucket is given", "checkpoint: {bucket: gs://BUCKET}")
+
+
+def _prefers_more_nodes(task: Task) -> bool:
+    """Return whether an own program has more nodes of a machine before fewer: they are faster, by how much ever."""
+    if task.train is not None:
+        return False
+    sizes: dict[tuple[str, str], int] = {}
+    for choice in task.choices:
+        machine, nodes = (choice.infra.provider, choice.machine.name), choice.num_nodes or task.num_nodes
+        if nodes < sizes.setdefault(machine, nodes):
+            return True
+    return False
 
 
 def _fallback(task: Task) -> Iterator[Issue]:
@@ -309,10 +321,10 @@ def _provisioning(choice: Resources) -> Iterator[Issue]:
 
 def _cost(task: Task, choice: Resources) -> Iterator[Issue]:
     """Check that the cap leaves at least one candidate."""
-    price = over_cap(choice)
-    if price is not None and all(over_cap(other) is not None for other in task.choices):
-        what = f"{choice.machine.name} costs ${price:,.2f} an hour, over max_hourly_cost"
-        why = f"the cap is ${choice.max_hourly_cost:,.2f}"
+    price, cap = over_cap(choice), choice.max_hourly_cost
+    if price is not None and cap is not None and all(over_cap(other) is not None for other in task.choices):
+        what = f"{choice.machine.name} costs {format_amount(price)} an hour, over max_hourly_cost"
+        why = f"the cap is {format_amount(cap)}"
         yield _issue(("resources", "max_hourly_cost"), what, why, "raise max_hourly_cost, or ask for less")
 
 

@@ -32,6 +32,7 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.environment import HostEnvironment
+from orchestrator.plan.limits import format_time
 from orchestrator.plan.ranks import describe_failed_hosts
 from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.slices import Candidate, OnDemand, Request, SliceSpec
@@ -210,6 +211,22 @@ def test_a_wait_in_a_pipe_is_reported_at_first_and_then_every_15_seconds(err: Pi
     lines = err.text.splitlines()
     assert [line.split(", ")[1].split(" (")[0] for line in lines] == ["2.0 s", "17 s", "32 s"]
     assert any(f"gives up in {left}" in lines[0] for left in ("60 min", "59 min", "1 h"))
+
+
+def test_a_pause_says_when_it_continues_and_when_requests_stop(err: Pipe) -> None:
+    until = time.time() + 3600
+    no_machines = Wait(
+        on=WaitFor.PAUSE, reason="no machines; next request: a/b", until=until - 3000, due=until - 3000, stops=until
+    )
+    with drawing(Pipe().stream, err.stream) as narrator:
+        narrator.waiting(Wait(on=WaitFor.PAUSE, reason="a short pause before attempt 2", until=until), 3.0)
+        narrator.waiting(no_machines, 3.0)
+    pause, request = err.text.splitlines()
+    assert pause.startswith("a short pause before attempt 2, 3.0 s (continues in ")
+    stops = format_time(until, time.time())
+    assert (
+        request == f"no machines; next request: a/b, in 10 min (stops trying at {stops} unless it gets machines before)"
+    )
 
 
 def test_an_unclear_answer_is_written_once_until_it_changes(err: Pipe) -> None:

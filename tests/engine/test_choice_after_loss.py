@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.driving import Listener
+from support.own_requests import record_requests
 from support.simulated import SimHome, sim_candidate, sim_launch, sim_task, use_home
 
 from orchestrator.catalog.accelerators import resolve
@@ -19,27 +20,19 @@ from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation.commands import prepare_down
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.errors import CapacityError
 from orchestrator.exits import Exit
 from orchestrator.offers.estimates import Estimate
 from orchestrator.offers.offers import Offer, OfferTerms, make_offer
 from orchestrator.paths import load_paths
 from orchestrator.plan.actions import Action, CreateSlice, StartJob
-from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import AutomaticChoice, Run, Variant
-from orchestrator.plan.observed import IntentState
-from orchestrator.plan.refusals import Refusal
 from orchestrator.plan.steps import GiveUp
-from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.programs import Program
 from orchestrator.simulator.scenario import Deed, Durations, Pool, Scenario
-from orchestrator.slices import Candidate, OnDemand, Spot
-from orchestrator.store.leases import Lease
-from orchestrator.store.records import NewJob
-from orchestrator.store.store import Store
+from orchestrator.slices import OnDemand, Spot
 from orchestrator.task.model import Checkpoint, Recovery
 from orchestrator.task.model import Limits as TaskLimits
 from orchestrator.values import Text
@@ -338,28 +331,6 @@ class Growing(Listener):
         return [one.spec.candidate.accelerator for one in self.actions if isinstance(one, CreateSlice)]
 
 
-def record_requests(home: Home, place: Candidate, got: int, refused: int = 0, project: str = DEFAULT_PROJECT) -> None:
-    """Record requests for these machines in the last days: some got them, some did not."""
-    refusal = str(Refusal.from_error(CapacityError("no machines", "stockout", "wait")))
-    with Store(load_paths().database, home.access.clock.now, project=project) as store:
-        for number in range(got + refused):
-            name = f"d{number}"
-            cluster = store.open_cluster(name, "")
-            lease = store.acquire(f"cluster:{cluster.qualified_name}", "test")
-            assert isinstance(lease, Lease)
-            store.write_intent(lease, cluster, 1, f"{name}-1", place, f"{cluster.uid}-1", "{}")
-            if number >= got:
-                store.update_intent(lease, cluster, f"{name}-1", IntentState.REFUSED, EndCause.REFUSED, refusal)
-                continue
-            store.update_intent(lease, cluster, f"{name}-1", IntentState.ACCEPTED)
-            job = NewJob(
-                kind="launch", run_id=name, digest=name, task="", bucket="", ranks=None, after_end=TeardownPolicy.KEEP
-            )
-            store.start_attempt(cluster, store.open_job(cluster, job).id)
-            for state in (IntentState.ENDING, IntentState.DELETED):
-                store.update_intent(lease, cluster, f"{name}-1", state, EndCause.REQUESTED, "asked")
-
-
 @pytest.fixture
 def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the engine look at a program every ten minutes: hours of it are many looks."""
@@ -374,7 +345,7 @@ def launch_growing(
         cloud.state.capacity["sim-a/v6e-4 spot/*"] = 0
         cloud.set_program("*", Program(seconds=1.5 * HOUR))
     ready = launch(FAST, SLOW, checkpoint=Checkpoint(bucket=f"file://{runs}"))
-    record_requests(home, ready.desired.candidates[0], got, refused, project)
+    record_requests(load_paths().database, home.access.clock.now, ready.desired.candidates[0], got, refused, project)
     return replace(ready, desired=replace(ready.desired, automatic=None, grow=grow))
 
 

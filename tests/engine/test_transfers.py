@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 
 import pytest
+from support.s3 import s3_server
 
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.cli.commands.run.pipeline import carry_out_pipeline
@@ -105,3 +107,33 @@ def test_a_download_leaves_the_cloud_of_its_bucket() -> None:
     (found,) = assess_download("s3://runs/a", 200 << 30)
     assert found.dollars == pytest.approx(18) and "from s3://runs to this computer" in str(found)
     assert assess_download("s3://runs/a", 1 << 20) == assess_download("file:///runs", 200 << 30) == ()
+
+
+@pytest.mark.rotating
+def test_the_first_order_on_a_bucket_has_its_transfers_and_the_same_plan_when_it_is_ordered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with s3_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        for name in ("first", "runs"):
+            server.create_bucket(name)
+        server.client.put_object(Bucket="first", Key="books/a", Body=b"x" * 100_000)
+        task = TASK.replace("s3://data", "s3://first") + "checkpoint: {bucket: s3://runs}\n"
+        monkeypatch.setattr("orchestrator.engine.operations.transfers.CONSENT_FROM", 1e-9)
+        request = PlanRequest(verb="launch", task=task)
+        plan = make_order_plan(request, "")
+        (line,) = plan.transfers
+        assert "from s3://first in us-east-1, by 2 hosts in us-west-2: 195 KiB" in line and plan.asks_transfers
+        assert describe_difference(plan.digest, make_order_plan(request, "")) == ""
+
+
+def test_a_plan_does_not_wait_for_a_bucket_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "x")
+        monkeypatch.setattr("orchestrator.service.plans.BUCKET_SECONDS", 0.3)
+        began = time.monotonic()
+        assert make_order_plan(PlanRequest(verb="launch", task=TASK), "").transfers == ()
+        assert time.monotonic() < began + 5

@@ -361,11 +361,33 @@ def test_a_run_that_may_grow_says_so_and_knows_the_speed_of_each_size() -> None:
     [
         (('checkpoint: {bucket: "s3://runs"}', ""), "`grow: true` needs checkpoints"),
         (("num_nodes: 2-4", "num_nodes: 2"), "`grow: true` has nothing to grow to"),
-        (("train: {args: {model: 1b, batch: 512, steps: 5000}}", "run: x"), "`grow: true` needs the bundled trainer"),
     ],
 )
 def test_a_run_that_cannot_grow_is_refused_with_the_reason(change: tuple[str, str], message: str) -> None:
     assert message in refused(GROWING.replace(*change))
+
+
+OWN_GROWING = GROWING.replace("train: {args: {model: 1b, batch: 512, steps: 5000}}", "run: x")
+OWN_SIZES = """
+run: x
+checkpoint: {bucket: "s3://runs"}
+resources: {infra: aws, accelerators: "H100:8", grow: true, ordered: [{num_nodes: 4}, {num_nodes: 2}]}
+"""
+
+
+@pytest.mark.parametrize("text", [OWN_GROWING, OWN_SIZES, OWN_SIZES.replace("ordered", "any_of")])
+def test_an_own_program_that_may_grow_says_which_checkpoints_it_needs(text: str) -> None:
+    ready = prepare_launch(read(text).only, cluster="c", after=TeardownPolicy.KEEP)
+    assert isinstance(ready.desired, Run) and ready.desired.grow
+    assert [one.nodes for one in ready.desired.variants] in ([4, 3, 2], [4, 2])
+    assert not any(one.offer for one in ready.desired.variants), "its speed is not known"
+    (said,) = [note for note in ready.notes if note.startswith("grow: your program")]
+    assert "save with orch_run" in said and "without a complete checkpoint in the bucket it keeps its machines" in said
+
+
+def test_an_own_program_that_prefers_fewer_nodes_has_nothing_to_grow_to() -> None:
+    said = refused(OWN_SIZES.replace("[{num_nodes: 4}, {num_nodes: 2}]", "[{num_nodes: 2}, {num_nodes: 4}]"))
+    assert "`grow: true` has nothing to grow to" in said and "more of a machine before fewer" in said
 
 
 @pytest.mark.parametrize(("nodes", "step"), [("3", "num_nodes: 3-12   or remove `grow`"), ("4-2", "num_nodes: 2-4")])
@@ -455,3 +477,11 @@ def test_own_records_of_losses_are_used_said_and_recorded_with_the_task(tmp_path
     assert same.seconds.typical < first.seconds.typical and (rest := make_offer(same, 0.5)) is not None
     assert rest.losses_per_hour == same.losses_per_hour, "also of the choice after a loss"
     assert list_candidates(again) == list_candidates(known.only)
+
+
+def test_no_rule_gives_the_tokens_of_lora() -> None:
+    with pytest.raises(UserError, match="how many tokens LoRA trains on is missing"):
+        read_training(["model=1b", "lora.rank=8"])
+    assert read_training(["model=1b", "lora.rank=8"], tokens=1e8).tokens == 1e8
+    assert read_training(["model=1b", "lora.rank=8", "steps=10"]).steps == 10
+    assert read_training(["model=1b", "lora.rank=0"]).tokens == 2e10

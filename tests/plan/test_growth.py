@@ -14,7 +14,7 @@ from orchestrator.offers.offers import Offer, OfferTerms, make_offer
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import AutomaticChoice, Budgets, Limits, Run, Variant
 from orchestrator.plan.growth import LIKELY, PAUSE, SHORTEST_ATTEMPT, explain_growth
-from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Observed
+from orchestrator.plan.observed import EndedAttempt, HostView, Intent, IntentState, Observed
 from orchestrator.slices import Spot
 from orchestrator.values import Text
 
@@ -126,3 +126,85 @@ def test_machines_that_orch_chose_are_left_for_those_that_it_would_choose_now() 
 def test_a_run_that_may_not_move_stays(changes: dict[str, Any]) -> None:
     run = replace(RANGE, **changes)
     assert explain(run, on(run, "v6e-1")) == ""
+
+
+def nodes(*counts: int, price: float | None = 10.0, **changes: Any) -> Run:
+    """Return an own program with a range of nodes, whose work is not known."""
+    base = sample_run(checkpoint_uri=Text.of("gs://b/c"), grow=True, budgets=Budgets(preemptions=5), timer=None)
+    variants = tuple(
+        Variant(
+            candidates=(candidate(count, accelerator="A", price_per_hour=price and count * price),),
+            setup=None, mounts=(), job=base.job, accelerator="A", num_slices=1, env=(), timer=None, nodes=count,
+        )
+        for count in counts
+    )  # fmt: skip
+    places = tuple(place for one in variants for place in one.candidates)
+    return replace(base, candidates=places, variants=variants, **changes)
+
+
+def on_nodes(run: Run, count: int, hours: float = 8.0, step: int = 1000) -> Observed:
+    """Return what is seen of a run that has had so many nodes for some hours."""
+    (place,) = [one for one in run.possible if one.hosts == count]
+    began = NOW - hours * HOUR
+    has = Intent(
+        generation=1, name="demo-1", candidate=place, state=IntentState.ACCEPTED, since=began, billed_from=began
+    )
+    hosts = (HostView(rank=0, internal_ip=Text.of("10.0.0.1"), step=step),)
+    return Observed(now=NOW, intents=(has,), started=True, hosts=hosts)
+
+
+OWN = nodes(8, 4, 2)
+
+
+def test_an_own_program_moves_to_more_nodes_and_says_what_is_assumed() -> None:
+    said = explain(OWN, on_nodes(OWN, 2))
+    assert said.startswith("8 x A, spot: about ") and " on 2 x A (assumed: as much is left as is done); " in said
+    assert explain(OWN, on_nodes(OWN, 8)) == "", "there are no more"
+    assert explain(OWN, on_nodes(OWN, 2), chance=LIKELY - 0.01) == ""
+
+
+@pytest.mark.parametrize(
+    ("run", "seen", "why"),
+    [
+        (OWN, {"hours": 1.0}, "as little is assumed to be left, and a restart costs more"),
+        (nodes(9, 8), {"count": 8}, "one node more saves a tenth at most"),
+        (nodes(8, 2, price=None), {}, "prices are not known"),
+        (nodes(8, 2, limits=Limits(hours=8.5)), {}, "its limit of hours leaves half an hour"),
+        (nodes(8, 2, limits=Limits(dollars=200)), {}, "it may cost more than its limit"),
+        (nodes(2, 4), {}, "fewer nodes are preferred"),
+    ],
+)
+def test_an_own_program_stays(run: Run, seen: dict[str, Any], why: str) -> None:
+    assert explain(run, on_nodes(run, **{"count": 2} | seen)) == "", why
+
+
+def test_an_own_program_does_not_move_to_other_machines_on_which_its_speed_is_not_known() -> None:
+    other = nodes(8, 2)
+    first = replace(other.variants[0], accelerator="B")
+    run = replace(other, variants=(first, other.variants[1]))
+    assert explain(other, on_nodes(other, 2)) != "" and explain(run, on_nodes(run, 2)) == ""
+
+
+def test_two_nodes_become_four_after_an_hour_and_a_half() -> None:
+    run = nodes(4, 2)
+    assert [bool(explain(run, on_nodes(run, 2, hours=hours))) for hours in (1.5, 1.7)] == [False, True]
+
+
+def test_an_own_program_without_a_known_checkpoint_stays() -> None:
+    assert explain(OWN, on_nodes(OWN, 2), step=None) == ""
+
+
+def test_what_an_own_program_would_lose_counts() -> None:
+    """7 of 8 hours are done again on machines that are about 2.5 times as fast."""
+    grows = nodes(4, 2)
+    assert explain(grows, on_nodes(grows, 2, step=1000), step=1000) != ""
+    assert explain(grows, on_nodes(grows, 2, step=1000), step=125) == ""
+
+
+def test_an_own_program_whose_machines_orch_chose_counts_its_work_by_time() -> None:
+    cheap, dear = (replace(one, steps=1, step_seconds=Estimate.between(0.9 * x, 1.1 * x)) for one, x in (
+        (offer("v6e-1", 20, 10.0), 20 * HOUR), (offer("v6e-4", 5, 80.0), 5 * HOUR)))  # fmt: skip
+    run = growing(cheap, dear, automatic=AutomaticChoice(budget=None, by=""))
+    assert explain(run, on(run, "v6e-4")).startswith("v6e-1, spot: "), "half the price of the rest"
+    assert explain(run, on(run, "v6e-1")) == "", "it has what it would choose"
+    assert explain(run, on(run, "v6e-4"), step=None) == "", "no checkpoint is known"

@@ -256,7 +256,7 @@ def test_links_that_lead_out_of_the_folder_are_neither_sent_nor_deleted(bucket: 
     bucket.put("out", b"of an earlier sync")
     bucket.put("stray", b"")
     plan = plan_upload(tmp_path / "src", bucket, delete=True)
-    assert (plan.outside, plan.deletes) == (("hop", "out"), ("stray",))
+    assert (plan.outside, plan.kept, plan.deletes) == (("hop", "out"), ("out",), ("stray",))
     run_sync(plan)
     assert [info.path for info in bucket.list()] == ["inside", "old", "out", "real"]
     assert b"".join(bucket.read_chunks("out")) == b"of an earlier sync"

@@ -58,3 +58,21 @@ def test_what_engines_refuse_stops_the_plan(words: list[str], code: str) -> None
     config = parse_config([*WORDS, "engine=torch", *words])
     found = build_advice(config, Hardware(name="h", kind="tpu", devices=8, chip="v5e", hosts=1, slices=1)).concerns
     assert code in {concern.code for concern in found if concern.fatal}
+
+
+PRICED = Hardware(name="h", kind="cuda", devices=8, chip="H100", price=50.0, peak_flops=989e12)
+
+
+def test_the_rule_of_20_tokens_a_parameter_prices_no_lora() -> None:
+    whole, adapters = (build_advice(parse_config([*WORDS, *more]), PRICED) for more in ([], ["lora.rank=4"]))
+    assert whole.cost is not None and whole.cost.full is not None and adapters.cost is not None
+    assert "(20 a parameter)" in " ".join(whole.lines()) and "a parameter" not in " ".join(adapters.lines())
+    assert adapters.cost.full is None and 0 < adapters.cost.billion[0] < whole.cost.billion[0]
+
+
+def test_every_how_many_blocks_have_no_window_means_nothing_without_a_window() -> None:
+    def name_concerns(*words: str) -> set[str]:
+        return {one.code for one in build_advice(parse_config([*WORDS, *words]), PRICED).concerns}
+
+    assert "window" in name_concerns("model.full_every=2")
+    assert "window" not in name_concerns("model.full_every=2", "model.window=64") | name_concerns()

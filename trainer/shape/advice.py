@@ -37,12 +37,12 @@ class Cost:
     Attributes:
         run: Of all steps.
         billion: Of 1e9 tokens.
-        full: Of 20 tokens per parameter.
+        full: Of 20 tokens per parameter; None with LoRA, for which there is no such rule.
     """
 
     run: tuple[float, float]
     billion: tuple[float, float]
-    full: tuple[float, float]
+    full: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ def _cost(config: Config, hardware: Hardware, time: Timing) -> Cost | None:
     return Cost(
         run=of(config.steps * time.tokens),
         billion=of(_BILLION),
-        full=of(TOKENS_PER_PARAMETER * count_parameters(config.model)),
+        full=None if config.lora.rank else of(TOKENS_PER_PARAMETER * count_parameters(config.model)),
     )
 
 
@@ -223,9 +223,11 @@ def _lines(advice: Advice) -> Iterator[str]:
     yield run
     yield f"stored   {_stored(advice)}"
     if advice.cost:
-        full = _count(TOKENS_PER_PARAMETER * advice.parameters)
-        whole = f"{_dollars(advice.cost.full)} for {full} (20 a parameter)"
-        yield f"cost     {_dollars(advice.cost.billion)} for a billion tokens, {whole}"
+        cost = f"cost     {_dollars(advice.cost.billion)} for a billion tokens"
+        if advice.cost.full is not None:
+            full = _count(TOKENS_PER_PARAMETER * advice.parameters)
+            cost += f", {_dollars(advice.cost.full)} for {full} (20 a parameter)"
+        yield cost
     shown = advice.concerns[:5] if len(advice.concerns) <= 5 else advice.concerns[:4]
     for concern in shown:
         yield f"{'stop' if concern.fatal else 'mind'}     {concern.line}"

@@ -31,6 +31,7 @@ Code: TypeAlias = Literal[
     "optimizer",
     "lora",
     "documents",
+    "window",
 ]
 GIB = 1 << 30
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
@@ -93,9 +94,17 @@ def find_concerns(
         *_of_batch(config, mesh, hardware, time),
         *_of_vocabulary(config),
         *_of_adapters(config),
+        *_of_window(config),
         *(_of_torch_xla(config) if config.device == "xla" else ()),
     ]
     return tuple(sorted(found, key=lambda concern: not concern.fatal))
+
+
+def _of_window(config: Config) -> Iterator[Concern]:
+    """Name a setting of blocks without a window where no block has one."""
+    if config.model.full_every and not config.model.window:
+        words = "model.full_every has no effect without model.window, as each block attends to all tokens"
+        yield Concern(code="window", words=words, fix=("model.full_every=0",))
 
 
 def _of_memory(config: Config, hardware: Hardware, engine: Engine, need: Memory) -> Iterator[Concern]:

@@ -21,6 +21,7 @@ from orchestrator.formatting import format_duration, format_size
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.messages import escape_controls
 from orchestrator.plan.actions import Action, Conclude, RunSetup
+from orchestrator.plan.limits import format_time
 from orchestrator.plan.ranks import describe_failed_hosts
 from orchestrator.plan.steps import Wait, WaitFor
 
@@ -103,17 +104,7 @@ class TerminalNarrator:
             if wait.on is WaitFor.JOB:
                 self._report_silent_job(seconds)
                 return
-            quiet = QUIET_SECONDS
-            if wait.due is not None:
-                left = max(wait.due - time.time(), 0)
-                line, quiet = (
-                    f"{wait.reason}, in {format_duration(left)}",
-                    max(quiet, min(left / DUE_PARTS, DUE_SECONDS)),
-                )
-            else:
-                line = f"{wait.reason}, {format_duration(seconds)}"
-                if wait.until is not None:
-                    line += f" (gives up in {format_duration(max(wait.until - time.time(), 0))})"
+            line, quiet = _describe_wait(wait, seconds, time.time())
             if self._terminal.live:
                 if seconds >= 0.5:
                     self._draw(line)
@@ -225,3 +216,19 @@ def _ignore() -> None:
 def _where_failed(outcomes: tuple[HostOutcome, ...]) -> str:
     """Return ` on worker2 (exit 3)` or ` on 1 of 4 hosts (worker2: exit 3)`; "" without a result of a host."""
     return f" on {describe_failed_hosts(outcomes)}" if outcomes else ""
+
+
+def _describe_wait(wait: Wait, seconds: float, now: float) -> tuple[str, float]:
+    """Return the line of a wait that has lasted some seconds, and the seconds until a log repeats it."""
+    if wait.due is not None:
+        left = max(wait.due - now, 0)
+        line = f"{wait.reason}, in {format_duration(left)}"
+        if wait.stops is not None:
+            line += f" (stops trying at {format_time(wait.stops, now)} unless it gets machines before)"
+            return line, QUIET_SECONDS
+        return line, max(QUIET_SECONDS, min(left / DUE_PARTS, DUE_SECONDS))
+    line = f"{wait.reason}, {format_duration(seconds)}"
+    if wait.until is None:
+        return line, QUIET_SECONDS
+    left_text = format_duration(max(wait.until - now, 0))
+    return f"{line} ({'continues' if wait.on is WaitFor.PAUSE else 'gives up'} in {left_text})", QUIET_SECONDS

@@ -15,6 +15,7 @@ from orchestrator.cli.execution.real_command import real_command
 from orchestrator.cli.failures import print_error
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -264,7 +265,7 @@ def _kept_machines(ready: PreparedCommand) -> list[str]:
     if not made:
         return []
     hosts, price = sum(one.hosts for one in made), made[-1].price_per_hour
-    cost = f" at ${price:,.2f}/h" if price else ""
+    cost = f" at {format_rate(price)}" if price else ""
     verb = "keeps" if hosts == 1 else "keep"
     idle = describe_idle(ready.desired) if isinstance(ready.desired, Run) else ""
     return [

@@ -14,6 +14,7 @@ from orchestrator.client import Client
 from orchestrator.client_events import FollowedEvents
 from orchestrator.client_transport import ServiceError
 from orchestrator.exits import Exit
+from orchestrator.formatting import format_rate
 from orchestrator.messages import escape_controls
 from orchestrator.project import qualify_name
 
@@ -199,7 +200,7 @@ def _kept_machines(client: Client, order: dict[str, Any]) -> list[str]:
             and one["state"] != "stopped"
         ):
             price = machines["price_per_hour"]
-            cost = f" at ${price:,.2f}/h" if price else ""
+            cost = f" at {format_rate(price)}" if price else ""
             verb = "keeps" if machines["hosts"] == 1 else "keep"
             return [f"{count_hosts(machines['hosts'])} {verb} running{cost} until: orch down {one['name']}"]
     return []

@@ -128,19 +128,27 @@ def drive_cluster(
             accept_host_keys=ready.accept_host_keys,
         )
         try:
-            with recording_transfer(session):
-                if (refused := _refuse_without_machines(session)) is not None:
-                    return refused
-                open_job(session, ready, bucket)
-                with hold_watch_lease(session):
-                    return _loop(session, follow=follow, recorder=recorder)
-        except KeyboardInterrupt:
-            detached = _detached(session) or _cancel_request(session)
-            if detached is None:
-                raise
-            raise detached from None
+            return _carry_out(session, ready, bucket, follow=follow, recorder=recorder)
         finally:
             session.close()
+
+
+def _carry_out(
+    session: Session, ready: PreparedCommand, bucket: Bucket | None, *, follow: bool, recorder: list[Action] | None
+) -> CommandResult:
+    """Open the job of a command, and loop until it ends. Raises Detached on Ctrl-C while the program runs."""
+    try:
+        with recording_transfer(session):
+            if (refused := _refuse_without_machines(session)) is not None:
+                return refused
+            open_job(session, ready, bucket)
+            with hold_watch_lease(session):
+                return _loop(session, follow=follow, recorder=recorder)
+    except KeyboardInterrupt:
+        detached = _detached(session) or _cancel_request(session)
+        if detached is None:
+            raise
+        raise detached from None
 
 
 def _finish_earlier(

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from orchestrator.engine.operations.bill_files import list_bill_files, read_rows
 from orchestrator.engine.operations.repeated_bills import RepeatedBills
 from orchestrator.errors import UserError
+from orchestrator.formatting import format_amount
 from orchestrator.messages import count_noun
 from orchestrator.providers.bills import BillLine, BillReader, WrongLineError, load_bill_readers
 from orchestrator.store.bill_records import BillRecord
@@ -83,8 +84,9 @@ class ReadBills:
         sums = [abs(amount) for _, amounts in self.days.values() for amount in amounts.values()]
         largest = max((abs(sum(amounts.values(), Decimal(0))) for _, amounts in self.days.values()), default=Decimal(0))
         if max(largest, max(sums, default=largest)) > _MOST_DOLLARS or sum(sums, Decimal(0)) > 10 * _MOST_DOLLARS:
+            most = format_amount(_MOST_DOLLARS, 0)
             raise UserError(
-                f"these bills add up to over ${_MOST_DOLLARS:,} for one slice and day, or ten times for all",
+                f"these bills add up to over {most} for one slice and day, or ten times for all",
                 "no bill is that large",
                 "export the bill again; nothing was imported",
             )

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 
-from orchestrator.catalog.buckets import Reach, TransferPrice, classify_access, internet_price, transfer_price
+from orchestrator.catalog.buckets import (
+    BucketPlace,
+    Reach,
+    TransferPrice,
+    classify_access,
+    internet_price,
+    transfer_price,
+)
 from orchestrator.engine.operations.checkpoints import RunLocation, choose_checkpoint
 from orchestrator.engine.preparation.bucket_locations import (
     KnownBuckets,
     bucket_of,
     learn_bucket_locations,
+    list_services,
     load_known_buckets,
     region_variable,
 )
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.identities import open_project_bucket
 from orchestrator.errors import OrchError
-from orchestrator.formatting import format_size
+from orchestrator.formatting import format_amount, format_size
 from orchestrator.plan.desired import Run
+from orchestrator.slices import Candidate
 
 CONSENT_FROM = 10.0  # US dollars of a command's transfers, from which on the user is asked
 _GIB = 1 << 30
@@ -48,9 +60,8 @@ class Transfer:
         size = "size not known" if self.size is None else format_size(self.size)
         if self.price is None:
             return f"{self.what}: {size}, price not known"
-        rate = f"${self.price.usd_per_gib:g} per GiB, price of {self.price.as_of}"
-        cost = "cost not known" if self.dollars is None else f"about ${self.dollars:,.2f}"
-        return f"{self.what}: {size}, {cost} ({rate})"
+        cost = "cost not known" if self.dollars is None else f"about {format_amount(self.dollars)}"
+        return f"{self.what}: {size}, {cost} ({self.price})"
 
 
 def is_large(transfers: Sequence[Transfer]) -> bool:
@@ -73,6 +84,28 @@ def assess_download(uri: str, size: int) -> tuple[Transfer, ...]:
     return (Transfer(what=f"from {bucket} to this computer", size=size, price=price),)
 
 
+def is_download_paid(place: Candidate) -> bool:
+    """Return whether data that leaves these machines for another computer may be charged."""
+    return place.provider in list_services().values()
+
+
+def assess_host_download(cluster: str, place: Candidate, size: int | None) -> tuple[Transfer, ...]:
+    """Return what is paid for bytes of hosts that come to this computer, if it is outside of their cloud.
+
+    The rate is the one at which data leaves a bucket in the same place. A small amount is not named.
+
+    Args:
+        cluster: The name of the cluster.
+        place: Of its hosts.
+        size: Bytes; None where that is not known.
+    """
+    scheme = next((scheme for scheme, driver in list_services().items() if driver == place.provider), "")
+    if not scheme or (size is not None and size < _NAMED_FROM):
+        return ()
+    price = internet_price(scheme, BucketPlace(place.region))
+    return (Transfer(what=f"from '{cluster}' in {place.region} to this computer", size=size, price=price),)
+
+
 def learn_run_buckets(ready: PreparedCommand) -> PreparedCommand:
     """Learn where the buckets of a run are and how large their folders, so that this and the next plan can price them.
 
@@ -82,10 +115,39 @@ def learn_run_buckets(ready: PreparedCommand) -> PreparedCommand:
     if not isinstance(ready.desired, Run):
         return ready
     bucket = ready.job.bucket if ready.job is not None else ""
-    learn_bucket_locations([*(mount.source for mount in ready.desired.mounts), bucket])
+    learn_bucket_locations(_list_run_addresses(ready))
     names = {name for name, _ in ready.desired.env}
     learned = tuple(pair for pair in region_variable(bucket) if pair[0] not in names)
     return replace(ready, desired=replace(ready.desired, env=(*learned, *ready.desired.env)))
+
+
+def learn_buckets_within(ready: PreparedCommand, seconds: float) -> bool:
+    """Learn what learn_run_buckets does, for a plan that may not wait long for a cloud.
+
+    Args:
+        ready: The command that is planned.
+        seconds: How long at most. What is learned after that counts for the next plan.
+
+    Returns:
+        Whether something was learned, so that the plan may be another one.
+    """
+    addresses = [uri for uri in _list_run_addresses(ready) if bucket_of(uri)]
+    if not addresses:
+        return False
+    before, context = load_known_buckets(), copy_context()  # with the member for whom it is read
+    read = partial(context.run, learn_bucket_locations, addresses)
+    reading = threading.Thread(target=read, name="buckets", daemon=True)
+    reading.start()
+    reading.join(seconds)
+    return load_known_buckets() != before
+
+
+def _list_run_addresses(ready: PreparedCommand) -> tuple[str, ...]:
+    """Return the addresses of what a run reads, and of its bucket."""
+    if not isinstance(ready.desired, Run):
+        return ()
+    bucket = ready.job.bucket if ready.job is not None else ""
+    return (*(mount.source for mount in ready.desired.mounts), bucket)
 
 
 def list_launch_transfers(ready: PreparedCommand, *, reads_bucket: bool = True) -> tuple[Transfer, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orchestrator.catalog.buckets import BucketPlace, Reach, TransferPrice, classify_access, transfer_price
 from orchestrator.drivers import list_clouds
 from orchestrator.engine.preparation.bucket_locations import KnownBuckets, bucket_of
+from orchestrator.formatting import format_amount
 from orchestrator.task.model import FileMount, MountMode, Task
 from orchestrator.task.trainer_settings import list_data_sources
 
@@ -83,11 +84,11 @@ def _note(bucket: str, place: BucketPlace, region: str, reads: list[_Read]) -> s
     covered = classify_access(place, region) is Reach.COVERED
     where = "a multi-region, where reading is always charged" if covered else f"not in {region}"
     what = ", ".join(f"{read.text}{_cost(read, price)}" for read in reads)
-    rate = f"${price.usd_per_gib:g} per GiB, price of {price.as_of}" if price is not None else "price not known"
+    rate = str(price) if price is not None else "price not known"
     return f"{bucket} is in {place}, {where} ({rate}): {what}; a bucket in {region} is read for free"
 
 
 def _cost(read: _Read, price: TransferPrice | None) -> str:
     if read.bytes is None or price is None:
         return ""
-    return f", about ${read.bytes / GIB * price.usd_per_gib:,.2f}"
+    return f", about {format_amount(read.bytes / GIB * price.usd_per_gib)}"

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from orchestrator.catalog.prices import Price, price_per_hour
 from orchestrator.errors import UserError
-from orchestrator.formatting import format_price
+from orchestrator.formatting import format_amount, format_price
 from orchestrator.offers.capacity import SHOWN_WAIT, CapacityFigures, CapacityKey, make_key, order_equal_prices
 from orchestrator.offers.estimates import HOUR, Estimate
 from orchestrator.offers.offers import Offer, OfferTerms, find_front, make_offer
@@ -95,7 +95,7 @@ def _refuse_unpriced(task: Task, candidates: Sequence[Candidate]) -> NoReturn:
     most = task.limits.max_cost
     raise UserError(
         "what this costs on the machines that were chosen for it is not known any more",
-        f"cheapest now: {format_price(price)}" + ("" if most is None else f"; budget: ${most:,.2f}"),
+        f"cheapest now: {format_price(price)}" + ("" if most is None else f"; budget: {format_amount(most)}"),
         "launch the task file again with a larger --budget; orch offers shows what fits",
     )
 

@@ -45,6 +45,11 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
             f"grow: where our records give better machines a chance of {100 * LIKELY:.0f} % or more, the run saves, "
             "its machines are ended, and the better ones are requested, else the same; there are never two slices"
         )
+    if task.grow and task.train is None:
+        notes.append(
+            "grow: your program has to save with orch_run, and end when orch_run asks it to stop; without a complete "
+            "checkpoint in the bucket it keeps its machines, as orch does not know what it would lose"
+        )
     if task.train is not None and not task.choices[0].infra.owned:
         notes += note_local_data(task.train.args, [mount.target for mount in task.file_mounts])
     notes += describe_problems(dict.fromkeys(one.provider for one in candidates), time.time())

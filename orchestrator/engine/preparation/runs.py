@@ -241,6 +241,7 @@ def _make_variant(task: Task, number: int, sent: tuple[Tree, ...], force: str, *
         env=host_inputs.build_environment(task, facts),
         timer=build_timer(task, options, facts, _cheapest(options)),
         one_computer=facts.shares_files,
+        nodes=task.num_nodes,
         offer=restore_offer(task),
     )
 

@@ -14,7 +14,7 @@ from orchestrator.engine.training.kept_speeds import read_project_speeds
 from orchestrator.engine.training.offers import MachineGroup, Speed, list_offers, time_training
 from orchestrator.engine.training.work import OwnProgram, Training, read_training
 from orchestrator.errors import UserError
-from orchestrator.formatting import format_duration, parse_deadline
+from orchestrator.formatting import format_amount, format_amount_range, format_duration, parse_deadline
 from orchestrator.messages import count_noun, join_some, join_words
 from orchestrator.offers.choice import find_firm, find_reserves
 from orchestrator.offers.estimates import SPOT_ASSUMPTION
@@ -249,7 +249,7 @@ def _describe(found: Sequence[Offer], chosen: Sequence[Offer], request: OfferReq
         chance = one.chance_in_time(request)
         sure = "" if chance is None else f", in time {100 * chance:.0f} %"
         low, high = (format_duration(seconds) for seconds in (one.seconds.low, one.seconds.high))
-        cost = f"${one.dollars.low:,.0f} to ${one.dollars.high:,.0f}"
+        cost = format_amount_range(one.dollars.low, one.dollars.high, 0)
         yield f"auto {number}: {one.name}, {one.market}: {low} to {high}, {cost} ({one.price_note}){sure}"
     others = [one for one in found if one not in chosen]
     dear = [one for one in others if request.budget is not None and one.dollars.high > request.budget]
@@ -299,7 +299,7 @@ def _list_others(firm: Sequence[Offer], reserves: Sequence[Offer]) -> Iterator[s
 
 
 def _join(offers: Sequence[Offer]) -> str:
-    return join_words([f"{one.name} ({one.market}, up to ${one.dollars.high:,.0f})" for one in offers])
+    return join_words([f"{one.name} ({one.market}, up to {format_amount(one.dollars.high, 0)})" for one in offers])
 
 
 def _make_entry(

@@ -102,6 +102,9 @@ def read_training(
         step_tokens = next(count for most, count in _STEP_TOKENS if (size or 1e9) < most)
         batch = max(1, step_tokens // length)
     if tokens is None:
+        if given.get("lora.rank", "0") not in ("", "0"):
+            why = "20 for each parameter is a rule for training all of them"
+            raise UserError("how many tokens LoRA trains on is missing", why, "--tokens 100M, or steps=1000")
         if size is None:
             raise UserError(f"--tokens is missing: the name `{model}` has no size", "", "--tokens 20B")
         tokens = _PER_PARAMETER * size

@@ -78,5 +78,5 @@ def _where(asked: Asked, region: str) -> str:
     if classify_access(place, asked.region) is Reach.SAME:
         return f"in {region}"
     price = transfer_price(place, asked.region)
-    cost = f"${price.usd_per_gib:.2f}/GiB, {price.as_of}" if price else "price not known"
+    cost = str(price) if price else "price not known"
     return f"in {region}: machines in {asked.region} pay to read it ({cost})"

@@ -57,5 +57,5 @@ def _where(calls: Calls, ask: Ask, name: str) -> str:
     if not region or classify_access(place, region) is Reach.SAME:
         return f"in {place}"
     price = transfer_price(place, region)
-    cost = f"${price.usd_per_gib:.2f}/GiB, {price.as_of}" if price else "price not known"
+    cost = str(price) if price else "price not known"
     return f"in {place}: hosts in {region} pay to read it ({cost})"

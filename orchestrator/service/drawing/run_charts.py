@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration, format_short_amount
 from orchestrator.service.drawing.chart import (
     Chart,
     Mark,
@@ -51,7 +51,7 @@ def draw_curves(view: RunView, axis: Axis) -> tuple[Chart | None, Chart | None]:
             Series(name="without progress", style="wasted", pairs=wasted, filled=True),
         ],
         marks=marks, format_x=write, format_y=_format_round_dollars, from_zero=True, borders=borders,
-        format_end=_format_dollars, **axis_of,
+        format_end=format_short_amount, **axis_of,
     )  # fmt: skip
     return loss, cost
 
@@ -109,11 +109,7 @@ def _format_time(seconds: float) -> str:
 
 def _format_round_dollars(value: float) -> str:
     """Format dollars of an axis: without cents where there are none."""
-    return f"${value:,.0f}" if value == int(value) else _format_dollars(value)
-
-
-def _format_dollars(value: float) -> str:
-    return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"
+    return format_amount(value, 0) if value == int(value) else format_short_amount(value)
 
 
 def _list_marks(view: RunView, place: Callable[[Point], float]) -> list[Mark]:

@@ -13,6 +13,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import UserError
+from orchestrator.formatting import format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +191,8 @@ def _notes(found: Sequence[Compared], markets: Sequence[str], region: str) -> li
 def _dollars(price: Price | None) -> str:
     if price is None:
         return "unknown"
-    return f"${price.low:,.2f}-{price.high:,.2f}" if price.is_range else f"${price.low:,.2f}"
+    least = format_amount(price.low)
+    return f"{least}-{price.high:,.2f}" if price.is_range else least  # a column has no room for more
 
 
 def _amount(dollars: float | None) -> str:

@@ -23,7 +23,7 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.drivers import get_driver, list_clouds
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
-from orchestrator.formatting import format_duration
+from orchestrator.formatting import format_amount, format_duration
 from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _plan(
     total = sum(costs.values())
     if total > request.max_cost:
         raise UserError(
-            f"the run needs about ${total:.2f}, more than --max-cost {request.max_cost:g}",
+            f"the run needs about {format_amount(total)}, more than --max-cost {request.max_cost:g}",
             "nothing was rented",
             f"orch acceptance {request.cloud} --max-cost {total * 1.2 + 0.01:.2f}   or fewer accelerators",
         )
@@ -154,15 +154,17 @@ def _plan_lines(request: Request, steps: Sequence[Step], quotes: Sequence[Quote]
 
     rows = [("STEP", "COST", "COMMAND AND WHAT MUST HOLD")]
     rows += [
-        (step.name, f"${costs[step.name]:.3f}", f"orch {shlex.join(step.argv)}: {step.expects.meaning}")
+        (step.name, format_amount(costs[step.name], 3), f"orch {shlex.join(step.argv)}: {step.expects.meaning}")
         for step in steps
     ]
     minutes = sum(step.minutes for step in steps)
-    machines = [f"  {one.cluster}: {one.machine} in {one.place}, ${one.price:.3f}/h at most" for one in quotes]
+    machines = [
+        f"  {one.cluster}: {one.machine} in {one.place}, {format_amount(one.price, 3)}/h at most" for one in quotes
+    ]
     cost = sum(costs.values())
     return [
-        f"Acceptance of orch on {request.cloud}: {len(steps)} steps, about {minutes:.0f} min and ${cost:.2f}",
-        f"Caps: {request.max_minutes:g} min and ${request.max_cost:.2f}",
+        f"Acceptance of orch on {request.cloud}: {len(steps)} steps, about {minutes:.0f} min and {format_amount(cost)}",
+        f"Caps: {request.max_minutes:g} min and {format_amount(request.max_cost)}",
         "List prices of machines; disks, addresses and traffic are not included.",
         *machines,
         *fit_columns(rows, 120),
@@ -202,7 +204,7 @@ def _run(request: Request, steps: tuple[Step, ...], report: Path) -> int:
 
 def _print_result(result: Result) -> None:
     seconds = format_duration(result.output.seconds) if result.output else "-"
-    line = f"{result.outcome:<8}  {result.step.name:<20}  {seconds:>8}  ${result.dollars:.3f}"
+    line = f"{result.outcome:<8}  {result.step.name:<20}  {seconds:>8}  {format_amount(result.dollars, 3)}"
     write_stderr(f"{line}  {result.why}".rstrip())
 
 
@@ -235,7 +237,7 @@ def _result_lines(run: Run, document: dict[str, Any]) -> list[str]:
             result.step.name,
             str(result.outcome),
             format_duration(result.output.seconds) if result.output else "-",
-            f"${result.dollars:.3f}",
+            format_amount(result.dollars, 3),
             result.why,
         )
         for result in run.results
@@ -244,7 +246,7 @@ def _result_lines(run: Run, document: dict[str, Any]) -> list[str]:
     left = "something is left" if run.left else "nothing is left"
     return [
         *(line.rstrip() for line in fit_columns(rows, 120)),
-        f"{word}: {len(run.results)} steps, {format_duration(document['seconds'])}, ${run.spent:.2f}; {left}",
+        f"{word}: {len(run.results)} steps, {format_duration(document['seconds'])}, {format_amount(run.spent)}; {left}",
         f"{count_noun(len(document['refusals']), 'refusal')} of the cloud in the report",
     ]
 

@@ -19,7 +19,7 @@ from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdou
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import NotFoundError, OrchError, UserError
 from orchestrator.exits import Exit
-from orchestrator.formatting import format_duration, format_utc
+from orchestrator.formatting import format_amount, format_duration, format_utc
 from orchestrator.messages import count_noun
 from orchestrator.providers.block_market import Answers, find_seller, load_seller
 
@@ -349,8 +349,7 @@ def _print_problems(answers: Answers) -> None:
 
 
 def _money(one: Offering) -> str:
-    amount = f"{one.fee:,.2f}"
-    return f"${amount}" if one.currency == "USD" else f"{amount} {one.currency}"
+    return format_amount(one.fee) if one.currency == "USD" else f"{one.fee:,.2f} {one.currency}"
 
 
 def _in(at: float) -> str:

@@ -102,20 +102,11 @@ def offers(
     """
     from orchestrator.engine.training.kept_speeds import load_speeds
     from orchestrator.engine.training.offers import list_offers
-    from orchestrator.engine.training.work import read_training
     from orchestrator.offers.offers import OfferRequest, choose_offers
 
     if accuracy or capacity:
         _refuse_others(ctx, "accuracy" if accuracy else "capacity")
-    if accuracy:
-        from orchestrator.cli.commands.before.accuracy import show_accuracy
-
-        show_accuracy(output)
-        return
-    if capacity:
-        from orchestrator.cli.commands.before.capacity import show_capacity
-
-        show_capacity(output)
+        _show_records(output, of_accuracy=accuracy)
         return
     if budget is not None and not math.isfinite(budget):
         raise UserError(f"`--budget {budget}` is not an amount", "", "--budget 2000")
@@ -134,8 +125,7 @@ def offers(
     elif flops is not None:
         work = _read_program(flops, memory, of_the_trainer=bool(model or settings or tokens))
     else:
-        settings, tokens = _take_tokens(settings, tokens)
-        work = read_training(settings, model=model, seq=seq, batch=batch, tokens=tokens)
+        work = _read_training(settings, model, seq, batch, tokens)
     found = list_offers(work, request, _read_capacity(), load_speeds())
     shown = choose_offers(found, request)
     _refuse_unfit(found, shown, request)
@@ -144,6 +134,27 @@ def offers(
         write_stdout(json.dumps({"version": 1, "kind": "offers", "offers": items}, indent=2))
         return
     _write(shown, work, request)
+
+
+def _show_records(output: str, *, of_accuracy: bool) -> None:
+    """Print what was estimated and measured, or what own requests say of capacity."""
+    if of_accuracy:
+        from orchestrator.cli.commands.before.accuracy import show_accuracy
+
+        show_accuracy(output)
+        return
+    from orchestrator.cli.commands.before.capacity import show_capacity
+
+    show_capacity(output)
+
+
+def _read_training(
+    settings: tuple[str, ...], model: str | None, seq: int | None, batch: int | None, tokens: float | None
+) -> Training:
+    from orchestrator.engine.training.work import read_training
+
+    settings, tokens = _take_tokens(settings, tokens)
+    return read_training(settings, model=model, seq=seq, batch=batch, tokens=tokens)
 
 
 def _take_tokens(settings: tuple[str, ...], tokens: float | None) -> tuple[tuple[str, ...], float | None]:

@@ -22,7 +22,7 @@ from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
-from orchestrator.formatting import format_duration, format_price
+from orchestrator.formatting import format_amount, format_duration, format_price
 from orchestrator.messages import count_noun
 from orchestrator.project import DEFAULT_PROJECT
 
@@ -291,7 +291,9 @@ def _describe_loss(report: Report) -> str:
 def _describe_cost(report: Report) -> str:
     if report.dollars is None:
         return "unknown: the catalog has no price for these machines"
-    return f"${report.dollars:,.2f} for this machine time at list price ({format_price(report.dollars_per_hour)})"
+    return (
+        f"{format_amount(report.dollars)} for this machine time at list price ({format_price(report.dollars_per_hour)})"
+    )
 
 
 def _as_json(report: Report) -> dict[str, object]:

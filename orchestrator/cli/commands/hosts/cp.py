@@ -113,8 +113,9 @@ LOCATION = LocationType()
 @click.argument("destination", metavar="DST", type=LOCATION)
 @click.option("--links", is_flag=True, help="From hosts: also copy symbolic links that stay inside the folder.")
 @click.option("--dry-run", is_flag=True, help="Print what would be copied; copy nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Download also what costs much: see docs/cost.md.")
 @click.pass_context
-def cp(ctx: click.Context, source: Location, destination: Location, links: bool, dry_run: bool) -> None:
+def cp(ctx: click.Context, source: Location, destination: Location, links: bool, dry_run: bool, yes: bool) -> None:
     """Copy files or folders to hosts, or from them.
 
     Of a folder in a git work tree, files that git ignores are not copied. Names are kept; a destination that is a
@@ -125,7 +126,7 @@ def cp(ctx: click.Context, source: Location, destination: Location, links: bool,
         case LocalPath(), RemotePath():
             ctx.exit(_up(source.path, destination, dry_run))
         case RemotePath(), LocalPath():
-            ctx.exit(_down(source, destination, links, dry_run))
+            ctx.exit(_down(source, destination, links, dry_run, agreed=yes))
         case _:
             raise UserError(
                 "one side must be on a cluster, the other on this computer",
@@ -160,7 +161,7 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
     return _print_result(result, f"copied {what}")
 
 
-def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> int:
+def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool, *, agreed: bool) -> int:
     hosts, to = _hosts(source, connects=not dry_run), here.path
     what = f"{source.path or '~/'} of {_named(hosts)} to {to}"
     if dry_run:
@@ -178,6 +179,7 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
     skip_link = None if links else leave_out
     path = source.path or "."
     with open_pins(write_stderr) as pins, Fleet(hosts, pins=pins) as fleet:
+        _agree_to_cost(fleet, source.cluster, path, agreed=agreed)
         if len(hosts) == 1 and not to.is_dir() and not here.as_folder and top_name(path):
             result = _fetch_as(fleet, path, to, skip_link)
         else:
@@ -191,6 +193,27 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
         more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
         write_stderr(f"left out, as a symbolic link: {left_out[0]}{more}; --links copies those that stay inside")
     return _print_result(result, f"copied {what}")
+
+
+def _agree_to_cost(fleet: Fleet, cluster: str, path: str, *, agreed: bool) -> None:
+    """Show what the download costs where a cloud charges for it, and ask where it is much.
+
+    Raises:
+        UserError: There is no terminal to ask on.
+        OrchError: The user does not agree, or a host does not answer.
+    """
+    from orchestrator.cli.execution.transfer_consent import agree_to_transfers
+    from orchestrator.engine.operations.transfers import assess_host_download, is_download_paid
+    from orchestrator.remote.files import measure_tree
+
+    with open_store_reader() as store:
+        slices = store.intents(find_cluster(store, cluster))
+    if not slices or not is_download_paid(place := slices[-1].candidate):
+        return
+    result, size = measure_tree(fleet, path)
+    if not result.ok:
+        raise _failure(result)
+    agree_to_transfers(assess_host_download(cluster, place, size), agreed=agreed)
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -17,6 +17,7 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.cli.parameters.clusters import open_store_reader
 from orchestrator.errors import UserError
+from orchestrator.formatting import format_amount
 from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _of(used: float | None, limit: float | None) -> str:
 
 
 def _dollars(value: float | None) -> str:
-    return "not known" if value is None else f"${value:,.2f}"
+    return "not known" if value is None else format_amount(value)
 
 
 _project = click.option("--project", default="", metavar="NAME", help="Only clusters of this project.")
@@ -248,5 +249,5 @@ def _describe(now: SpendingBudget) -> str:
         (now.dollars_per_month, "a month"),
         (now.dollars_per_hour, "an hour at the same time"),
     )
-    parts = [f"${amount:,.2f} {period}" for amount, period in amounts if amount is not None]
+    parts = [f"{format_amount(amount)} {period}" for amount, period in amounts if amount is not None]
     return "; ".join([*parts, *list_other_limits(now)]) or "no limits"

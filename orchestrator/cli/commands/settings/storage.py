@@ -328,6 +328,10 @@ def _sync(source: str, target: str, *, delete: bool, copy_links: bool, mode: Mod
     if plan.outside:
         what = count_noun(len(plan.outside), "link")
         _say(f"skipped, {what} to files outside of {source}: {join_some(plan.outside)} (--copy-links sends them)")
+    if plan.kept:
+        what = count_noun(len(plan.kept), "file")
+        _say(f"not deleted, {what} that an earlier --copy-links sent: {join_some(plan.kept)}")
+        _say(f"to delete one: orch storage rm {plan.bucket.uri_of(plan.kept[0])}")
     if mode == "show":
         _show_plan(plan)
         return

@@ -10,7 +10,7 @@ import click
 
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
 from orchestrator.errors import OrchError, UserError
-from orchestrator.formatting import format_age
+from orchestrator.formatting import format_age, format_price
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ def _print_take_over(action: RecoverAction, done: TakeOver) -> None:
     from orchestrator.engine.operations.claim import NO_KEY_ADMITTED
     from orchestrator.engine.operations.own_key import describe_identity
 
-    price = "list price unknown" if done.price_per_hour is None else f"${done.price_per_hour:,.2f}/h"
+    price = format_price(done.price_per_hour)
     write_stderr(f"'{done.cluster}' is on record here: {done.name} in {done.where}, {price}")
     if done.closed:
         write_stderr(f"cannot enter its hosts: {done.closed}; status, prices and `orch down {done.cluster}` work")

@@ -16,7 +16,7 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import ON_SERVICE, refuse_option
 from orchestrator.cli.parameters.clusters import open_store_reader
 from orchestrator.errors import UserError
-from orchestrator.formatting import format_microdollars
+from orchestrator.formatting import format_amount, format_microdollars
 from orchestrator.messages import count_noun, escape_controls, join_some
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ def _describe(found: ReadBills, change: BillChange, *, dry_run: bool) -> list[st
     ours = f"{count_noun(len(found.days), 'line')} of slices on record"
     lines = [f"read {count_noun(found.rows, 'row')} of {join_some(bills)}: {ours}; {done}"]
     if found.unlabelled:
-        dollars = f"${found.unlabelled_dollars:,.2f}"
+        dollars = format_amount(found.unlabelled_dollars)
         lines.append(
             f"{count_noun(found.unlabelled, 'row')} without the label orch-intent ({dollars}) are no one's cost here"
         )
     if found.unknown:
         names = join_some([escape_controls(name[:60]) for name in sorted(found.unknown)])
-        dollars = f"${sum(found.unknown.values()):,.2f}"
+        dollars = format_amount(sum(found.unknown.values()))
         lines.append(
             f"{count_noun(len(found.unknown), 'slice')} not on record here ({dollars}) are no one's cost here: {names}"
         )

@@ -14,7 +14,7 @@ import click
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stdout
 from orchestrator.cli.parameters.clusters import open_store_reader
-from orchestrator.formatting import format_dollars, format_duration
+from orchestrator.formatting import format_amount, format_dollars, format_duration
 from orchestrator.service_address import find_server
 
 _UNKNOWN = "not known"
@@ -103,7 +103,7 @@ def _number_rows(runs: Sequence[dict[str, Any]], common_loss: float | None) -> l
 def _format_cost(dollars: float | None) -> str:
     if dollars is None:
         return _UNKNOWN
-    return f"${dollars:,.2f}" if dollars else "free"
+    return format_amount(dollars) if dollars else "free"
 
 
 def _format(value: float | None, form: str) -> str:
