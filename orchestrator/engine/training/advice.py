@@ -9,15 +9,20 @@ from typing import Any
 
 from orchestrator.catalog.machines import Machine
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.training.compiled_steps import load_compiled_speeds
+from orchestrator.engine.training.kept_speeds import read_project_speeds
 from orchestrator.engine.training.machine_advice import GIB, MachineKind, describe_hardware, request_advice
 from orchestrator.errors import OrchError, UserError
 from orchestrator.messages import join_some
+from orchestrator.offers.speed_choice import ChosenSpeed, SpeedSource, choose_speed
 from orchestrator.plan.desired import Run
 from orchestrator.slices import Candidate
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.infra import LOCAL, SIMULATED
 from orchestrator.task.model import Task
 from orchestrator.task.stacks import choose_stack
+
+_SPEED = "speed "  # label of the line
 
 
 class DoesNotFit(UserError):
@@ -44,7 +49,28 @@ def add_advice(ready: PreparedCommand, task: Task) -> PreparedCommand:
             raise
         return replace(ready, notes=(*ready.notes, f"no advice on memory and time: {error}"))
     refused = ready.refused or (None if task.train.allow_misfit else find_misfit(found))
-    return replace(ready, advice=found, refused=refused)
+    return replace(ready, advice=add_speeds(found), refused=refused)
+
+
+def add_speeds(advice: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the advice with the speed of each step that own runs or a compilation know; the table's stay beside it."""
+    speeds, compiled = read_project_speeds(""), load_compiled_speeds()
+    if not speeds and not compiled:
+        return tuple(advice)
+    chosen = [(one, choose_speed(one, speeds, compiled)) for one in advice]
+    return tuple(
+        one if speed is None or speed.origin is SpeedSource.PUBLISHED else _add_speed(one, speed)
+        for one, speed in chosen
+    )
+
+
+def _add_speed(advice: Mapping[str, Any], speed: ChosenSpeed) -> Mapping[str, Any]:
+    tokens = float(advice["timing"]["tokens"])
+    day = [86_400.0 * tokens / seconds / 1e9 for seconds in (speed.step.high, speed.step.low)]
+    low, typical, high = (f"{seconds:.3g}" for seconds in (speed.step.low, speed.step.typical, speed.step.high))
+    line = f"speed    about {typical} s a step, {low} to {high}, {day[0]:.3g}B to {day[1]:.3g}B tokens a day"
+    text = [one for one in advice["text"] if not one.startswith(_SPEED)]
+    return {**advice, "speed": speed.as_json(), "text": [*text, f"{line} ({speed.source})"]}
 
 
 def refuse_misfit(task: Task, options: Sequence[Candidate]) -> None:
