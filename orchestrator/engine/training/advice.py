@@ -31,11 +31,16 @@ class DoesNotFit(UserError):
     code = "does-not-fit"
 
 
-def add_advice(ready: PreparedCommand, task: Task) -> PreparedCommand:
+def add_advice(ready: PreparedCommand, task: Task, *, project: str = "") -> PreparedCommand:
     """Return the command with advice for each kind of machine; unchanged without a `train` section.
 
     The command is refused where the training certainly does not fit one of them and the task does not allow that. Any
     other failure than wrong settings becomes a note: advice is not a condition of a launch.
+
+    Args:
+        ready: The command.
+        task: Its task.
+        project: Whose own runs count; "" for that of the environment.
 
     Raises:
         UserError: The trainer's settings are wrong on any of the machines.
@@ -49,12 +54,12 @@ def add_advice(ready: PreparedCommand, task: Task) -> PreparedCommand:
             raise
         return replace(ready, notes=(*ready.notes, f"no advice on memory and time: {error}"))
     refused = ready.refused or (None if task.train.allow_misfit else find_misfit(found))
-    return replace(ready, advice=add_speeds(found), refused=refused)
+    return replace(ready, advice=add_speeds(found, project), refused=refused)
 
 
-def add_speeds(advice: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the advice with the speed of each step that own runs or a compilation know; the table's stay beside it."""
-    speeds, compiled = read_project_speeds(""), load_compiled_speeds()
+def add_speeds(advice: Sequence[Mapping[str, Any]], project: str = "") -> tuple[Mapping[str, Any], ...]:
+    """Return the advice with the speed of each step that own runs or a compilation know, beside that of the table."""
+    speeds, compiled = read_project_speeds(project), load_compiled_speeds()
     if not speeds and not compiled:
         return tuple(advice)
     chosen = [(one, choose_speed(one, speeds, compiled)) for one in advice]
