@@ -27,12 +27,17 @@ from trainer.jax_engine.program_cost import count_cycles, measure_program
 
 SIZE = 8192
 LAYERS, WIDTH, ROWS = 5, 512, 256
-SLICES = dict.fromkeys(("v4", "v5p", "tpu7x"), "2x2x1")
+SLICES: dict[str, str] = dict.fromkeys(("v4", "v5p", "tpu7x"), "2x2x1")
+
+
+def layer(x: Any, weight: Any) -> tuple[Any, None]:
+    """Return the rows after one layer, as `scan` takes it."""
+    return jnp.tanh(x @ weight), None
 
 
 def layers(x: Any, weights: Any) -> Any:
     """Return the rows after all layers, one after the other in a loop."""
-    return jax.lax.scan(lambda y, weight: (jnp.tanh(y @ weight), None), x, weights)[0]
+    return jax.lax.scan(layer, x, weights)[0]
 
 
 def describe_layers(device: Any) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_own_runs_of_the_step_go_before_its_compilation_and_like_ones_after_it(
     kind = MachineKind(describe_hardware(machine, nodes=1, hosts=1, kind="tpu"), work.settings)
     (advice,) = request_advice([kind], fastest=True)
     like = OwnSpeed(run_id="a", day="2026-11-20", chip="v5e", settings=settings, flops_per_token=4e6, ratio=0.5)
-    same = OwnSpeed(**{**like.as_json(), "run_id": "b", "step": advice["step"]})
+    same = replace(like, run_id="b", step=advice["step"])
     assert find(like).speed_origin is SpeedSource.LIKE_RUNS
     keep(load_paths().state / "compiled", identity=advice["step"])
     assert find(like).speed_origin is find().speed_origin is SpeedSource.COMPILED

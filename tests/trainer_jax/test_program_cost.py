@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jax_cases import settings
@@ -54,9 +55,11 @@ def test_kernels_are_counted_and_their_metadata_do_not_end_a_computation() -> No
 
 
 def test_products_of_loops_count_as_often_as_they_run() -> None:
-    def layers(x: jax.Array, weights: jax.Array) -> jax.Array:
-        found: jax.Array = jax.lax.scan(lambda y, weight: (jnp.tanh(y @ weight), None), x, weights)[0]
-        return found
+    def layer(x: Any, weight: Any) -> tuple[Any, None]:
+        return jnp.tanh(x @ weight), None
+
+    def layers(x: Any, weights: Any) -> Any:
+        return jax.lax.scan(layer, x, weights)[0]
 
     shapes = (
         jax.ShapeDtypeStruct((ROWS, WIDTH), jnp.bfloat16),

@@ -21,7 +21,7 @@ from trainer.errors import ConfigError, DeviceError
 from trainer.jax_engine.device_names import get_device_name
 from trainer.jax_engine.grid import arrange_devices, detect_topology
 from trainer.jax_engine.library import jax, topologies
-from trainer.jax_engine.program_cost import ProgramCost, list_inner_programs, measure_program
+from trainer.jax_engine.program_cost import ProgramCost, list_inner_programs, list_values, measure_program
 from trainer.jax_engine.step import Step, build_step
 from trainer.shape.compiled_timing import CompiledTiming, Program, estimate_compiled_timing, sum_traffic
 from trainer.shape.hardware import Hardware
@@ -272,13 +272,9 @@ def _walk(program: Any, iterations: int) -> Iterator[tuple[str, tuple[str, ...],
     for equation in program.eqns:
         kind = _COLLECTIVES.get(equation.primitive.name)
         if kind is not None:
-            named = _listed(equation.params.get("axes", equation.params.get("axis_name")))
+            named = list_values(equation.params.get("axes", equation.params.get("axis_name")))
             for variable in equation.invars:
                 yield kind, tuple(map(str, named)), int(variable.aval.size) * variable.aval.dtype.itemsize, iterations
         inner = iterations * int(equation.params["length"]) if equation.primitive.name == "scan" else iterations
         for nested in list_inner_programs(equation):
             yield from _walk(nested, inner)
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else [value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # parameters of equations have any type

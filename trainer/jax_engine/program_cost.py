@@ -125,7 +125,12 @@ def count_product_flops(program: Any) -> float:
 def list_inner_programs(equation: Any) -> Iterator[Any]:
     """Yield the programs that an equation of a traced program runs."""
     for value in equation.params.values():
-        for part in value if isinstance(value, tuple | list) else [value]:
+        for part in list_values(value):
             nested = getattr(part, "jaxpr", part)
             if hasattr(nested, "eqns"):
                 yield nested
+
+
+def list_values(value: Any) -> list[Any]:
+    """Return the values of a parameter that may be one or several."""
+    return list(value) if isinstance(value, tuple | list) else [value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # parameters of equations have any type
