@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from support.orch_process import Orch
 
@@ -44,7 +46,14 @@ def plan(tmp_path: Path) -> Callable[[], dict[str, Any]]:
     task = tmp_path / "task.yaml"
     task.write_text(TASK)
     orch = Orch(tmp_path)
-    return lambda: json.loads(orch.ok("plan", str(task), "-o", "json"))["advice"][0]
+    schema = json.loads(files("orchestrator.plan").joinpath("data", "plan.schema.json").read_text())
+
+    def read() -> dict[str, Any]:
+        found = json.loads(orch.ok("plan", str(task), "-o", "json"))
+        jsonschema.validate(found, schema)
+        return dict(found["advice"][0])
+
+    return read
 
 
 def keep(folder: Path, **changes: Any) -> None:
@@ -61,7 +70,11 @@ def test_offers_and_plan_name_the_compilation_of_exactly_this_step(
     (table,) = json.loads(orch.ok(*OFFERS))["offers"]
     assert table["speed_origin"] == "published" and "speed" not in plan()
     keep(folder, identity=identity)
-    (found,) = json.loads(orch.ok(*OFFERS))["offers"]
+    document = json.loads(orch.ok(*OFFERS))
+    jsonschema.validate(
+        document, json.loads(files("orchestrator.cli").joinpath("data", "offers.schema.json").read_text())
+    )
+    (found,) = document["offers"]
     assert found["speed_origin"] == "compiled"
     assert found["speed_source"].startswith("compiled for v5e:2x2 on 2026-11-27: libtpu's estimate")
     assert found["seconds"]["typical"] != table["seconds"]["typical"]
