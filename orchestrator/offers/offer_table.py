@@ -10,6 +10,7 @@ from orchestrator.offers.estimates import Estimate
 from orchestrator.offers.offers import Offer, OfferRequest
 from orchestrator.offers.other_costs import PARTS
 
+SPEED_FROM = "SPEED FROM"
 _UNITS = (("d", 86_400, 2), ("h", 3600, 2), ("min", 60, 0))  # the size of each, and from how many on it is used
 _WORDS = {
     "disks": "boot disks",
@@ -22,7 +23,16 @@ _WORDS = {
 
 def list_titles(request: OfferRequest) -> tuple[str, ...]:
     """Return the titles of the cells of an offer."""
-    return ("MACHINES", "CHIPS", "MARKET", "$/H", "TIME", "COST", *([] if request.seconds is None else ["IN TIME"]))
+    return (
+        "MACHINES",
+        "CHIPS",
+        "MARKET",
+        "$/H",
+        "TIME",
+        "COST",
+        SPEED_FROM,
+        *([] if request.seconds is None else ["IN TIME"]),
+    )
 
 
 def list_cells(offer: Offer, request: OfferRequest) -> tuple[str, ...]:
@@ -35,6 +45,7 @@ def list_cells(offer: Offer, request: OfferRequest) -> tuple[str, ...]:
         format_amount_range(*offer.price_per_hour, 2),
         format_times(offer.seconds),
         format_dollar_range(offer.dollars),
+        (offer.speed_origin or "").replace("-", " "),
         *([] if chance is None else [f"{100 * chance:.0f} %"]),
     )
 

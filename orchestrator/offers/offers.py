@@ -19,6 +19,7 @@ from orchestrator.offers.estimates import (
     estimate_duration,
 )
 from orchestrator.offers.other_costs import PARTS, OtherCosts
+from orchestrator.offers.speed_choice import SpeedSource
 from orchestrator.slices import Market
 
 MOST_SHOWN = 8
@@ -64,7 +65,8 @@ class OfferTerms:
         settings: The trainer's settings beyond those that were given.
         steps: Of the run; 1 for an own program, whose steps are not known.
         step_seconds: Of one step.
-        speed_source: Who published the figures behind the speed.
+        speed_source: Where the speed is from, in words.
+        speed_origin: The kind of that source; None where it is not known.
         capacity: What own requests for these machines say; None where there were none.
         other: Prices of what is paid beside the machines.
         losses_per_hour: Of all these machines, by own records; None where the rate is assumed, or that of `capacity`.
@@ -84,6 +86,7 @@ class OfferTerms:
     other: OtherCosts = NOTHING_KNOWN
     losses_per_hour: float | None = None
     price_doubt: str = ""
+    speed_origin: SpeedSource | None = None
 
     @property
     def expected_losses(self) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ class OwnSpeed:
         settings: Those that change the speed, as `dtype=bf16 exact=false`.
         flops_per_token: Of its model.
         ratio: Measured tokens a second by the middle of the estimate.
+        step: Identity of its step; "" of a run whose plan recorded none.
     """
 
     run_id: str
@@ -42,6 +43,7 @@ class OwnSpeed:
     settings: str
     flops_per_token: float
     ratio: float
+    step: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, as `read_speeds` takes them."""
@@ -52,6 +54,7 @@ class OwnSpeed:
             "settings": self.settings,
             "flops_per_token": self.flops_per_token,
             "ratio": self.ratio,
+            "step": self.step,
         }
 
 
@@ -87,7 +90,8 @@ def read_speeds(values: object) -> tuple[OwnSpeed, ...]:
         if flops > 0 and _SLOWEST <= ratio <= _FASTEST:
             run_id, day, chip, settings = (str(one) for one in texts)
             made = OwnSpeed(run_id=run_id, day=day, chip=chip, settings=settings, flops_per_token=flops, ratio=ratio)
-            found.append(made)
+            step = row.get("step")
+            found.append(replace(made, step=step) if isinstance(step, str) else made)
     return tuple(found[:MOST_RUNS])
 
 
@@ -117,6 +121,7 @@ def measure_ratio(
         "settings": row.get("settings"),
         "flops_per_token": row.get("flops_per_token"),
         "ratio": tokens_per_s / float(cast(float, middle)),
+        "step": row.get("step"),
     }
     return next(iter(read_speeds([value])), None)
 
@@ -129,16 +134,25 @@ def find_like_runs(speeds: Iterable[OwnSpeed], chip: str, settings: str, flops_p
         if (one.chip, one.settings) == (chip, settings)
         and abs(math.log(one.flops_per_token / flops_per_token)) <= math.log(LIKE_SIZE)
     ]
-    if not like:
-        return None
-    ratios = [one.ratio for one in like]
-    margin = _MARGIN if len(like) >= _FEW else _FEW_MARGIN
-    return LikeRuns(min(ratios) / margin, median(ratios), max(ratios) * margin, _describe(like))
+    return _summarize(like, "with these settings") if like else None
 
 
-def _describe(like: Sequence[OwnSpeed]) -> str:
-    ratios = sorted(one.ratio for one in like)
-    spread = f"{ratios[0]:.2f}" if len(like) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-    runs = "1 own run" if len(like) == 1 else f"{len(like)} own runs"
-    newest = max(one.day for one in like)
-    return f"{runs} on {like[0].chip} with these settings, {spread} times the table's middle (newest {newest})"
+def find_same_runs(speeds: Iterable[OwnSpeed], step: str) -> LikeRuns | None:
+    """Return what own runs of exactly the same step say; None where there are none.
+
+    Args:
+        speeds: Of own runs.
+        step: Its identity.
+    """
+    same = [one for one in speeds if step and one.step == step]
+    return _summarize(same, "of this step") if same else None
+
+
+def _summarize(runs: Sequence[OwnSpeed], which: str) -> LikeRuns:
+    ratios = sorted(one.ratio for one in runs)
+    margin = _MARGIN if len(runs) >= _FEW else _FEW_MARGIN
+    spread = f"{ratios[0]:.2f}" if len(runs) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+    count = "1 own run" if len(runs) == 1 else f"{len(runs)} own runs"
+    newest = max(one.day for one in runs)
+    source = f"{count} on {runs[0].chip} {which}, {spread} times the table's middle (newest {newest})"
+    return LikeRuns(ratios[0] / margin, median(ratios), ratios[-1] * margin, source)

@@ -45,6 +45,7 @@ def _estimate_machines(advice: Mapping[str, Any], candidate: Candidate) -> dict[
         "source": str(timing.get("source", "")),
         "chip": str(hardware.get("chip", "")),
         "settings": str(advice.get("speed_settings", "")),
+        "step": str(advice.get("step", "")),
         "flops_per_token": float(timing.get("flops") or 0) / tokens,
         "tokens_per_s": {"low": tokens / step.high, "typical": tokens / step.typical, "high": tokens / step.low},
     }

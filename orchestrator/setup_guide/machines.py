@@ -157,6 +157,7 @@ def _find_machines(draft: Draft) -> DraftMachines:
         steps=speed.steps,
         step_seconds=speed.step,
         speed_source=speed.source,
+        speed_origin=speed.origin,
     )
     offer = make_offer(terms)
     return DraftMachines(

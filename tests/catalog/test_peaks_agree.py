@@ -10,6 +10,7 @@ from orchestrator.catalog import chips
 from orchestrator.catalog.accelerators import resolve_rented
 from orchestrator.catalog.tpu import CHIPS_PER_HOST, list_generations
 from orchestrator.errors import UserError
+from trainer.accelerators.chips import CHIPS as BY_NAME
 from trainer.accelerators.device import Device
 from trainer.accelerators.pci import GPUS, NEURONS, TPUS, Chip
 from trainer.accelerators.peaks import find_peak_flops
@@ -72,6 +73,18 @@ def test_every_chip_that_can_be_rented_has_the_same_peak_on_both_sides() -> None
     assert {each.name: teraflops(of_trainer(each.name).device) for each in list_generations()} == {
         each.name: each.peak_bf16_tflops for each in list_generations()
     }
+
+
+def test_advice_knows_the_peak_and_memory_of_gpus_and_tpus_by_the_name_of_the_chip() -> None:
+    gpus = {one.name: one for one in chips.load_chips().values() if one.vendor == "nvidia" and one.peak_bf16_tflops}
+    assert {name: (found.peak_flops, found.memory_bytes >> 30) for name, found in BY_NAME.items() if name in gpus} == {
+        name: (one.peak_bf16_tflops * 1e12, one.hbm_gib) for name, one in gpus.items()
+    }
+    for each in list_generations():
+        found = BY_NAME[each.name]
+        assert found.peak_flops * each.devices_per_chip == each.peak_bf16_tflops * 1e12
+        assert found.memory_bytes * each.devices_per_chip == each.hbm_gib * (1 << 30)
+    assert set(BY_NAME) == {*gpus, *(each.name for each in list_generations())}
 
 
 def test_every_chip_that_can_be_rented_is_known_by_its_pci_id() -> None:

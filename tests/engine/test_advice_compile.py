@@ -57,6 +57,16 @@ def test_the_step_is_compiled_once_and_one_that_does_not_fit_is_an_error(tmp_pat
     found = first["advice"][0]["compiled"]
     assert found["fits"] and found["devices"] == 4 and 0 < found["arguments"] < found["used"] < found["capacity"]
     assert {"all-gather", "reduce-scatter"} <= {one["kind"] for one in found["collectives"]}
+    cost, timing, tokens = found["cost"], found["timing"], 8 * 128
+    assert cost["cycles"] > 0 and cost["analysed_flops"] > 0 < cost["analysed_bytes"]
+    assert cost["product_flops"] == pytest.approx(cost["analysed_flops"], rel=0.15)  # two layers are no loop
+    assert 0 < timing["low"] < timing["typical"] < timing["high"] < 0.1
+    assert first["advice"][0]["speed"]["origin"] == "compiled" and found["identity"] == first["advice"][0]["step"]
+    assert json.loads(orch.ok("plan", task, "-o", "json"))["advice"][0]["speed"] == first["advice"][0]["speed"]
+    offered = ("model=tiny", "model.layers=2", "batch=8", "dtype=bf16", "--tokens", str(50 * tokens))
+    where = ("--only", "v5litepod-4,on-demand", "-o", "json")
+    (offer,) = json.loads(orch.ok("offers", *offered, "--seq", "128", *where))["offers"]
+    assert offer["speed_origin"] == "compiled" and "compiled for v5e:2x2" in offer["speed_source"]
     (kept,) = (orch.state / "compiled").glob("*.json")
     kept.write_text(json.dumps({**json.loads(kept.read_text()), "fits": False, "error": "wanted: 99 GiB"}))
     place = ("train", "v5litepod-4", "--infra", "gcp", "--bucket", "gs://bbb", "--compile")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHES = ROOT / "scripts" / "bench"
 HELPERS = {"context.py", "worlds.py"}
 LOOPS = {"plain_torch.py", "plain_jax.py", "plain_hf.py", "plain_titan.py"}  # run by throughput.py and gpu.py
+WITH_LIBTPU = {"tpu_programs.py", "tpu_cycles.py"}  # they need JAX with libtpu: scripts/tpu-compiler
 LAST_LINES = {
     "checkpoint.py": "% of step time",
     "cli.py": "orch offers, all regions",
@@ -44,7 +45,7 @@ def run_bench(name: str, *arguments: str, **environ: str) -> str:
 
 def test_every_bench_has_a_quick_form_or_is_run_by_one() -> None:
     found = {path.name for path in BENCHES.glob("*.py")}
-    assert found == {*LAST_LINES, "gpu.py", *HELPERS, *LOOPS}
+    assert found == {*LAST_LINES, "gpu.py", *HELPERS, *LOOPS, *WITH_LIBTPU}
 
 
 @pytest.mark.slow

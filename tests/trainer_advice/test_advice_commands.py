@@ -38,6 +38,16 @@ def test_advice_needs_no_framework() -> None:
     assert first == second and first["engine"] == "jax" and first["mesh"]["fsdp"] == 16
 
 
+def test_peak_and_memory_are_known_by_the_name_of_the_chip_and_what_is_given_goes_before_them() -> None:
+    named = '{"name": "a", "kind": "cuda", "chip": "H100", "devices": 8}'
+    given = '{"name": "b", "kind": "cuda", "chip": "H100", "devices": 8, "peak_flops": 1e15, "memory_bytes": null}'
+    done = trainer("advise", "--hardware", f"[{named}, {given}]", "--json", "model=1b", "batch=64")
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)
+    assert first["hardware"]["peak_flops"] == 989e12 and first["fits"] is True and first["timing"]["mfu"]
+    assert second["hardware"]["peak_flops"] == 1e15 and second["fits"] is None
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

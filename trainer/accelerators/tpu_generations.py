@@ -30,6 +30,11 @@ class TpuGeneration:
         utilisation: Share of the peak that published runs reach, lowest and highest, from `utilisation_source`.
         link_bytes: Bytes per second that one device sends to its neighbours: ICI bandwidth of a chip over all links,
             half of it outward (Google's system architecture pages).
+        memory_rate: Bytes per second between one chip and its memory. v2: Jouppi et al. (2020); the others: Google's
+            page of each generation (read November 2026).
+        estimated_cycles: Of libtpu's cost model, in a second of one device: what it estimates for a product of
+            8,192 x 8,192 x 8,192 in bf16, which counts as done at the peak. Printed by libtpu 0.0.43.2, 2026-11-27
+            (scripts/bench/tpu_cycles.py).
     """
 
     name: str
@@ -46,6 +51,8 @@ class TpuGeneration:
     utilisation: tuple[float, float]
     utilisation_source: str
     link_bytes: float
+    memory_rate: float
+    estimated_cycles: float
 
 
 GENERATIONS: tuple[TpuGeneration, ...] = (
@@ -64,6 +71,8 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         utilisation=(0.30, 0.54),
         utilisation_source="levanter's published v3 runs, 42 to 54 %",
         link_bytes=62e9,
+        memory_rate=700e9,
+        estimated_cycles=0.714e9,
     ),
     TpuGeneration(
         name="v3",
@@ -80,6 +89,8 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         utilisation=(0.30, 0.54),
         utilisation_source="levanter's published v3 runs, 42 to 54 %",
         link_bytes=80e9,
+        memory_rate=900e9,
+        estimated_cycles=0.969e9,
     ),
     TpuGeneration(
         name="v4",
@@ -96,6 +107,8 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         utilisation=(0.39, 0.57),
         utilisation_source="MaxText's and torch_xla's published v4 runs, 39 to 57 %",
         link_bytes=150e9,
+        memory_rate=1200e9,
+        estimated_cycles=1.131e9,
     ),
     TpuGeneration(
         name="v5e",
@@ -112,6 +125,8 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         utilisation=(0.40, 0.61),
         utilisation_source="MaxText's published v5e runs, 46 to 67 % with full attention counted",
         link_bytes=100e9,
+        memory_rate=819e9,
+        estimated_cycles=1.712e9,
     ),
     TpuGeneration(
         name="v5p",
@@ -128,6 +143,8 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         utilisation=(0.40, 0.65),
         utilisation_source="MaxText's published v5p runs, 65 to 72 % with full attention counted",
         link_bytes=300e9,
+        memory_rate=2765e9,
+        estimated_cycles=1.942e9,
     ),
     TpuGeneration(
         name="v6e",
@@ -144,6 +161,8 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         utilisation=(0.35, 0.50),
         utilisation_source="MaxText's published v6e runs, 35 to 50 %",
         link_bytes=200e9,
+        memory_rate=1640e9,
+        estimated_cycles=2.486e9,
     ),
     TpuGeneration(
         name="tpu7x",
@@ -160,5 +179,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         utilisation=(0.35, 0.55),
         utilisation_source="Google's published TPU7x runs of dense models, 39 to 55 %",
         link_bytes=300e9,
+        memory_rate=7380e9,
+        estimated_cycles=2.732e9,
     ),
 )

@@ -24,6 +24,7 @@ What a run needs and takes on machines that are not here: memory, step time, tok
 
 --hardware: one object or a list; fields name, kind (tpu, cuda, neuron, cpu) and devices, and if known chip, hosts,
 slices, memory_bytes and peak_flops (bf16) of a device, price an hour, network (bytes a second of a host), topology.
+Memory and peak of GPUs and TPUs are known by the name of the chip, such as H100 or v5e.
 --fastest: with the mesh, micro-batches and recomputation that are fastest and fit; machines on which nothing fits are
 left out. --json: for programs. Estimates: nothing is measured, and nothing is touched.
 """

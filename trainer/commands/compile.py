@@ -67,6 +67,9 @@ def _lines(found: CompiledStep) -> Iterator[str]:
     else:
         yield f"does NOT fit: {found.error} (state and rows alone: {_gib(found.arguments)}{has} GiB)"
     yield f"{found.flops / 1e12:,.1f} TFLOP a step on all devices together; compiled in {found.seconds:.0f} s"
+    if found.timing is not None:
+        low, typical, high = found.timing.low, found.timing.typical, found.timing.high
+        yield f"a step takes about {typical:.3g} s, from {low:.3g} to {high:.3g} s ({found.timing.source})"
     for one in found.collectives:
         yield f"{one.count:>6} x {one.kind:<14} over {one.axes:<11} {_gib(one.bytes)} GiB from each device"
 

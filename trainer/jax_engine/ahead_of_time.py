@@ -21,10 +21,14 @@ from trainer.errors import ConfigError, DeviceError
 from trainer.jax_engine.device_names import get_device_name
 from trainer.jax_engine.grid import arrange_devices, detect_topology
 from trainer.jax_engine.library import jax, topologies
+from trainer.jax_engine.program_cost import ProgramCost, list_inner_programs, list_values, measure_program
 from trainer.jax_engine.step import Step, build_step
+from trainer.shape.compiled_timing import CompiledTiming, Program, estimate_compiled_timing, sum_traffic
+from trainer.shape.hardware import Hardware
 from trainer.shape.lora import count_run_flops_per_token
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, resolve_mesh
+from trainer.shape.step_identity import identify_step
 
 _HOST_CHIPS: Mapping[str, int] = MappingProxyType({each.name: each.host_chips for each in GENERATIONS})
 _COLLECTIVES: Mapping[str, str] = MappingProxyType(
@@ -77,6 +81,9 @@ class CompiledStep:
         capacity: Available memory; None when unknown.
         flops: Of one step on all devices, by the formula of shape/architecture.py.
         collectives: Of one step.
+        identity: Of the step (shape/step_identity.py).
+        cost: What the compiler states of the program; None when it states nothing.
+        timing: Range of the time of a step; None without `cost`.
         seconds: Time of the compilation.
         error: Message of the compiler when the program does not fit; else empty.
     """
@@ -94,6 +101,9 @@ class CompiledStep:
     capacity: int | None
     flops: float
     collectives: tuple[Collective, ...]
+    identity: str
+    cost: ProgramCost | None
+    timing: CompiledTiming | None
     seconds: float
     error: str
 
@@ -121,24 +131,58 @@ def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> Com
     step = build_step(config, mesh, arrange_devices(devices, mesh))
     started = time.monotonic()
     traced = step.function.trace(*step.arguments)
-    sizes, error = _compile(traced)
+    compiled, error = _compile(traced)
+    sizes = None if compiled is None else compiled.memory_analysis()
+    arguments = _argument_bytes(step) if sizes is None else sizes.argument_size_in_bytes
+    collectives = count_collectives(traced.jaxpr.jaxpr, _sizes(mesh))
+    cost = None if compiled is None else measure_program(traced, compiled)
+    hardware = _describe_slice(topology, slices, devices)
     return CompiledStep(
         topology=topology,
         slices=slices,
         device=get_device_name(devices[0]),
         devices=len(devices),
-        hosts=len({device.process_index for device in devices}),
+        hosts=hardware.hosts,
         mesh=mesh,
         fits=not error,
-        arguments=_argument_bytes(step) if sizes is None else sizes.argument_size_in_bytes,
+        arguments=arguments,
         temporaries=0 if sizes is None else sizes.temp_size_in_bytes,
         output=0 if sizes is None else sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
         capacity=capacity,
         flops=count_run_flops_per_token(config.model, config.lora, config.seq_len) * config.batch * config.seq_len,
-        collectives=count_collectives(traced.jaxpr.jaxpr, _sizes(mesh)),
+        collectives=collectives,
+        identity=identify_step(config, mesh, hardware),
+        cost=cost,
+        timing=None if cost is None else _estimate_timing(config, mesh, hardware, cost, arguments, collectives),
         seconds=time.monotonic() - started,
         error=error,
     )
+
+
+def _describe_slice(topology: str, slices: int, devices: Sequence[Any]) -> Hardware:
+    chip, _, shape = topology.partition(":")
+    hosts = len({device.process_index for device in devices})
+    return Hardware(
+        name=topology, kind="tpu", chip=chip, topology=shape, devices=len(devices), hosts=hosts, slices=slices
+    )
+
+
+def _estimate_timing(
+    config: Config,
+    mesh: Mesh,
+    hardware: Hardware,
+    cost: ProgramCost,
+    state: int,
+    collectives: Sequence[Collective],
+) -> CompiledTiming | None:
+    program = Program(
+        cycles=cost.cycles,
+        kernels=cost.kernels,
+        product_flops=cost.product_flops,
+        state_bytes=state,
+        traffic=sum_traffic(((one.kind, one.axes, one.bytes) for one in collectives), mesh),
+    )
+    return estimate_compiled_timing(config, mesh, hardware, program)
 
 
 def count_collectives(program: Any, sizes: Mapping[str, int]) -> tuple[Collective, ...]:
@@ -199,13 +243,13 @@ def _one_host(topology: str) -> tuple[int, ...] | None:
 
 
 def _compile(traced: Any) -> tuple[Any, str]:
-    """Return the compiler's sizes, or the message that the program does not fit.
+    """Return the compiled program, or the message that it does not fit.
 
     Raises:
         DeviceError: The compiler failed for another reason.
     """
     try:
-        return traced.lower().compile().memory_analysis(), ""
+        return traced.lower().compile(), ""
     except jax.errors.JaxRuntimeError as error:
         text = str(error)
         if "RESOURCE_EXHAUSTED" not in text:
@@ -228,16 +272,9 @@ def _walk(program: Any, iterations: int) -> Iterator[tuple[str, tuple[str, ...],
     for equation in program.eqns:
         kind = _COLLECTIVES.get(equation.primitive.name)
         if kind is not None:
-            named = _listed(equation.params.get("axes", equation.params.get("axis_name")))
+            named = list_values(equation.params.get("axes", equation.params.get("axis_name")))
             for variable in equation.invars:
                 yield kind, tuple(map(str, named)), int(variable.aval.size) * variable.aval.dtype.itemsize, iterations
         inner = iterations * int(equation.params["length"]) if equation.primitive.name == "scan" else iterations
-        for value in equation.params.values():
-            for part in _listed(value):
-                nested = getattr(part, "jaxpr", part)
-                if hasattr(nested, "eqns"):
-                    yield from _walk(nested, inner)
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else [value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # parameters of equations have any type
+        for nested in list_inner_programs(equation):
+            yield from _walk(nested, inner)

@@ -24,6 +24,7 @@ from trainer.shape.memory import (
     resolve_remat,
 )
 from trainer.shape.mesh import Mesh
+from trainer.shape.step_identity import identify_step
 from trainer.shape.timing import Timing, estimate_timing
 
 TOKENS_PER_PARAMETER = 20  # compute-optimal ratio (Hoffmann et al. 2022)
@@ -67,6 +68,7 @@ class Advice:
         kept: How many the bucket keeps.
         token_bytes: Of a prepared token.
         speed_settings: Settings by which runs on the same machines differ in speed.
+        step: Identity of the step (step_identity.py).
     """
 
     hardware: Hardware
@@ -87,6 +89,7 @@ class Advice:
     kept: int
     token_bytes: int
     speed_settings: str
+    step: str
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, in which tuples become lists; `text` holds the lines of `lines`."""
@@ -137,6 +140,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         kept=config.checkpoint.keep,
         token_bytes=_count_token_bytes(config.model.tokens),
         speed_settings=_list_speed_settings(config),
+        step=identify_step(config, mesh, hardware),
     )
 
 

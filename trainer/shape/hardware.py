@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from trainer.accelerators.chips import CHIPS
 from trainer.errors import ConfigError
 
 Kind: TypeAlias = Literal["tpu", "cuda", "neuron", "cpu"]
@@ -58,6 +59,8 @@ class Hardware:
 def parse_hardware(text: str) -> tuple[Hardware, ...]:
     """Parse JSON, one object or a list, whose keys are the attributes of Hardware.
 
+    Without peak or memory, those of the chip are taken where it is known by its name.
+
     Raises:
         ConfigError: The text is malformed.
     """
@@ -91,4 +94,10 @@ def _entry(entry: Any) -> Hardware:
     for key in ("memory_bytes", "peak_flops", "price", "network"):
         if not isinstance(values.get(key), int | float | None):
             raise ConfigError(f"--hardware: {key}={values[key]!r}: not a number")
-    return Hardware(**values)
+    return Hardware(**{**_find_published(values), **values})
+
+
+def _find_published(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return peak and memory of a chip that is known by its name; what the caller gives goes before them."""
+    found = CHIPS.get(str(values.get("chip"))) if values["kind"] in ("cuda", "tpu") else None
+    return {} if found is None else {"peak_flops": found.peak_flops, "memory_bytes": found.memory_bytes}

@@ -204,6 +204,11 @@ def _find_slowdown(config: Config, hardware: Hardware) -> tuple[float, float]:
 
 def estimate_network_seconds(config: Config, mesh: Mesh, hardware: Hardware) -> float | None:
     """Estimate the seconds of a step's collectives without overlap; None when the rates are unknown."""
+    return time_traffic(Traffic.of(config, mesh), mesh, hardware)
+
+
+def time_traffic(traffic: Traffic, mesh: Mesh, hardware: Hardware) -> float | None:
+    """Return the seconds in which each device sends its traffic, without overlap; None when the rates are unknown."""
     if mesh.devices == 1:
         return 0.0
     fast = _FAST.get(hardware.chip)
@@ -226,7 +231,6 @@ def estimate_network_seconds(config: Config, mesh: Mesh, hardware: Hardware) -> 
             return near
         return min(near, share * max(1, min(members, hardware.fast_devices // stride)))
 
-    traffic = Traffic.of(config, mesh)
     inner = mesh.tensor * mesh.fsdp
     return (
         traffic.tensor / rate(1, mesh.tensor)

@@ -9,15 +9,20 @@ from typing import Any
 
 from orchestrator.catalog.machines import Machine
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.training.compiled_steps import load_compiled_speeds
+from orchestrator.engine.training.kept_speeds import read_project_speeds
 from orchestrator.engine.training.machine_advice import GIB, MachineKind, describe_hardware, request_advice
 from orchestrator.errors import OrchError, UserError
 from orchestrator.messages import join_some
+from orchestrator.offers.speed_choice import ChosenSpeed, SpeedSource, choose_speed
 from orchestrator.plan.desired import Run
 from orchestrator.slices import Candidate
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.infra import LOCAL, SIMULATED
 from orchestrator.task.model import Task
 from orchestrator.task.stacks import choose_stack
+
+_SPEED = "speed "  # label of the line
 
 
 class DoesNotFit(UserError):
@@ -26,11 +31,16 @@ class DoesNotFit(UserError):
     code = "does-not-fit"
 
 
-def add_advice(ready: PreparedCommand, task: Task) -> PreparedCommand:
+def add_advice(ready: PreparedCommand, task: Task, *, project: str = "") -> PreparedCommand:
     """Return the command with advice for each kind of machine; unchanged without a `train` section.
 
     The command is refused where the training certainly does not fit one of them and the task does not allow that. Any
     other failure than wrong settings becomes a note: advice is not a condition of a launch.
+
+    Args:
+        ready: The command.
+        task: Its task.
+        project: Whose own runs count; "" for that of the environment.
 
     Raises:
         UserError: The trainer's settings are wrong on any of the machines.
@@ -44,7 +54,28 @@ def add_advice(ready: PreparedCommand, task: Task) -> PreparedCommand:
             raise
         return replace(ready, notes=(*ready.notes, f"no advice on memory and time: {error}"))
     refused = ready.refused or (None if task.train.allow_misfit else find_misfit(found))
-    return replace(ready, advice=found, refused=refused)
+    return replace(ready, advice=add_speeds(found, project), refused=refused)
+
+
+def add_speeds(advice: Sequence[Mapping[str, Any]], project: str = "") -> tuple[Mapping[str, Any], ...]:
+    """Return the advice with the speed of each step that own runs or a compilation know, beside that of the table."""
+    speeds, compiled = read_project_speeds(project), load_compiled_speeds()
+    if not speeds and not compiled:
+        return tuple(advice)
+    chosen = [(one, choose_speed(one, speeds, compiled)) for one in advice]
+    return tuple(
+        one if speed is None or speed.origin is SpeedSource.PUBLISHED else _add_speed(one, speed)
+        for one, speed in chosen
+    )
+
+
+def _add_speed(advice: Mapping[str, Any], speed: ChosenSpeed) -> Mapping[str, Any]:
+    tokens = float(advice["timing"]["tokens"])
+    day = [86_400.0 * tokens / seconds / 1e9 for seconds in (speed.step.high, speed.step.low)]
+    low, typical, high = (f"{seconds:.3g}" for seconds in (speed.step.low, speed.step.typical, speed.step.high))
+    line = f"speed    about {typical} s a step, {low} to {high}, {day[0]:.3g}B to {day[1]:.3g}B tokens a day"
+    text = [one for one in advice["text"] if not one.startswith(_SPEED)]
+    return {**advice, "speed": speed.as_json(), "text": [*text, f"{line} ({speed.source})"]}
 
 
 def refuse_misfit(task: Task, options: Sequence[Candidate]) -> None:

@@ -15,11 +15,11 @@ from typing import Any, cast
 
 from orchestrator.catalog.machines import Machine
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.training.advice import DoesNotFit, replace_estimate, trainer_settings
+from orchestrator.engine.training.advice import DoesNotFit, add_speeds, replace_estimate, trainer_settings
+from orchestrator.engine.training.compiled_steps import digest_trainer, keep_answer, read_answer
 from orchestrator.engine.training.process import refuse_settings, run_trainer, trainer_folder
 from orchestrator.errors import NotFoundError, OrchError, UserError
 from orchestrator.paths import Paths, load_paths
-from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.task.model import Task
 
 DEADLINE = 1800.0  # the largest step tried took 83 s on two cores; loops over many layers are not unrolled
@@ -78,7 +78,8 @@ def add_compilation(
         fix = [" ".join(one["fix"]) for one in advice[0].get("concerns", ()) if one["code"].startswith("memory")]
         step = f"try: {fix[0]}" if fix and fix[0] else "remat=true, a larger accumulate, or more devices"
         error = DoesNotFit(f"the step does not fit {slice_.name}", why, step)
-    return replace_estimate(ready, advice), error
+    first = add_speeds(advice[:1]) if "timing" in advice[0] else advice[:1]
+    return replace_estimate(ready, [*first, *advice[1:]]), error
 
 
 def compile_step(
@@ -93,7 +94,7 @@ def compile_step(
     python = find_compiler(where)
     topology = f"{slice_.chip}:{slice_.topology}"
     key = _digest(topology, slices, arguments, python)
-    if (found := _read_cached(where, key)) is not None:
+    if (found := read_answer(key)) is not None:
         return CompiledStep(found, cached=True)
     named = (f"topology={topology}", f"slices={slices}")
     answer = run_trainer(
@@ -103,7 +104,7 @@ def compile_step(
     if answer.status not in (0, _OUT_OF_MEMORY) or not answer.out.strip():
         raise OrchError(f"the step could not be compiled for {slice_.name}", answer.complaint, "leave --compile out")
     found = cast("dict[str, Any]", json.loads(answer.out.strip().splitlines()[-1]))
-    _write_cached(where, key, found)
+    keep_answer(key, found)
     return CompiledStep(found, cached=False)
 
 
@@ -161,7 +162,7 @@ def _compilation_request(task: Task) -> tuple[Machine, tuple[str, ...]]:
 
 
 def _digest(topology: str, slices: int, arguments: tuple[str, ...], python: Path) -> str:
-    parts = [topology, str(slices), *sorted(arguments), *_versions(python), _code()]
+    parts = [topology, str(slices), *sorted(arguments), *_versions(python), digest_trainer()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -169,39 +170,6 @@ def _versions(python: Path) -> list[str]:
     """Return name and version of what compiles, by the folder names of the installed packages."""
     found = python.parent.parent.glob("lib/python*/site-packages/*.dist-info")
     return sorted(one.name for one in found if one.name.startswith(("jax-", "jaxlib-", "libtpu-")))
-
-
-def _code() -> str:
-    """Return a digest of the trainer's own modules."""
-    folder = trainer_folder() / "trainer"
-    total = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        total.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes())
-    return total.hexdigest()
-
-
-def _file(where: Paths, key: str) -> Path:
-    return where.state / "compiled" / f"{key}.json"
-
-
-def _read_cached(where: Paths, key: str) -> dict[str, Any] | None:
-    try:
-        return cast("dict[str, Any]", json.loads(_file(where, key).read_text()))
-    except (OSError, ValueError):
-        return None
-
-
-def _write_cached(where: Paths, key: str, found: Mapping[str, Any]) -> None:
-    """Write the answer to the cache, best effort: without it the same step is compiled again."""
-    file = _file(where, key)
-    try:
-        make_private_folder(file.parent)
-        fresh = file.with_suffix(f".{os.getpid()}")
-        with open(fresh, "w", opener=open_private) as written:
-            json.dump(found, written)
-        fresh.replace(file)
-    except OSError:
-        return
 
 
 def _bytes(size: int) -> str:

@@ -12,6 +12,7 @@ from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.catalog.machines import Machine
 from orchestrator.catalog.prices import Price
 from orchestrator.catalog.rented import load_tables
+from orchestrator.engine.training.compiled_steps import load_compiled_speeds
 from orchestrator.engine.training.machine_advice import MachineKind, describe_hardware, name_machines, request_advice
 from orchestrator.engine.training.work import OwnProgram, Training
 from orchestrator.errors import UserError
@@ -19,8 +20,9 @@ from orchestrator.offers.capacity import ANYWHERE, CapacityFigures, CapacityKey
 from orchestrator.offers.estimates import Estimate
 from orchestrator.offers.offers import Offer, OfferRequest, OfferTerms, make_offer
 from orchestrator.offers.other_costs import UNKNOWN_SIZES, OtherCosts, RunSizes, find_other_costs
-from orchestrator.offers.own_speeds import OwnSpeed, find_like_runs
+from orchestrator.offers.own_speeds import OwnSpeed
 from orchestrator.offers.price_doubts import find_price_doubts
+from orchestrator.offers.speed_choice import CompiledSpeed, SpeedSource, choose_speed
 from orchestrator.providers.places import PricedPlace, find_cheapest_place
 from orchestrator.slices import Candidate, Market, OnDemand, Spot
 from orchestrator.task.errors import did_you_mean
@@ -53,6 +55,7 @@ class Speed:
     steps: int
     settings: tuple[str, ...]
     source: str
+    origin: SpeedSource
     sizes: RunSizes = UNKNOWN_SIZES
 
 
@@ -175,6 +178,7 @@ def time_training(work: Training, groups: Sequence[MachineGroup], speeds: Sequen
     Raises:
         UserError: The trainer refuses the settings.
     """
+    compiled = load_compiled_speeds()
     kinds = [
         MachineKind(
             describe_hardware(
@@ -187,22 +191,22 @@ def time_training(work: Training, groups: Sequence[MachineGroup], speeds: Sequen
     return {
         advice["hardware"]["name"]: speed
         for advice in (request_advice(kinds, fastest=True) if kinds else ())
-        if (speed := _read_speed(work, advice, speeds)) is not None
+        if (speed := _read_speed(work, advice, speeds, compiled)) is not None
     }
 
 
-def _read_speed(work: Training, advice: Mapping[str, Any], speeds: Sequence[OwnSpeed]) -> Speed | None:
-    timing = advice["timing"]
-    if timing["seconds"] is None:
+def _read_speed(
+    work: Training, advice: Mapping[str, Any], speeds: Sequence[OwnSpeed], compiled: Mapping[str, CompiledSpeed]
+) -> Speed | None:
+    chosen = choose_speed(advice, speeds, compiled)
+    if chosen is None:
         return None
-    step = Estimate.between(*timing["seconds"])
-    flops = timing["flops"] / timing["tokens"]
-    like = find_like_runs(speeds, advice["hardware"]["chip"], advice["speed_settings"], flops)
     return Speed(
-        step=step if like is None else like.adjust(step),
-        steps=work.count_steps(timing["tokens"]),
+        step=chosen.step,
+        steps=work.count_steps(advice["timing"]["tokens"]),
         settings=tuple(advice["settings"]),
-        source=timing["source"] if like is None else like.source,
+        source=chosen.source,
+        origin=chosen.origin,
         sizes=_read_sizes(work, advice),
     )
 
@@ -230,7 +234,8 @@ def _time_program(work: OwnProgram, groups: list[MachineGroup]) -> dict[str, Spe
             least, most = work.utilisation
             step = Estimate.between(work.flops / (peak * most), work.flops / (peak * least))
             source = work.source or f"assumed: {100 * least:.0f} to {100 * most:.0f} % of the peak"
-            found[one.name] = Speed(step=step, steps=1, settings=(), source=source)
+            origin = SpeedSource.LIKE_RUNS if work.source else SpeedSource.ASSUMED
+            found[one.name] = Speed(step=step, steps=1, settings=(), source=source, origin=origin)
     return found
 
 
@@ -262,6 +267,7 @@ def _make_offer(
         steps=speed.steps,
         step_seconds=speed.step,
         speed_source=speed.source,
+        speed_origin=speed.origin,
         capacity=capacity.get(key),
         other=_find_other_costs(group, market, found, speed.sizes, bucket),
         price_doubt=doubt,

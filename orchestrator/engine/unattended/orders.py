@@ -69,7 +69,7 @@ def prepare_order(
     if verb == "launch":
         task = commands.add_secrets_from_environment(Task.from_json(arguments["task"]))
         ready = commands.prepare_launch(task, cluster=cluster or None, after=after, kept=kept, project=project)
-        return add_advice(ready, task)
+        return add_advice(ready, task, project=project)
     if verb == "cancel":
         return commands.prepare_cancel(cluster, arguments.get("job"), force=force, project=project)
     made: Mapping[str, Callable[[], PreparedCommand]] = {

@@ -96,9 +96,9 @@ def offers(
     """Show which machines run a training, how long it takes and what it costs. No cloud is asked.
 
     At most eight ways, none of which is beaten by another in both time and cost. The time has set-up, saves, and
-    machines that are lost; waiting for capacity is in it where our records know it. Ranges are from own runs, or else
-    from the published speeds of each chip. The cost has disks, addresses and the bucket as far as their prices are
-    known; a line below the table says so.
+    machines that are lost; waiting for capacity is in it where our records know it. Ranges are from own runs of the
+    step, its compilation (plan --compile), like own runs, or else from the published speeds of each chip. The cost has
+    disks, addresses and the bucket as far as their prices are known; a line below the table says so.
     """
     from orchestrator.engine.training.kept_speeds import load_speeds
     from orchestrator.engine.training.offers import list_offers
@@ -265,11 +265,11 @@ def _refuse_unfit(found: tuple[Offer, ...], shown: tuple[Offer, ...], request: O
 def _write(shown: tuple[Offer, ...], work: Training | OwnProgram, request: OfferRequest) -> None:
     from orchestrator.catalog.refreshed import describe_problems
     from orchestrator.offers.estimates import SPOT_ASSUMPTION
-    from orchestrator.offers.offer_table import describe_costs, describe_prices, list_cells, list_titles
+    from orchestrator.offers.offer_table import SPEED_FROM, describe_costs, describe_prices, list_cells, list_titles
 
     rows = [("", *list_titles(request))]
     rows += [(str(number), *list_cells(one, request)) for number, one in enumerate(shown, start=1)]
-    write_stdout(*draw_table(rows, sys.stdout, optional=("$/H", "CHIPS"), whole=True), "")
+    write_stdout(*draw_table(rows, sys.stdout, optional=("$/H", "CHIPS", SPEED_FROM), whole=True), "")
     write_stdout(*draw_list([(str(number), _command(one, work)) for number, one in enumerate(shown, 1)], sys.stdout))
     dates = sorted(one.price_note.rpartition(", ")[2] for one in shown)
     notes = [
@@ -325,6 +325,7 @@ def _as_json(offer: Offer, work: Training | OwnProgram, request: OfferRequest) -
         "chance_in_time": offer.chance_in_time(request),
         "settings": list(offer.settings),
         "speed_source": offer.speed_source,
+        "speed_origin": offer.speed_origin,
         "capacity": None
         if offer.capacity is None
         else {

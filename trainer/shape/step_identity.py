@@ -1,0 +1,39 @@
+"""Identity of a step: equal for two runs exactly where the same program runs on the same kind of machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from trainer.config import Config
+from trainer.shape.hardware import Hardware
+from trainer.shape.mesh import Mesh
+
+# Settings that no step depends on. Any other one, also of a later version, makes another step.
+_SECTIONS = ("checkpoint", "eval", "dist", "metrics", "data", "mesh")
+_FIELDS = ("steps", "seed", "threads", "log_every", "resume", "engine", "device", "compile", "dtype")
+_OPTIMIZER = ("lr", "schedule", "warmup", "decay", "floor")
+
+
+def identify_step(config: Config, mesh: Mesh, hardware: Hardware) -> str:
+    """Return a digest of the settings, mesh and machines that decide what a step computes and where.
+
+    Args:
+        config: With engine, arithmetic and recomputation resolved.
+        mesh: The mesh that the engine uses.
+        hardware: The machines.
+    """
+    values: dict[str, Any] = dataclasses.asdict(config)
+    for name in (*_SECTIONS, *_FIELDS):
+        values.pop(name)
+    for name in _OPTIMIZER:
+        values["optim"].pop(name)
+    values |= {
+        "mesh": dataclasses.asdict(mesh),
+        "machines": [hardware.chip, hardware.topology, hardware.devices, hardware.slices],
+        "arithmetic": [config.engine, config.products, config.compiled],
+        "mask": [config.data.document_mask, config.marked],
+    }
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
