@@ -48,7 +48,7 @@ class _Page:
 
     def after(self, last: int, only_project: str) -> bytes:
         """Return the messages past a number, of one project or of all."""
-        if last >= self.numbers[0]:
+        if last >= self.numbers[0] or self.list_missing((only_project,)):
             return self._encode(last, only_project)
         if only_project not in self._complete:
             self._complete[only_project] = self._encode(last, only_project)
