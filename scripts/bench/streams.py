@@ -102,7 +102,7 @@ class _Readers:
             if (found := stream.take(block)) is not None:
                 self.marks.append((time.time(), *found))
 
-    def lacks(self, number: int) -> int:
+    def count_incomplete(self, number: int) -> int:
         """Return how many streams have not this event, or not all before it."""
         return sum(one.is_broken or one.last != number for one in self.streams)
 
@@ -115,11 +115,11 @@ def _read_streams(port: int, token: str, count: int, pipe: Connection) -> None:
     while not pipe.poll():
         readers.read()
     newest, end = pipe.recv(), time.monotonic() + _WAIT_SECONDS
-    while readers.lacks(newest) and time.monotonic() < end:
+    while readers.count_incomplete(newest) and time.monotonic() < end:
         readers.read()
     cpu = time.process_time() - before
     latest = {number: at for at, begin, last in readers.marks for number in range(begin + 1, last + 1)}
-    pipe.send(Arrivals(latest=latest, incomplete=readers.lacks(newest), cpu=cpu))
+    pipe.send(Arrivals(latest=latest, incomplete=readers.count_incomplete(newest), cpu=cpu))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,14 +179,14 @@ def make_changes(database: Path, count: int, rate: int) -> tuple[dict[int, float
     """
     with Store(database) as store, open_reader_at(database) as reader:
         cluster, first = store.clusters()[0], reader.head().seq + 1
-        wanted = "stopped" if cluster.desired_state == "up" else "up"
+        desired = "stopped" if cluster.desired_state == "up" else "up"
         made: dict[int, float] = {}
         begun, cpu = time.monotonic(), time.process_time()
         for number in range(count):
             time.sleep(max(0.0, begun + number / rate - time.monotonic()))
-            store.set_desired_state(cluster, wanted)
+            store.set_desired_state(cluster, desired)
             made[first + number] = time.time()
-            wanted = "stopped" if wanted == "up" else "up"
+            desired = "stopped" if desired == "up" else "up"
         took, cpu = time.monotonic() - begun, time.process_time() - cpu
         assert reader.head().seq == first + count - 1, "a change is not one event"
     return made, took, cpu

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHES = ROOT / "scripts" / "bench"
 HELPERS = {"context.py", "streams.py", "worlds.py"}
 LOOPS = {"plain_torch.py", "plain_jax.py", "plain_hf.py", "plain_titan.py"}  # run by throughput.py and gpu.py
-ELSEWHERE = {"gpu.py", "tpu_programs.py"}  # need a GPU, and libtpu in an environment of its own
+ELSEWHERE = {"gpu.py", "tpu_programs.py"}  # need a GPU, and another environment with libtpu
 LAST_LINES = {
     "checkpoint.py": "% of step time",
     "cli.py": "orch offers, all regions",
