@@ -117,10 +117,10 @@ class EventHub:
                         return
                     case bytes() as comment:
                         yield comment
-                    case page if page.numbers[-1] > last:
+                    case page:
                         if messages := page.after(last, only_project):
                             yield messages
-                        last = page.numbers[-1]
+                        last = max(last, page.numbers[-1])
         except OrchError:  # the store is away: the client comes back with its last event
             return
         finally:

@@ -242,7 +242,8 @@ def _parse_candidate(text: str) -> Candidate | None:
     if market is None:
         return None
     details = tuple((str(key), str(value)) for key, value in data["details"])
-    return Candidate(**data | {"market": market, "details": details})
+    data |= {"market": market, "details": details}
+    return Candidate(**data)
 
 
 def _name_holder(row: Row | None) -> str:
