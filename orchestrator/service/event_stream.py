@@ -39,21 +39,29 @@ class _Page:
     projects: tuple[str, ...]  # "" for events that are of no cluster
     messages: tuple[str, ...]
     shown: dict[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
+    _complete: dict[str, bytes] = field(default_factory=dict[str, bytes])  # all messages, by the listener's project
 
     @classmethod
     def of(cls, events: Sequence[EventRecord]) -> _Page:
         projects = tuple(split_name(event.cluster)[0] if event.cluster else "" for event in events)
         return cls(tuple(event.seq for event in events), projects, tuple(map(format_message, events)))
 
-    def after(self, last: int, only_project: str) -> str:
+    def after(self, last: int, only_project: str) -> bytes:
         """Return the messages past a number, of one project or of all."""
+        if last >= self.numbers[0] or self.list_missing((only_project,)):
+            return self._encode(last, only_project)
+        if only_project not in self._complete:
+            self._complete[only_project] = self._encode(last, only_project)
+        return self._complete[only_project]
+
+    def _encode(self, last: int, only_project: str) -> bytes:
         found = zip(self.numbers, self.projects, self.messages, strict=True)
         own = self.shown.get(only_project, frozenset())
         return "".join(
             text
             for seq, project, text in found
             if seq > last and (only_project in ("", project) or (not project and seq in own))
-        )
+        ).encode()
 
     def list_missing(self, projects: Iterable[str]) -> list[str]:
         """Return the projects of which it is not known yet which events of no cluster they may see."""
@@ -65,7 +73,7 @@ class _Page:
 @dataclass(eq=False, slots=True)
 class _Listener:
     only_project: str
-    queue: asyncio.Queue[_Page | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
+    queue: asyncio.Queue[_Page | bytes | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
 
 
 @dataclass(kw_only=True)
@@ -82,7 +90,7 @@ class EventHub:
         """Whether no further listener is taken."""
         return len(self._listeners) >= MOST_LISTENERS
 
-    async def listen(self, after: int | None, only_project: str = "") -> AsyncGenerator[str]:
+    async def listen(self, after: int | None, only_project: str = "") -> AsyncGenerator[bytes]:
         """Yield messages: those after a number first, then each event as it happens.
 
         Args:
@@ -94,27 +102,25 @@ class EventHub:
         loop = asyncio.get_running_loop()
         end = loop.time() + LIFE_SECONDS
         try:
-            yield "retry: 1000\n\n"
+            yield b"retry: 1000\n\n"
             if not self._is_polling:
                 self._start(await to_thread.run_sync(self._read_head))
             begun = self._seen  # later events come by the queue; a listener from now on reads nothing itself
             last = begun if after is None else after
-            yield f"id: {last}\n\n"  # so that a client that is cut off before an event misses none
+            yield b"id: %d\n\n" % last  # so that a client that is cut off before an event misses none
             while last < begun and (page := await to_thread.run_sync(self._read_page, last, (only_project,))):
                 yield page.after(last, only_project)
                 last = page.numbers[-1]
-            while (left := end - loop.time()) > 0:
-                try:
-                    async with asyncio.timeout(min(ALIVE_SECONDS, left)):
-                        found = await listener.queue.get()
-                except TimeoutError:
-                    yield ": alive\n\n"
-                    continue
-                if found is None:
-                    return
-                if found.numbers[-1] > last:
-                    yield found.after(last, only_project)
-                    last = found.numbers[-1]
+            while loop.time() < end:
+                match await listener.queue.get():
+                    case None:
+                        return
+                    case bytes() as comment:
+                        yield comment
+                    case page:
+                        if messages := page.after(last, only_project):
+                            yield messages
+                        last = max(last, page.numbers[-1])
         except OrchError:  # the store is away: the client comes back with its last event
             return
         finally:
@@ -142,8 +148,13 @@ class EventHub:
                 _drop(listener)
 
     async def _poll_while_listened(self) -> None:
+        loop = asyncio.get_running_loop()
+        alive = loop.time() + ALIVE_SECONDS
         while self._listeners:
             await asyncio.sleep(POLL_SECONDS)
+            if loop.time() >= alive:  # one timer for all: one a listener costs a tenth of each event
+                alive = loop.time() + ALIVE_SECONDS
+                self._send(b": alive\n\n")
             try:
                 page = await to_thread.run_sync(self._read_page, self._seen, self._list_projects())
                 while page and (missing := page.list_missing(self._list_projects())):  # who came meanwhile
@@ -153,12 +164,16 @@ class EventHub:
             if page is None:
                 continue
             self._seen = page.numbers[-1]
-            for listener in list(self._listeners):
-                try:
-                    listener.queue.put_nowait(page)
-                except asyncio.QueueFull:
-                    self._listeners.discard(listener)
-                    _drop(listener)
+            self._send(page)
+
+    def _send(self, what: _Page | bytes) -> None:
+        """Hand events or a comment to all listeners. One whose queue is full reads too slowly, and is closed."""
+        for listener in list(self._listeners):
+            try:
+                listener.queue.put_nowait(what)
+            except asyncio.QueueFull:
+                self._listeners.discard(listener)
+                _drop(listener)
 
     def _read_head(self) -> int:
         with self.site.open_reader() as store:

@@ -139,6 +139,7 @@ def _configure(application: Starlette, entrance: Entrance) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         http=limit_connections(choose_connection_limit()),
+        loop="asyncio",  # uvloop is no requirement: where another package brings it, the same is to run as elsewhere
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -24,8 +24,10 @@ def refuse_unknown_member(reader: Reader, member: str) -> None:
 
 def refuse_unknown_project(reader: Reader, project: str, own: str) -> None:
     """Raise UserError for a project of which nothing is on record, unless it is that of who asks; "" is all."""
+    if project in ("", DEFAULT_PROJECT, own):
+        return
     known = tuple(one or DEFAULT_PROJECT for one in reader.project_names())
-    if project not in ("", DEFAULT_PROJECT, own, *known):
+    if project not in known:
         near = suggest_name(project, known) or f"projects on record: {_list(known)}"
         raise UserError(f"nothing of a project '{project[:40]}' is on record", near, "leave the project out")
 

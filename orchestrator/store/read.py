@@ -402,7 +402,9 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         if self.only_project:
             query = limit_query(query, self.only_project, "main.")
         try:
-            return [dict(row) for row in self._connection.execute(query, values)]
+            rows = self._connection.execute(query, values)
+            names = [column[0] for column in rows.description]
+            return [dict(zip(names, row, strict=True)) for row in rows]
         except sqlite3.DatabaseError as error:
             if str(error).startswith("no such table"):
                 return []  # an older version, or made by a command that was killed before its first write

@@ -17,7 +17,6 @@ def open_read_only(database: Path) -> sqlite3.Connection:
     """
     uri = f"{database.as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=5.0)
-    connection.row_factory = sqlite3.Row
     try:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1")
     except sqlite3.DatabaseError as error:
@@ -26,7 +25,6 @@ def open_read_only(database: Path) -> sqlite3.Connection:
             connection.close()
             log = database.with_name(database.name + "-wal")
             connection = _open_copy(database, log) if log.exists() else sqlite3.connect(f"{uri}&immutable=1", uri=True)
-            connection.row_factory = sqlite3.Row
     return connection
 
 

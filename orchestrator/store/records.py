@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -225,15 +226,24 @@ def candidate_from_json(text: str, row: Row | None = None) -> Candidate:
         StoreError: a field or the market is unknown to this orch.
     """
     try:
-        data: dict[str, Any] = dict(json.loads(text))
-        market = _market_from_json(data["market"])
-        if market is None:
-            raise unknown_value_error(_name_holder(row), "candidate.market", data["market"])
-        details = tuple((str(key), str(value)) for key, value in data["details"])
-        data |= {"market": market, "details": details}
-        return Candidate(**data)
+        found = _parse_candidate(text)
     except (ValueError, TypeError, KeyError) as error:
         raise unknown_value_error(_name_holder(row), "candidate", text) from error
+    if found is None:
+        raise unknown_value_error(_name_holder(row), "candidate.market", json.loads(text)["market"])
+    return found
+
+
+@lru_cache(maxsize=1024)  # a list of runs has the same few candidates in hundreds of rows
+def _parse_candidate(text: str) -> Candidate | None:
+    """Return the candidate of a JSON text; None for an unknown market."""
+    data: dict[str, Any] = dict(json.loads(text))
+    market = _market_from_json(data["market"])
+    if market is None:
+        return None
+    details = tuple((str(key), str(value)) for key, value in data["details"])
+    data |= {"market": market, "details": details}
+    return Candidate(**data)
 
 
 def _name_holder(row: Row | None) -> str:
@@ -326,7 +336,7 @@ def _read_known(known: tuple[str, ...], table: str, row: Row, column: str) -> st
 def _read_map(table: str, row: Row, column: str) -> str:
     """Return a column's text if it is a JSON object; StoreError for any other text."""
     try:
-        valid = isinstance(json.loads(row[column] or "{}"), dict)
+        valid = row[column] in ("", "{}") or isinstance(json.loads(row[column]), dict)
     except ValueError:
         valid = False
     if not valid:

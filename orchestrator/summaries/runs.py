@@ -113,9 +113,10 @@ def _list_billed(spans: _Spans, intents: Mapping[str, Sequence[Intent]], now: fl
 
 def format_run_cost(run: RunSummary) -> str:
     """Format the cost of a run; a cost that is not known is never shown as 0."""
-    if run.dollars is None:
+    dollars = run.dollars
+    if dollars is None:
         return "not known"
-    return format_microdollars(round(run.dollars * 1e6)) if run.dollars else "free"
+    return format_microdollars(round(dollars * 1e6)) if dollars else "free"
 
 
 def runs_as_json(runs: Sequence[RunSummary]) -> dict[str, object]:
@@ -124,6 +125,7 @@ def runs_as_json(runs: Sequence[RunSummary]) -> dict[str, object]:
 
 
 def _as_json(run: RunSummary) -> dict[str, object]:
+    dollars = run.dollars
     return {
         "run_id": run.run_id,
         "cluster": run.cluster.name,
@@ -133,7 +135,7 @@ def _as_json(run: RunSummary) -> dict[str, object]:
         "created": format_utc(run.jobs[0].created),
         "ended": format_utc(run.last.ended) if run.last.ended is not None else None,
         "seconds": round(run.seconds, 3),
-        "dollars": round(run.dollars, 4) if run.dollars is not None else None,
+        "dollars": round(dollars, 4) if dollars is not None else None,
         "state": run.last.state,
         "status": run.last.status,
         "result": run.result,

@@ -2,17 +2,17 @@
 
     python scripts/bench/service.py [--runs 10000] [--streams 1000] [--seconds 10] [--quick]
 
-The bare server sends a document of the same size from memory. The store is a SQLite file. While streams are read, 50
-changes are made a second; the delay is from the committed change to the last stream. The parts take turns on the same
-computer, so the clients' own cost is in every figure.
+The bare server sends a document of the same size from memory. The store is a SQLite file. While streams are read, a
+change is due every 1/50 s; the delay is from its commit until the last stream has its event. The clients of the
+streams are one other process, and the changes are made in this one, on the same computer: see `streams.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import http.client
+import os
 import sqlite3
 import subprocess
 import sys
@@ -22,13 +22,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 from context import print_context
+from streams import measure_streams, read_cpu, read_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "service")]
 from service_site import Served, record_run, serve
 from support.orch_process import Orch
 
-from orchestrator.store.read import open_reader_at
 from orchestrator.store.store import Store
 
 BARE = """
@@ -46,6 +46,8 @@ async def answer(request):
 uvicorn.run(Starlette(routes=[Route("/", answer)]), port=int(sys.argv[1]), log_level="warning", access_log=False)
 """
 CHANGES_A_SECOND = 50
+MOST_DELAY = 0.5  # seconds
+MOST_MEMORY = 150  # MiB
 
 
 def fill_store(database: Path, runs: int) -> None:
@@ -98,101 +100,71 @@ def bare_server(port: int, size: int) -> Generator[None]:
         process.wait(10)
 
 
-async def measure_streams(site: Served, streams: int, seconds: float) -> list[float]:
-    """Return the delays of all changes, in seconds, until the last stream has them."""
-    arrived: dict[int, list[float]] = {}
-    token = site.token
-    ready = asyncio.Semaphore(0)
-
-    async def read() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
-        lines = ("GET /v1/events/stream HTTP/1.1", f"Host: 127.0.0.1:{site.port}", f"Authorization: Bearer {token}")
-        writer.write("\r\n".join((*lines, "", "")).encode())
-        try:
-            left = b""
-            while block := await reader.read(1 << 16):
-                *lines, left = (left + block).split(b"\n")
-                now = time.time()
-                for line in lines:
-                    if line.startswith(b"id: "):
-                        arrived.setdefault(int(line[4:]), []).append(now)
-                    elif line.startswith(b"retry: "):
-                        ready.release()
-        finally:
-            writer.close()
-
-    readers = [asyncio.create_task(read()) for _ in range(streams)]
-    for _ in readers:
-        await ready.acquire()
-    made = await asyncio.to_thread(make_changes, site, seconds)
-    for _ in range(100):
-        if all(len(arrived.get(seq, ())) == streams for seq in made):
-            break
-        await asyncio.sleep(0.1)
-    for one in readers:
-        one.cancel()
-    await asyncio.gather(*readers, return_exceptions=True)
-    missing = [seq for seq in made if len(arrived.get(seq, ())) != streams]
-    assert not missing, f"{len(missing)} of {len(made)} events did not reach every stream"
-    return sorted(max(arrived[seq]) - at for seq, at in made.items())
+def compare_requests(site: Served, runs: int, seconds: float) -> None:
+    """Print how fast the service answers, beside a bare server that sends as many bytes."""
+    print(f"{'':<26} requests/s   of bare Starlette   ms each   ms of a processor")
+    for title, path in (
+        (f"/v1/runs of {runs:,} runs", "/v1/runs"),
+        ("the page of runs", "/"),
+        ("one run", "/v1/runs/run-0"),
+    ):
+        size = len(site.ask(path).body)
+        with bare_server(site.port + 1, size):
+            bare = count_requests(site.port + 1, "/", seconds / 2)
+        before = read_cpu(site.process.pid)
+        rate = count_requests(site.port, path, seconds, site.token)
+        cpu = (read_cpu(site.process.pid) - before) / (rate * seconds)
+        print(
+            f"{title:<26} {rate:>10,.0f} {rate / bare:>19.1%} {1000 / rate:>9.1f} {cpu * 1000:>19.1f}   {size:,} bytes"
+        )
 
 
-def make_changes(site: Served, seconds: float) -> dict[int, float]:
-    """Change the store in a steady rhythm; return when each event was committed."""
-    made: dict[int, float] = {}
-    database = site.orch.state / "orch.db"
-    with Store(database) as store, open_reader_at(database) as reader:
-        cluster = store.clusters()[0]
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            store.set_desired_state(cluster, "up" if len(made) % 2 else "stopped")
-            made[reader.head().seq] = time.time()
-            time.sleep(1 / CHANGES_A_SECOND)
-    return made
+def check_streams(site: Served, streams: int, seconds: float, *, quick: bool) -> bool:
+    """Print the delays of the streams and the server's memory, and return whether the targets are met."""
+    before = read_memory(site.process.pid)
+    found = measure_streams(
+        site.port, site.token, site.process.pid, site.orch.state / "orch.db",
+        streams=streams, seconds=seconds, rate=CHANGES_A_SECOND,
+    )  # fmt: skip
+    middle, late = found.delays[len(found.delays) // 2], found.delays[int(len(found.delays) * 0.99)]
+    print(
+        f"{streams:,} streams had each of {found.changes} changes once, in order: p50 {middle:.2f} s to the last stream"
+    )
+    print(f"processor: server {found.server:.0%}, clients {found.readers:.0%}, changes {found.writer:.0%} of one core")
+    print(f"memory of the server before the streams: {before:.0f} MiB")
+    met = [
+        _target("changes/s", found.rate, found.rate >= 0.99 * CHANGES_A_SECOND, f"{CHANGES_A_SECOND}", quick),
+        _target("p99 to the last stream, s", late, late < MOST_DELAY, f"< {MOST_DELAY}", quick),
+        _target("memory with the streams, MiB", found.memory, found.memory < MOST_MEMORY, f"< {MOST_MEMORY}", quick),
+    ]
+    return all(met)
 
 
-def read_memory(process: int) -> float:
-    """Return the memory of a process, in MiB."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+def _target(what: str, value: float, met: bool, target: str, quick: bool) -> bool:
+    print(f"{'    ' if quick else 'ok  ' if met else 'MISS'} {what}: {value:.2f} (target {target})")
+    return met or quick
 
 
-def main() -> None:
+def main() -> int:
     """Print requests a second beside the bare server's, and the delays of streams."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each part is measured")
-    parser.add_argument("--quick", action="store_true", help="few runs and streams, for a second")
+    parser.add_argument("--quick", action="store_true", help="few runs and streams, for a second, no targets")
     options = parser.parse_args()
     runs, streams, seconds = (50, 5, 0.5) if options.quick else (options.runs, options.streams, options.seconds)
     print_context(quick=options.quick)
+    print(f"load of the machine before: {os.getloadavg()[0]:.2f}")
     with tempfile.TemporaryDirectory() as folder:
         orch = Orch(Path(folder))
         with Store(orch.state / "orch.db") as store:
             record_run(store, "first", "run-0")
         fill_store(orch.state / "orch.db", runs)
         with serve(orch) as site:
-            print(f"{'':<34} requests/s   of bare Starlette")
-            for title, path in (
-                (f"/v1/runs of {runs:,} runs", "/v1/runs"),
-                ("the page of runs", "/"),
-                ("one run", "/v1/runs/run-0"),
-            ):
-                size = len(site.ask(path).body)
-                with bare_server(site.port + 1, size):
-                    bare = count_requests(site.port + 1, "/", seconds / 2)
-                rate = count_requests(site.port, path, seconds, site.token)
-                print(f"{title:<34} {rate:>10,.0f}   {rate / bare:>6.1%}   {1000 / rate:.0f} ms each, {size:,} bytes")
-            before = read_memory(site.process.pid)
-            delays = asyncio.run(measure_streams(site, streams, seconds))
-            after = read_memory(site.process.pid)
-            middle, late = delays[len(delays) // 2], delays[int(len(delays) * 0.99)]
-            print(
-                f"{streams:,} streams, {len(delays)} changes: p50 {middle:.2f} s, p99 {late:.2f} s to the last stream"
-            )
-            print(f"memory: {before:.0f} MiB before, {after:.0f} MiB with the streams")
+            compare_requests(site, runs, seconds)
+            return 0 if check_streams(site, streams, seconds, quick=options.quick) else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

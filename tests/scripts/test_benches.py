@@ -15,9 +15,10 @@ pytestmark = pytest.mark.rotating
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHES = ROOT / "scripts" / "bench"
-HELPERS = {"context.py", "worlds.py"}
+HELPERS = {"context.py", "streams.py", "worlds.py"}
 LOOPS = {"plain_torch.py", "plain_jax.py", "plain_hf.py", "plain_titan.py"}  # run by throughput.py and gpu.py
 WITH_LIBTPU = {"tpu_programs.py", "tpu_cycles.py"}  # they need JAX with libtpu: scripts/tpu-compiler
+ELSEWHERE = {"gpu.py", "tpu_programs.py"}  # need a GPU, and another environment with libtpu
 LAST_LINES = {
     "checkpoint.py": "% of step time",
     "cli.py": "orch offers, all regions",
@@ -28,7 +29,7 @@ LAST_LINES = {
     "recovery.py": "| shell loop | 1 |",
     "remote.py": "connections open",
     "resume.py": "none  ok",
-    "service.py": "with the streams",
+    "service.py": "memory with the streams",
     "store.py": "50 ms        8",
     "throughput.py": "of the fastest loop",
 }
@@ -46,6 +47,7 @@ def run_bench(name: str, *arguments: str, **environ: str) -> str:
 def test_every_bench_has_a_quick_form_or_is_run_by_one() -> None:
     found = {path.name for path in BENCHES.glob("*.py")}
     assert found == {*LAST_LINES, "gpu.py", *HELPERS, *LOOPS, *WITH_LIBTPU}
+    assert found == {*LAST_LINES, *ELSEWHERE, *HELPERS, *LOOPS}
 
 
 @pytest.mark.slow

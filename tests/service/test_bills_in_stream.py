@@ -12,6 +12,7 @@ import pytest
 from service_site import CANDIDATE
 
 from orchestrator.cloud_access import CloudAccess
+from orchestrator.service import event_stream
 from orchestrator.service.event_stream import EventHub
 from orchestrator.service.site import Site
 from orchestrator.store.bill_records import BillRecord
@@ -51,12 +52,12 @@ def list_bills(text: str) -> list[str]:
     return [one["what"].split(":")[3] for one in events if one["kind"] == "bill"]
 
 
-async def read_until(stream: AsyncGenerator[str], count: int) -> str:
+async def read_until(stream: AsyncGenerator[bytes], count: int) -> str:
     """Return what is sent until it has so many bills."""
     text = ""
     async with asyncio.timeout(60):
         while len(list_bills(text)) < count:
-            text += await anext(stream)
+            text += (await anext(stream)).decode()
     return text
 
 
@@ -66,7 +67,9 @@ def test_bills_of_the_own_project_alone_are_sent(database: Path) -> None:
     async def follow() -> dict[str, list[str]]:
         limits = ("vision", "audio", "none", "")
         streams = {project: hub.listen(None, project) for project in limits}
-        texts = {project: await anext(one) + await anext(one) for project, one in streams.items()}  # each listens now
+        texts = {
+            project: (await anext(one) + await anext(one)).decode() for project, one in streams.items()
+        }  # each listens now
         await asyncio.to_thread(import_bills, database, 1)
         for project, count in (("vision", 3), ("audio", 3), ("", 9)):
             texts[project] += await read_until(streams[project], count)
@@ -74,7 +77,7 @@ def test_bills_of_the_own_project_alone_are_sent(database: Path) -> None:
             store.event("none/later", "note", "after the bills")
         async with asyncio.timeout(60):
             while "after the bills" not in texts["none"]:
-                texts["none"] += await anext(streams["none"])
+                texts["none"] += (await anext(streams["none"])).decode()
         for one in streams.values():
             await one.aclose()
         again = hub.listen(0, "vision")
@@ -94,7 +97,19 @@ def test_who_comes_while_events_are_read_misses_none(database: Path) -> None:
     page = hub._read_page(0, ("vision",))
     assert page is not None and page.list_missing(["vision", ""]) == []
     assert page.list_missing(["audio", "vision", "audio"]) == ["audio"]
-    assert list_bills(page.after(0, "audio")) == []
+    assert list_bills(page.after(0, "audio").decode()) == []
     hub._add_shown(page, ["audio"])
-    assert list_bills(page.after(0, "audio")) == ["token-audio"] * 3
-    assert list_bills(page.after(page.numbers[-1], "audio")) == []
+    assert list_bills(page.after(0, "audio").decode()) == ["token-audio"] * 3
+    assert list_bills(page.after(page.numbers[-1], "audio").decode()) == []
+
+
+def test_who_hears_of_no_event_hears_that_the_stream_is_alive(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "ALIVE_SECONDS", 0.0)
+    hub = EventHub(site=Site(location=database, project="default", access=CloudAccess()))
+
+    async def follow() -> list[bytes]:
+        streams = [hub.listen(None, project) for project in ("vision", "")]
+        async with asyncio.timeout(60):
+            return [[await anext(one) for _ in range(3)][-1] for one in streams]
+
+    assert asyncio.run(follow()) == [b": alive\n\n"] * 2

@@ -28,7 +28,7 @@ from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.store import Store
 
 ROLES = ("viewer", "member", "owner")
-PATHS = {"run_id": "ann-run", "name": "anns", "uid": "of-ann", "digest": EMPTY}
+PATHS = {"project": "default", "run_id": "ann-run", "name": "anns", "uid": "of-ann", "digest": EMPTY}
 
 
 @pytest.fixture(scope="module")

@@ -197,8 +197,8 @@ def test_the_stream_sends_events_of_the_project_alone(home: Path, server: Server
     async def read(project: str) -> str:
         text = ""
         async for message in hub.listen(0, project):
-            text += message
-            if "data: " in message:
+            text += message.decode()
+            if b"data: " in message:
                 break
         hub.close()
         return text
