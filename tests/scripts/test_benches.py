@@ -18,7 +18,6 @@ BENCHES = ROOT / "scripts" / "bench"
 HELPERS = {"context.py", "streams.py", "worlds.py"}
 LOOPS = {"plain_torch.py", "plain_jax.py", "plain_hf.py", "plain_titan.py"}  # run by throughput.py and gpu.py
 WITH_LIBTPU = {"tpu_programs.py", "tpu_cycles.py"}  # they need JAX with libtpu: scripts/tpu-compiler
-ELSEWHERE = {"gpu.py", "tpu_programs.py"}  # need a GPU, and another environment with libtpu
 LAST_LINES = {
     "checkpoint.py": "% of step time",
     "cli.py": "orch offers, all regions",
@@ -47,7 +46,6 @@ def run_bench(name: str, *arguments: str, **environ: str) -> str:
 def test_every_bench_has_a_quick_form_or_is_run_by_one() -> None:
     found = {path.name for path in BENCHES.glob("*.py")}
     assert found == {*LAST_LINES, "gpu.py", *HELPERS, *LOOPS, *WITH_LIBTPU}
-    assert found == {*LAST_LINES, *ELSEWHERE, *HELPERS, *LOOPS}
 
 
 @pytest.mark.slow
