@@ -19,7 +19,9 @@ from orchestrator.providers.aws import blocks
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.calls import Calls
+from orchestrator.providers.aws.prices import read_prices
 from orchestrator.providers.aws.provider import AwsProvider
+from orchestrator.providers.price_refresh import PriceRequest, Progress
 from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import (
     Candidate,
@@ -184,7 +186,17 @@ def stored(account: Account, folder: Path) -> None:
     bucket.delete_all(["a/1", "large"])
 
 
-STEPS: tuple[Callable[[Account, Path], None], ...] = (slices, elsewhere, answer_lost, lingering, bought, stored)
+def priced(account: Account, folder: Path) -> None:
+    """Prices of one region, as `orch catalog refresh aws` reads them."""
+    found = read_prices(PriceRequest(now=account.clock.now(), today="2026-11-26", regions=(REGION,)), Progress(_quiet))
+    assert found.unread == () and {one.market for one in found.rows} >= {"spot", "on-demand"}
+
+
+def _quiet(what: str, done: int, total: int) -> None:
+    del what, done, total
+
+
+STEPS: tuple[Callable[[Account, Path], None], ...] = (slices, elsewhere, answer_lost, lingering, bought, stored, priced)
 
 
 def provider_of(account: Account, folder: Path) -> AwsProvider:

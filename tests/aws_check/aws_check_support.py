@@ -16,6 +16,7 @@ from orch_fronts.aws.calls import ACCOUNT, AwsAnswer, AwsCall, AwsRefusal, Front
 from orch_fronts.aws.codec import codec_of
 from orch_fronts.aws.grants import USER, Grants
 from orch_fronts.aws.guard import Guard
+from orch_fronts.aws.pricing import PricingFront
 from orch_fronts.aws.query import answer, members
 from orch_fronts.aws.roles import Roles
 from orch_fronts.aws.s3 import S3Server, s3_server
@@ -112,6 +113,7 @@ def pretend_account(state: Path) -> Generator[Account]:
         roles = Roles()
         server = AwsServer(access, guard=guard, roles=roles)
         fronts = {"ec2": server.ec2, **account_fronts(access, guard, roles), "s3": S3Front(buckets.url)}
+        fronts |= {"pricing": PricingFront(access)}
         server._fronts = {name: Instead(front, answers) for name, front in fronts.items()}  # they stand before its own
         with server:
             yield Account(server, guard, buckets, clock, state, quotas, answers)

@@ -8,6 +8,7 @@ import pytest
 from aws_check_run import RUNS, STEPS, keys, provider_of, spec
 from aws_check_support import P4_SPOT, P5_SPOT, REGION, TRN_SPOT, Account, without
 
+from orchestrator.cloud_access import AWS_API
 from orchestrator.errors import AccessError
 from orchestrator.providers.aws.check_policy import ORCH, PURPOSES
 
@@ -33,7 +34,7 @@ PLENTY = {P4_SPOT: 768, P5_SPOT: 768, TRN_SPOT: 768}  # a launch asks for them f
 
 def test_what_orch_asks_for_is_its_policy(account: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     buckets = {"AWS_ENDPOINT_URL_S3": account.buckets.url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
-    for name, value in {**buckets, "AWS_REGION": REGION}.items():
+    for name, value in {**buckets, "AWS_REGION": REGION, AWS_API: account.server.url}.items():
         monkeypatch.setenv(name, value)
     account.quotas |= PLENTY
     for step in STEPS:
