@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from orchestrator.plan.actions import Action
 from orchestrator.plan.environment import HostEnvironment
-from orchestrator.values import Secret, Text
+from orchestrator.values import Secret, Text, Unknown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -32,6 +32,8 @@ def find_mismatches(planned: Sequence[Action], real: Sequence[Action]) -> list[s
 def _differences(at: str, before: object, after: object) -> list[str]:
     if isinstance(before, Text):
         return _text(at, before, after)
+    if isinstance(before, Unknown):  # the plan names it as unknown, as in a text
+        return [f"{at}: still unknown in the run: {_shown(after)}"] if isinstance(after, Unknown) else []
     if _is_mapping(before) and _is_mapping(after):
         return _mapping(at, before, after)
     if _is_sequence(before) and _is_sequence(after):

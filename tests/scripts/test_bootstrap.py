@@ -97,6 +97,7 @@ def test_the_checkout_is_installed_with_the_fronts_of_the_simulator(checkout: Pa
     assert (checkout / "orch-checkout.pth").read_text().splitlines() == [
         str(checkout),
         str(checkout / "tests" / "fronts"),
+        str(checkout / "trainer" / "library"),
     ]
     (installed,) = distributions(name="orch-fronts", path=[str(checkout)])
     project = tomllib.loads((ROOT / "tests" / "fronts" / "pyproject.toml").read_text())["project"]
