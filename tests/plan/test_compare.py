@@ -111,6 +111,16 @@ def test_a_known_part_beside_an_unknown_one_must_be_the_same() -> None:
     assert [line for line in find_mismatches(PLANNED, (other, *REAL[1:])) if "token" in line]
 
 
+def test_a_port_that_the_plan_names_as_unknown_must_be_known_in_the_run() -> None:
+    index = at(StartJob)
+    start, later = REAL[index], Unknown("known later")
+    assert isinstance(start, StartJob)
+    planned = replace(start, environment=environment_with(port=later))
+    assert find_mismatches([planned], [start]) == []
+    assert any("port: still unknown" in line for line in find_mismatches([planned], [planned]))
+    assert find_mismatches([start], [planned])
+
+
 def test_another_kind_of_action_is_a_mismatch() -> None:
     assert find_mismatches(PLANNED[:1], REAL[1:2])
     assert find_mismatches((), ()) == []

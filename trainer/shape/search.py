@@ -13,6 +13,7 @@ from trainer.config import AUTO, Config, RematLevel
 from trainer.errors import ConfigError
 from trainer.shape.advice import Advice, build_advice, resolve_engine
 from trainer.shape.concerns import choose_mesh
+from trainer.shape.float8 import refuse_float8
 from trainer.shape.hardware import Hardware
 from trainer.shape.memory import TIGHT, Engine, estimate_memory, estimate_usable_memory, list_levels, resolve_remat
 from trainer.shape.mesh import Mesh
@@ -94,6 +95,7 @@ def _walk_ways(config: Config, hardware: Hardware) -> Iterator[tuple[Config, Mes
             for remat in list_levels(divided):
                 changed = dataclasses.replace(divided, remat=remat, accumulate=1)
                 try:
+                    refuse_float8(changed, hardware.kind)
                     mesh = choose_mesh(changed, hardware)
                 except ConfigError:
                     continue
