@@ -19,7 +19,7 @@ from trainer.shape.advice import build_advice
 from trainer.shape.float8 import refuse_float8
 from trainer.shape.hardware import Hardware
 from trainer.shape.mesh import Mesh
-from trainer.shape.search import find_fastest
+from trainer.shape.search import list_ways
 from trainer.team import Team
 from trainer.torch_engine.float8 import convert_blocks
 from trainer.torch_engine.model import Transformer
@@ -100,14 +100,11 @@ def test_float8_is_refused_where_it_cannot_run(changed: Config, kind: str, chip:
 
 
 def test_search_takes_no_tensor_axis_with_float8() -> None:
-    """Heads and rows that only a tensor axis divides over the devices: without float8 it is taken."""
-    words = ["model=300m", "batch=4", "seq_len=512", "engine=torch", "model.vocab=32768"]
-    card = Hardware(name="h100", kind="cuda", devices=8, chip="H100", memory_bytes=80 << 30, peak_flops=989e12)
-    plain = find_fastest(parse_config(words), card)
-    assert plain is not None and plain.advice.mesh.tensor > 1
-    assert find_fastest(parse_config([*words, "float8=tensorwise"]), card) is None
-    choice = find_fastest(parse_config([*words, "float8=tensorwise", "batch=64"]), card)
-    assert choice is not None and choice.advice.mesh.tensor == 1
+    words = ["model=300m", "batch=8", "seq_len=512", "engine=torch", "dtype=bf16", "model.vocab=32768"]
+    card = Hardware(name="h100", kind="cuda", devices=8, chip="H100")
+    plain, narrow = (list_ways(parse_config([*words, *more]), card) for more in ([], ["float8=tensorwise"]))
+    assert {mesh.tensor for _, mesh in plain} > {1}
+    assert {mesh.tensor for _, mesh in narrow} == {1}
 
 
 def test_plan_knows_float8() -> None:
