@@ -59,13 +59,14 @@ GEMMA = change(
         softcap=1.5,
     ),
 )
+EXPERTS = change(SMALL, model=change(SMALL.model, experts=4, experts_per_token=2, expert_hidden=24, router_loss=0.1))
 MESHES: Mapping[int, list[Mesh]] = {
     1: [Mesh()],
     2: [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)],
     4: [Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)],
 }
 EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
-    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA)],
+    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA, EXPERTS)],
     2: [
         (MUON, Mesh(2)),
         (MUON, Mesh(1, 2)),
@@ -80,6 +81,9 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (FAMILY, Mesh(1, 1, 2)),
         (GEMMA, Mesh(1, 2)),
         (GEMMA, Mesh(1, 1, 2)),
+        (EXPERTS, Mesh(2)),
+        (EXPERTS, Mesh(1, 2)),
+        (EXPERTS, Mesh(1, 1, 2)),
         (NARROW, Mesh(1, 2)),
         (NARROW, Mesh(1, 1, 2)),
     ],
@@ -93,6 +97,9 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (FAMILY, Mesh(2, 1, 2)),
         (FAMILY, Mesh(1, 2, 2)),
         (GEMMA, Mesh(1, 2, 2)),
+        (EXPERTS, Mesh(1, 2, 2)),
+        (EXPERTS, Mesh(2, 1, 2)),
+        (EXPERTS, Mesh(1, 1, 4)),
     ],
 }
 CASES = {size: [(SMALL, mesh) for mesh in MESHES[size]] + EXTRA[size] for size in MESHES}
