@@ -124,10 +124,10 @@ def _count_active(parameter: Parameter, model: ModelConfig) -> int:
 def count_flops_per_token(model: ModelConfig, seq_len: int) -> float:
     """Return the training FLOPs of one token.
 
-    They are 6 for each weight in a matrix product (of experts: those that a token chooses), and in each layer 12 x heads x head_dim for each token that is
-    attended to (forward and backward, two products): seq_len / 2 on average, or fewer in a window. The embedding is a
-    lookup and counts only where it is also the head. Recomputation (remat) is not counted, because it is not useful
-    work.
+    They are 6 for each weight in a matrix product (of experts: those that a token chooses), and in each layer 12 x
+    heads x head_dim for each token that is attended to (forward and backward, two products): seq_len / 2 on average, or
+    fewer in a window. The embedding is a lookup and counts only where it is also the head. Recomputation (remat) is not
+    counted, because it is not useful work.
     """
     matrices = count_active_matrix_weights(model)
     attended = sum(_attended(model.get_window(layer), seq_len) for layer in range(model.layers))
