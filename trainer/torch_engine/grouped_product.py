@@ -40,7 +40,9 @@ def _multiply(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
 def _multiply_rows(slope: Tensor, x: Tensor, ends: Tensor) -> Tensor:
     """Return slope.T @ x of each group, shape (groups, out, in)."""
     result: Tensor = _unchecked._grouped_mm(slope.T, x, offs=ends)
-    return result
+    # On Blackwell the kernel does not write the matrix of a group without rows: pytorch issue 172439 (January 2026).
+    empty = ends == torch.cat((ends.new_zeros(1), ends[:-1]))
+    return result.masked_fill_(empty[:, None, None], 0.0)
 
 
 def _shape_product(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
