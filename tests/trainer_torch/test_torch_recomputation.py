@@ -62,7 +62,7 @@ def test_recomputation_changes_no_bit_and_selective_repeats_no_product(narrow: b
     assert calls["selective"]["aten.silu.default"] == calls["full"]["aten.silu.default"] == 2 * SMALL.layers
 
 
-def test_recomputation_repeats_no_choice_and_no_product_of_experts() -> None:
+def test_recomputation_of_experts_repeats_no_choice_and_one_product() -> None:
     config = dataclasses.replace(SMALL, experts=4, expert_hidden=24)
     found: dict[str, list[torch.Tensor]] = {}
     calls: dict[str, Counter[str]] = {}
@@ -77,12 +77,11 @@ def test_recomputation_repeats_no_choice_and_no_product_of_experts() -> None:
         calls[level] = counter.calls
         assert len(found[level]) == len(list(model.parameters()))
         assert all(torch.equal(a, b) for a, b in zip(found[level], found["none"], strict=True)), level
-    for operation in (
-        "aten.topk.default",
-        "aten.sort.stable",
-        "aten.mm.default",
-        "orch_trainer.multiply_groups.default",
-    ):
+    products = {level: calls[level]["orch_trainer.multiply_groups.default"] for level in LEVELS}
+    assert products["none"] == 2 * 3 * config.layers  # with those of the inputs' gradients
+    assert products["selective"] == products["none"] + config.layers  # the last one, whose result is large
+    assert products["full"] == products["none"] + 3 * config.layers
+    for operation in ("aten.topk.default", "aten.sort.stable", "aten.mm.default"):
         assert calls["selective"][operation] == calls["none"][operation] < calls["full"][operation], operation
 
 

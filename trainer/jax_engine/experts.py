@@ -69,7 +69,8 @@ def compute_experts(
     own = jnp.arange(order.shape[0])[:, None] < sizes.sum() if arithmetic.mesh.tensor > 1 else None
 
     def product(rows: Array, weight: Array, divided: int) -> Array:
-        return _differentiable_groups(arithmetic, divided, rows, weight, sizes)
+        result: Array = _differentiable_groups(arithmetic, divided, rows, weight, sizes)
+        return result
 
     rows = _differentiable_spread(model.experts_per_token, flat, order, place, own)
     weighed = _differentiable_spread(1, shares.reshape(-1, 1), order, place, own)

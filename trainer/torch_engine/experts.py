@@ -2,7 +2,7 @@
 
 No token is dropped. Each choice of an expert by a token is a row. Rows are sorted by expert, and each expert computes
 its own in one grouped product, so shapes are static and the CPU does not wait for the router. Over a tensor axis each
-device has whole experts: it sorts the rows of its own to the front, computes these, and the results are summed.
+device has whole experts: it sorts their rows to the front, computes these, and the results are summed.
 
 The shares of the chosen experts are multiplied before the last product, not after it: the sum is the same, and the
 results of that product are not needed for the backward pass.
@@ -202,4 +202,4 @@ class _Collect(torch.autograd.Function):
 def _sum_choices(values: Tensor, place: Tensor, own: Tensor | None, times: int) -> Tensor:
     if own is not None:
         values = torch.where(own, values, 0.0)
-    return values[place].unflatten(0, (-1, times)).sum(dim=1)
+    return values[place].view(-1, times, values.shape[-1]).sum(dim=1)

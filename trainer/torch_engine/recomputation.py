@@ -69,7 +69,8 @@ def _make_contexts(count: int) -> Any:
     def choose(context: Any, operation: Any, *_arguments: Any, **_named: Any) -> Any:
         if operation in products:
             counts[context.is_recompute] += 1
-            # Nothing in the block reads the last product, so its result need not be kept.
+            # Nothing in the block reads the last product, so its result need not be kept. That of experts is repeated
+            # all the same: torch saves the inputs of an operation of one's own behind it.
             kept = counts[context.is_recompute] < count
         else:
             kept = operation in attention or operation in choices

@@ -48,7 +48,8 @@ class RouterLoss:
         slope = choices * (experts * self._chosen**2 / total**2)
         largest = whole[:, 0].max() * (layers / total)
         self._found.append(torch.stack(((slope * shares).sum(), largest)))
-        return self._weight * (slope * balance[:, 1].sum(dim=0)).sum()
+        result: Tensor = self._weight * (slope * balance[:, 1].sum(dim=0)).sum()
+        return result
 
     def numbers(self) -> Tensor:
         """Return the step's mean loss of all rows, without its factor, and the largest share of an expert; shape (2,).
