@@ -49,6 +49,15 @@ def test_scanned_and_recomputed_blocks_equal_torch(level: str, monkeypatch: pyte
     assert_like_torch(f"{WORDS} accumulate=2 model.normalize_experts=false", f"remat={level}")
 
 
+def test_adapters_of_attention_beside_experts_equal_those_of_torch() -> None:
+    words = f"{WORDS} {EPS} lora.rank=4 lora.targets=attention"
+    there, here = torch_engine(words), jax_engine(f"{words} mesh.fsdp=2 mesh.tensor=2", 4)
+    np.testing.assert_allclose(run(here, words, steps=3), run(there, words, steps=3), rtol=1e-5)
+    mine, theirs = state_of(here), state_of(there)
+    assert mine.keys() == theirs.keys()
+    assert not any("experts" in name or "router" in name for name in mine if name.startswith("optimizer/"))
+
+
 @pytest.mark.promise("P32")
 def test_a_state_of_torch_continues_on_jax() -> None:
     words = f"{WORDS} {EPS}"
