@@ -188,7 +188,7 @@ def test_another_optimizer_than_adamw_is_refused(kind: str) -> None:
 
 
 def test_experts_are_refused() -> None:
-    with pytest.raises(ConfigError, match="model.experts=4: device=xla has no experts"):
+    with pytest.raises(ConfigError, match=r"model\.experts=4: device=xla has no experts"):
         open_torch_engine(parse_config([*SMALL, "device=xla", "model.experts=4"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
 
 
