@@ -51,8 +51,8 @@ def parse_experts(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """
     if family not in EXPERT_FAMILIES:
         return {}
-    for key, whole in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):
-        if config.get(key) not in (None, whole):
+    for key in ("decoder_sparse_step", "mlp_only_layers"):
+        if config.get(key) not in (None, 1 if key == "decoder_sparse_step" else []):
             raise ConfigError(f"config.json has {key}={config[key]!r}: this trainer computes experts in all layers")
     mixtral = family == "mixtral"
     # transformers 5 writes num_local_experts for both, the published Qwen 3 have num_experts.

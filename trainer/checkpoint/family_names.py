@@ -102,7 +102,7 @@ def map_parameter_names(model: ModelConfig) -> Mapping[str, FileTensor]:
 
 
 def _walk(model: ModelConfig) -> Iterator[tuple[str, FileTensor]]:
-    names = _EXPERTS[find_family(model).name] if model.experts else {}
+    names: Mapping[str, str] = _EXPERTS[find_family(model).name] if model.experts else {}
     for parameter in list_parameters(model):
         block, _, ours = parameter.name.partition(".ffn.")
         if ours not in names:
