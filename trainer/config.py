@@ -87,6 +87,17 @@ class ModelConfig:
     softcap: Annotated[float, Doc(text="bound of the logits, c * tanh(logit / c), as in Gemma 2; 0: none", least=0)] = (
         0.0
     )
+    experts: Annotated[
+        int, Doc(text="feed-forward experts of a block, of which a router chooses for each token; 0: none", least=0)
+    ] = 0
+    experts_per_token: Annotated[int, Doc(text="experts that the router chooses for each token", least=1)] = 2
+    expert_hidden: Annotated[int, Doc(text="width of an expert; auto: that of model.ffn", least=1, auto=True)] = AUTO
+    normalize_experts: Annotated[
+        bool, Doc(text="the chosen experts' shares are divided by their sum, as in Mixtral")
+    ] = True
+    router_loss: Annotated[
+        float, Doc(text="coefficient of the loss that balances experts; the loss in metrics is without it", least=0)
+    ] = 0.01
     rope_scaling: Annotated[
         RopeScaling,
         Doc(text="slower rotary angles for longer rows; llama3: as Llama 3.1; linear: all by rope_factor"),
@@ -103,6 +114,11 @@ class ModelConfig:
     @property
     def hidden(self) -> int:
         return self.ffn or -(-self.dim * 8 // 3 // 8) * 8
+
+    @property
+    def expert_dim(self) -> int:
+        """Width of an expert; 0 without experts."""
+        return (self.expert_hidden or self.hidden) if self.experts else 0
 
     @property
     def head_dim(self) -> int:

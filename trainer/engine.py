@@ -35,11 +35,15 @@ class Numbers:
         loss: Mean nats a token over all rows, or over their marked tokens.
         grad_norm: Global norm, before clipping.
         stops: Number of processes with a stop request.
+        router_loss: Loss that balances experts, without its coefficient; None without experts.
+        expert_share: Largest share of a block's choices that an expert has; None without experts.
     """
 
     loss: float
     grad_norm: float
     stops: int
+    router_loss: float | None = None
+    expert_share: float | None = None
 
 
 class Engine(Protocol):

@@ -13,6 +13,8 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from trainer.config import AUTO, Config, Doc, ModelConfig, Scalar
 from trainer.errors import ConfigError
 from trainer.presets import PRESETS
+from trainer.shape.limits import EXPERT_STEP
+from trainer.shape.lora import list_adapted_experts
 
 _LIMIT = 1 << 63  # the integers of numpy, torch and checkpoints
 
@@ -56,6 +58,7 @@ def parse_config(words: Sequence[str]) -> Config:
     _check_adapters(given)
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
+    _check_experts(config)
     return config
 
 
@@ -225,3 +228,25 @@ def _check_shapes(model: ModelConfig) -> None:
         )
     if model.heads % model.kv_heads:
         raise ConfigError(f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}")
+
+
+def _check_experts(config: Config) -> None:
+    model = config.model
+    if not model.experts:
+        return
+    if model.experts_per_token > model.experts:
+        raise ConfigError(
+            f"model.experts_per_token={model.experts_per_token} is more than model.experts={model.experts}"
+        )
+    for name, size in (("dim", model.dim), ("expert_hidden", model.expert_dim)):
+        if size % EXPERT_STEP:
+            raise ConfigError(
+                f"model.{name}={size} is not a multiple of {EXPERT_STEP}, which the grouped products of experts need"
+            )
+    if config.optim.kind != "adamw":
+        raise ConfigError(f"optim.kind={config.optim.kind}: a model with experts has only optim.kind=adamw")
+    if adapted := list_adapted_experts(config.lora):
+        raise ConfigError(
+            f"lora.targets={config.lora.targets}: experts have no adapters ({', '.join(adapted)}); "
+            "use lora.targets=attention"
+        )

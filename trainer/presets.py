@@ -3,8 +3,10 @@
 From 300m on a head is 128 wide and the feed-forward layer a multiple of it, which fills the matrix units of TPUs. Those
 with a family's name have the shape of its published weights, so that a run can begin from them. Sources, read November
 2026: config.json of meta-llama/Llama-3.2-1B (revision 4e20de3) and of Qwen/Qwen3-0.6B; Mistral 7B, arXiv 2310.06825,
-table 1, and mistralai/Mistral-7B-v0.1; for Gemma 2 2B AI-Hypercomputer/maxtext, hf_model_configs.py, with
-transformers' Gemma2Config; for Gemma 3 1B google/tunix, models/gemma3/model.py, revision 0027ed2.
+table 1, and mistralai/Mistral-7B-v0.1; Mixtral 8x7B, arXiv 2401.04088, table 1; for Qwen3-30B-A3B transformers'
+Qwen3MoeConfig, and slime, scripts/models/qwen3-30B-A3B.sh; for Gemma 2 2B AI-Hypercomputer/maxtext,
+hf_model_configs.py, with transformers' Gemma2Config; for Gemma 3 1B google/tunix, models/gemma3/model.py, revision
+0027ed2.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ def _preset(
     )
 
 
+_QWEN3_EXPERTS: Mapping[str, str] = MappingProxyType(
+    {"experts": "128", "experts_per_token": "8", "expert_hidden": "768"}
+)
 _GEMMA: Mapping[str, str] = MappingProxyType(
     {
         "activation": "gelu_tanh",
@@ -92,6 +97,37 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             vocab="32000",
             tied="false",
             window="4096",
+        ),
+        "mixtral-8x7b": _preset(
+            4096,
+            32,
+            32,
+            8,
+            seq_len=4096,
+            lr="1.5e-4",
+            warmup=2000,
+            ffn="14336",
+            experts="8",
+            vocab="32000",
+            tied="false",
+            rope_theta="1000000",
+        ),
+        "qwen3-30b-a3b": _preset(
+            2048,
+            48,
+            32,
+            4,
+            seq_len=4096,
+            lr="3e-4",
+            warmup=2000,
+            head="128",
+            ffn="6144",
+            vocab="151936",
+            tied="false",
+            rope_theta="1000000",
+            norm_eps="1e-6",
+            qk_norm="true",
+            **_QWEN3_EXPERTS,
         ),
         "gemma2-2b": _preset(
             2304,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FILE = FilePath(__file__).parent / "data" / "trainer.json"
 MODEL = "model"
 _PLACE = "checkpoint.uri"  # orch makes it from the task's bucket and the run's id
+_EXPERT_STEP = 8  # trainer/shape/limits.py
 _LIST = "python -m trainer --help   lists the settings"
 _FLAGS = ("true", "1", "yes", "false", "0", "no")
 # What others call it, as in trainer/options.py.
@@ -246,6 +247,38 @@ def _check_shape(known: TrainerSettings, given: Mapping[str, str], written: Valu
     if scaling != "none" and float(high) <= float(low):
         what = f"model.rope_high_freq={high} is not above model.rope_low_freq={low}"
         yield Issue(path=blame("rope_high_freq", "rope_low_freq"), what=what, why="", next_step="change one of them")
+    if whole("experts"):
+        yield from _check_experts(known, values, written)
+
+
+def _check_experts(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
+    """Check what the trainer refuses of a model with experts."""
+
+    def text(name: str) -> str:
+        return values.get(name, known.keys[name].default)
+
+    def whole(name: str) -> int:
+        return 0 if text(f"model.{name}") == "auto" else int(text(f"model.{name}"))
+
+    def issue(name: str, what: str, next_step: str) -> Issue:
+        return Issue(path=_path(name, written), what=what, why="the model has experts", next_step=next_step)
+
+    experts, chosen, dim = whole("experts"), whole("experts_per_token"), whole("dim")
+    if chosen > experts:
+        what = f"model.experts_per_token={chosen} is more than model.experts={experts}"
+        yield issue("model.experts_per_token", what, f"write model.experts_per_token={experts}, or fewer")
+    width = whole("expert_hidden") or whole("ffn")  # 0: made of dim, and a multiple
+    for name, size in (("dim", dim), ("expert_hidden", width)):
+        if size % _EXPERT_STEP:
+            what = f"model.{name}={size} is not a multiple of {_EXPERT_STEP}"
+            yield issue(f"model.{name}", what, f"write model.{name}={-(-size // _EXPERT_STEP) * _EXPERT_STEP}")
+    if text("optim.kind") != "adamw":
+        what = f"optim.kind={text('optim.kind')} does not update experts"
+        yield issue("optim.kind", what, "write optim.kind=adamw")
+    targets = text("lora.targets")
+    named = {word.strip() for word in targets.split(",")}
+    if int(text("lora.rank")) and (targets == "all" or named & {"gate", "up", "down"}):
+        yield issue("lora.targets", f"lora.targets={targets}: experts have no adapters", "write lora.targets=attention")
 
 
 def _path(name: str, written: Value) -> Path:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_ranks import REPOSITORY
 
+from orchestrator.task.trainer_settings import find_setting_problems
 from trainer.commands import COMMANDS, load_command
 from trainer.config import Config
 from trainer.environment import World, read_run, read_world, split_address
@@ -120,6 +121,8 @@ def test_preset_sets_many_keys_and_a_key_wins_in_any_position() -> None:
         ("llama3.2-1b", 1_235_814_400),
         ("qwen3-0.6b", 596_049_920),
         ("mistral-7b", 7_241_732_096),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("qwen3-30b-a3b", 30_532_122_624),
         ("gemma2-2b", 2_614_341_888),
         ("gemma3-1b", 999_885_952),
     ],
@@ -127,6 +130,31 @@ def test_preset_sets_many_keys_and_a_key_wins_in_any_position() -> None:
 def test_presets_of_families_have_the_size_of_the_published_weights(name: str, size: int) -> None:
     """As transformers 5.24 counts the parameters of the published configurations."""
     assert count_parameters(parse_config([f"model={name}"]).model) == size
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("model.experts=1", "model.experts_per_token=2 is more than model.experts=1"),
+        ("model.experts=4 model.expert_hidden=12", "model.expert_hidden=12 is not a multiple of 8"),
+        ("model.experts=4 model.dim=20 model.heads=2 model.kv_heads=1", "model.dim=20 is not a multiple of 8"),
+        ("model.experts=4 optim.kind=muon", "optim.kind=muon: a model with experts has only optim.kind=adamw"),
+        ("model.experts=4 optim.kind=adafactor", "has only optim.kind=adamw"),
+        ("model.experts=4 lora.rank=2", "lora.targets=all: experts have no adapters"),
+        ("model.experts=4 lora.rank=2 lora.targets=query,up", r"experts have no adapters \(up\)"),
+    ],
+)
+def test_what_experts_do_not_have_is_refused_with_the_setting(words: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(words.split())
+    given = dict(word.split("=") for word in words.split())
+    assert list(find_setting_problems(tuple(given.items()), dict(given))), "and before anything is rented"
+
+
+def test_adapters_of_attention_are_allowed_beside_experts() -> None:
+    words = {"model.experts": "4", "lora.rank": "2", "lora.targets": "attention"}
+    assert parse_config([f"{name}={value}" for name, value in words.items()]).model.experts == 4
+    assert not list(find_setting_problems(tuple(words.items()), dict(words)))
 
 
 def test_data_is_short_for_its_source() -> None:

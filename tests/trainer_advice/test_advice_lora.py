@@ -52,6 +52,7 @@ def test_targets_are_all_layers_or_named_ones() -> None:
         (["lora.rank=4", "optim.kind=muon"], "optimizer"),
         (["lora.rank=4", "device=xla"], "lora"),
         (["data.document_mask=true", "device=xla"], "documents"),
+        (["model.experts=8", "device=xla"], "experts"),
     ],
 )
 def test_what_engines_refuse_stops_the_plan(words: list[str], code: str) -> None:

@@ -52,6 +52,22 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
     "qwen3-window": ("qwen3", {"head_dim": 8, **WINDOW, "rope_parameters": LLAMA3}),
     "llama-linear": ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}}),
+    "mixtral": ("mixtral", {"num_local_experts": 4, "router_aux_loss_coef": 0.1}),
+    "mixtral-window": ("mixtral", {"num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 5}),
+    "qwen3_moe": (
+        "qwen3_moe",
+        {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "router_aux_loss_coef": 0.1},
+    ),
+    "qwen3_moe-normalized": (
+        "qwen3_moe",
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "norm_topk_prob": True,
+            "head_dim": 16,
+        },
+    ),
     "gemma2": (
         "gemma2",
         {
@@ -124,16 +140,38 @@ def _make(folder: Path, family: str, changes: dict[str, Any], rows: Tensor) -> d
         for key, weight in model.named_parameters():
             weight.copy_(torch.randn(weight.shape, generator=draw) * 0.2 + unit * ("norm" in key))
     model.save_pretrained(folder)
-    logits = model(rows[:, :-1]).logits
+    routed = {"output_router_logits": True} if hasattr(config, "router_aux_loss_coef") else {}
+    found = model(rows[:, :-1], **routed)
+    logits = found.logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-    loss.backward()
-    gradients = {key: weight.grad.numpy() for key, weight in model.named_parameters() if weight.grad is not None}
+    balance = found.aux_loss if routed else torch.zeros(())
+    (loss + config.router_aux_loss_coef * balance if routed else loss).backward()
+    gradients: dict[str, np.ndarray] = {}
+    for key, weight in model.named_parameters():
+        if weight.grad is not None:
+            gradients |= _name_as_in_files(family, key, weight.grad.numpy())
     # transformers keeps apart what begins at position 0 again (5.24, masking_utils.find_packed_sequence_indices).
     at = torch.arange(logits.shape[1])
     positions = at - torch.tensor(DOCUMENTS)[torch.bucketize(at, torch.tensor(DOCUMENTS), right=True) - 1]
     with torch.no_grad():
         packed = model(rows[:, :-1], position_ids=positions.expand(len(rows), -1), use_cache=False).logits
-    return {"logits": logits.detach().numpy(), "loss": loss.detach().numpy(), "packed": packed.numpy(), **gradients}
+    numbers = {"loss": loss.detach().numpy(), "router_loss": balance.detach().numpy()}
+    return {"logits": logits.detach().numpy(), "packed": packed.numpy(), **numbers, **gradients}
+
+
+def _name_as_in_files(family: str, key: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Name a gradient as the saved weights are named: in files each expert has its own, and gate and up are apart."""
+    if family == "mixtral":
+        key = key.replace(".mlp.", ".block_sparse_moe.")
+    prefix, found, last = key.partition(".experts.")
+    if not found:
+        return {key: values}
+    gate, up, down = ("w1", "w3", "w2") if family == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    result: dict[str, np.ndarray] = {}
+    for expert, own in enumerate(values):
+        parts = {down: own} if last == "down_proj" else dict(zip((gate, up), np.split(own, 2), strict=True))
+        result |= {f"{prefix}.experts.{expert}.{name}.weight": part for name, part in parts.items()}
+    return result
 
 
 if __name__ == "__main__":

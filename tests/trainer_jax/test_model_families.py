@@ -17,7 +17,7 @@ from jax_cases import give, jax_engine, rows_of, settings, state_of, torch_engin
 
 from trainer.__main__ import main
 from trainer.checkpoint import reader
-from trainer.checkpoint.families import map_parameter_names
+from trainer.checkpoint.family_names import map_parameter_names
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.restore_plan import read_model_config
 from trainer.checkpoint.store import open_store
@@ -47,6 +47,10 @@ CASES = (
     "qwen3",
     "qwen3-window",
     "llama-linear",
+    "mixtral",
+    "mixtral-window",
+    "qwen3_moe",
+    "qwen3_moe-normalized",
     "gemma2",
     "gemma2-uncapped",
     "gemma3_text",
@@ -127,7 +131,8 @@ def test_an_imported_model_has_the_logits_of_transformers(made: Path, name: str)
     ("name", "framework"),
     [
         *((name, "torch") for name in CASES),
-        *((name, "jax") for name in ("qwen2.5", "qwen3-window", "gemma2", "gemma3_text", "gemma3_text-linear")),
+        *((name, "jax") for name in ("qwen2.5", "qwen3-window", "mixtral", "qwen3_moe", "gemma2", "gemma3_text")),
+        ("gemma3_text-linear", "jax"),
     ],
 )
 def test_a_step_from_imported_weights_has_the_gradients_of_transformers(made: Path, name: str, framework: str) -> None:
@@ -142,12 +147,14 @@ def test_a_step_from_imported_weights_has_the_gradients_of_transformers(made: Pa
     engine.step(np.load(made / "rows.npy"), 0.0, False, 0)
     expected = np.load(made / name / "expected.npz")
     assert engine.numbers().loss == pytest.approx(float(expected["loss"]), abs=1e-5)
+    assert (engine.numbers().router_loss or 0.0) == pytest.approx(float(expected["router_loss"]), abs=1e-5)
     state = state_of(engine)
     compared = map_parameter_names(model)
-    assert set(compared) == set(expected.files) - {"logits", "loss", "packed"}
-    for theirs, parameter in compared.items():
+    assert set(compared) == set(expected.files) - {"logits", "loss", "packed", "router_loss"}
+    for theirs, one in compared.items():
         # After the first step the first moment is (1 - beta1) times the gradient.
-        gradient = state[f"optimizer/{parameter.name}/exp_avg"] / (1 - config.optim.beta1)
+        moment = one.select_values(state[f"optimizer/{one.parameter.name}/exp_avg"])
+        gradient = moment / (1 - config.optim.beta1)
         assert np.abs(expected[theirs]).max() > 1e-6, theirs
         _assert_close(gradient, expected[theirs], theirs)
 

@@ -21,7 +21,7 @@ from torch_cases import (
 )
 from torch_worlds import in_world
 
-from trainer.config import Config
+from trainer.config import Config, RematLevel
 from trainer.engine import FloatArray
 from trainer.shape.mesh import Mesh
 
@@ -59,13 +59,14 @@ GEMMA = change(
         softcap=1.5,
     ),
 )
+EXPERTS = change(SMALL, model=change(SMALL.model, experts=4, experts_per_token=2, expert_hidden=24, router_loss=0.1))
 MESHES: Mapping[int, list[Mesh]] = {
     1: [Mesh()],
     2: [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)],
     4: [Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)],
 }
 EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
-    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA)],
+    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA, EXPERTS)],
     2: [
         (MUON, Mesh(2)),
         (MUON, Mesh(1, 2)),
@@ -80,6 +81,9 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (FAMILY, Mesh(1, 1, 2)),
         (GEMMA, Mesh(1, 2)),
         (GEMMA, Mesh(1, 1, 2)),
+        (EXPERTS, Mesh(2)),
+        (EXPERTS, Mesh(1, 2)),
+        (EXPERTS, Mesh(1, 1, 2)),
         (NARROW, Mesh(1, 2)),
         (NARROW, Mesh(1, 1, 2)),
     ],
@@ -93,6 +97,9 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (FAMILY, Mesh(2, 1, 2)),
         (FAMILY, Mesh(1, 2, 2)),
         (GEMMA, Mesh(1, 2, 2)),
+        (EXPERTS, Mesh(1, 2, 2)),
+        (EXPERTS, Mesh(2, 1, 2)),
+        (EXPERTS, Mesh(1, 1, 4)),
     ],
 }
 CASES = {size: [(SMALL, mesh) for mesh in MESHES[size]] + EXTRA[size] for size in MESHES}
@@ -209,3 +216,15 @@ def test_compiled_blocks_compute_the_same(found: Found) -> None:
     assert programs[0] == 6
     assert programs[1] - programs[0] == 4  # more rows on each; a divided vocabulary's loss is not compiled
     assert notes == [[], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["none", "selective", "full"])
+def test_compiled_experts_compute_the_same(found: Found, level: RematLevel) -> None:
+    config = change(EXPERTS, compile="true", remat=level)
+    ((numbers, _),) = in_world(1, on_meshes, [(config, Mesh())])[0]
+    assert [loss for loss, _, _ in numbers] == pytest.approx(
+        [loss for loss, _, _ in found[EXPERTS, Mesh()][0]], abs=1e-5
+    )
+    _, notes = in_world(1, compiled_on, config, [Mesh()])[0]
+    assert notes == [[]], "the compiler did not fail"

@@ -62,6 +62,29 @@ def test_recomputation_changes_no_bit_and_selective_repeats_no_product(narrow: b
     assert calls["selective"]["aten.silu.default"] == calls["full"]["aten.silu.default"] == 2 * SMALL.layers
 
 
+def test_recomputation_of_experts_repeats_no_choice_and_one_product() -> None:
+    config = dataclasses.replace(SMALL, experts=4, expert_hidden=24)
+    found: dict[str, list[torch.Tensor]] = {}
+    calls: dict[str, Counter[str]] = {}
+    for level in LEVELS:
+        model = Transformer(config, 16, choose_rerun(level, experts=True))
+        fill_initial_values(list_slots(model, config, Mesh(), 0), seed=0)
+        with CountCalls() as counter:
+            hidden = model(TOKENS[:, :-1])
+            assert model.balance is not None and model.balance.shape == (3, 2, 4)
+            torch.autograd.backward(hidden.square().sum() + model.balance[:, 1].square().sum())
+        found[level] = [p.grad for p in model.parameters() if p.grad is not None]
+        calls[level] = counter.calls
+        assert len(found[level]) == len(list(model.parameters()))
+        assert all(torch.equal(a, b) for a, b in zip(found[level], found["none"], strict=True)), level
+    products = {level: calls[level]["orch_trainer.multiply_groups.default"] for level in LEVELS}
+    assert products["none"] == 2 * 3 * config.layers  # with those of the inputs' gradients
+    assert products["selective"] == products["none"] + config.layers  # the last one, whose result is large
+    assert products["full"] == products["none"] + 3 * config.layers
+    for operation in ("aten.topk.default", "aten.sort.stable", "aten.mm.default"):
+        assert calls["selective"][operation] == calls["none"][operation] < calls["full"][operation], operation
+
+
 def test_a_model_that_is_evaluated_keeps_and_repeats_nothing() -> None:
     model = Transformer(SMALL, 16, choose_rerun("selective"))
     with torch.no_grad(), CountCalls() as counter:

@@ -187,6 +187,11 @@ def test_another_optimizer_than_adamw_is_refused(kind: str) -> None:
         open_torch_engine(parse_config([*SMALL, "device=xla", f"optim.kind={kind}"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
 
 
+def test_experts_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.experts=4: device=xla has no experts"):
+        open_torch_engine(parse_config([*SMALL, "device=xla", "model.experts=4"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
+
+
 def test_a_missing_environment_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "scripts" / "xla-env"
     script.parent.mkdir()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.checkpoint.families import name_weight
+from trainer.checkpoint.family_names import name_weight
 from trainer.checkpoint.regions import Contents
 from trainer.config import LoraConfig, ModelConfig
 from trainer.engine import FloatArray

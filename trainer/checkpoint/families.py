@@ -4,6 +4,7 @@ All turn the halves of a head against each other (x_i with x_{i + half}), and ke
 trainer does, so the values are the same and only names differ. A family here is a combination of settings of the one
 architecture. Source: transformers 5.24, models/{llama,mistral,qwen2,qwen3,gemma2,gemma3} and modeling_rope_utils.py,
 read November 2026.
+family_experts.py has what is said of experts, and family_names.py the names of parameters.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
+from trainer.checkpoint.family_experts import (
+    EXPERT_FAMILIES,
+    MIXTRAL_DEFAULTS,
+    QWEN3_DEFAULTS,
+    make_expert_settings,
+    parse_experts,
+    parse_whole,
+)
 from trainer.config import AUTO, ModelConfig, Scalar
 from trainer.errors import ConfigError
-from trainer.shape.architecture import Parameter, list_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,7 @@ _STYLE = (
     "softcap",
     "full_every",
     "local_rope_theta",
+    "normalize_experts",
 )
 """Settings that only some families have."""
 _GEMMA: Mapping[str, Any] = MappingProxyType(
@@ -97,6 +106,21 @@ FAMILIES: Sequence[Family] = (
         defaults=MappingProxyType({**_QWEN, "head_dim": 128}),
     ),
     Family(
+        name="mixtral",
+        architecture="MixtralForCausalLM",
+        traits=_NONE,
+        window=_NONE,
+        defaults=MIXTRAL_DEFAULTS,
+    ),
+    Family(
+        name="qwen3_moe",
+        architecture="Qwen3MoeForCausalLM",
+        traits=MappingProxyType({"qk_norm": True}),
+        free=frozenset({"normalize_experts"}),
+        window=MappingProxyType({"use_sliding_window": True}),
+        defaults=QWEN3_DEFAULTS,
+    ),
+    Family(
         name="gemma2",
         architecture="Gemma2ForCausalLM",
         traits=_GEMMA,
@@ -130,45 +154,6 @@ FAMILIES: Sequence[Family] = (
     ),
 )
 
-_BLOCK: Mapping[str, str] = MappingProxyType(
-    {
-        "attention_norm.weight": "input_layernorm.weight",
-        "attention.query.weight": "self_attn.q_proj.weight",
-        "attention.key.weight": "self_attn.k_proj.weight",
-        "attention.value.weight": "self_attn.v_proj.weight",
-        "attention.out.weight": "self_attn.o_proj.weight",
-        "attention.query_bias.weight": "self_attn.q_proj.bias",
-        "attention.key_bias.weight": "self_attn.k_proj.bias",
-        "attention.value_bias.weight": "self_attn.v_proj.bias",
-        "attention.query_norm.weight": "self_attn.q_norm.weight",
-        "attention.key_norm.weight": "self_attn.k_norm.weight",
-        "ffn_norm.weight": "post_attention_layernorm.weight",
-        "ffn.gate.weight": "mlp.gate_proj.weight",
-        "ffn.up.weight": "mlp.up_proj.weight",
-        "ffn.down.weight": "mlp.down_proj.weight",
-    }
-)
-_POST_NORMS: Mapping[str, str] = MappingProxyType(
-    {
-        "attention_post_norm.weight": "post_attention_layernorm.weight",
-        "ffn_norm.weight": "pre_feedforward_layernorm.weight",
-        "ffn_post_norm.weight": "post_feedforward_layernorm.weight",
-    }
-)
-"""Names in blocks with norms of results, where they differ."""
-_REST: Mapping[str, str] = MappingProxyType(
-    {
-        "embedding.weight": "model.embed_tokens.weight",
-        "norm.weight": "model.norm.weight",
-        "head.weight": "lm_head.weight",
-    }
-)
-
-
-def map_parameter_names(model: ModelConfig) -> Mapping[str, Parameter]:
-    """Return the parameters by the names that Hugging Face has for them."""
-    return {name_weight(one.name, post_norm=model.post_norm): one for one in list_parameters(model)}
-
 
 def find_family(model: ModelConfig) -> Family:
     """Return the first family that computes what the model does.
@@ -181,7 +166,9 @@ def find_family(model: ModelConfig) -> Family:
             return family
     default = ModelConfig()
     changed = [
-        f"model.{key}={_text(value)}" for key in _STYLE if (value := getattr(model, key)) != getattr(default, key)
+        f"model.{key}={_text(value)}"
+        for key in (*_STYLE, "experts")
+        if (value := getattr(model, key)) != getattr(default, key)
     ]
     raise ConfigError(
         f"no model of transformers that this trainer knows has {' with '.join(changed)}: "
@@ -191,7 +178,7 @@ def find_family(model: ModelConfig) -> Family:
 
 def _has_style(family: Family, model: ModelConfig) -> bool:
     default = ModelConfig()
-    return all(
+    return (family.name in EXPERT_FAMILIES) == (model.experts > 0) and all(
         key in family.free or getattr(model, key) == family.traits.get(key, getattr(default, key)) for key in _STYLE
     )
 
@@ -236,6 +223,7 @@ def make_hf_config(model: ModelConfig, seq_len: int, dtype: str, end: int | None
         "mlp_bias": False,
         **({"sliding_window": model.window, **(family.window or {})} if model.window else {}),
         **(_make_gemma(family, model) if "full_every" in family.free else {}),
+        **make_expert_settings(family.name, model),
         "max_position_embeddings": _count_positions(model, seq_len),
         **({} if end is None else {"bos_token_id": end, "eos_token_id": end}),
         "torch_dtype": dtype,  # the same for versions before 5
@@ -279,21 +267,22 @@ def parse_hf_config(config: Mapping[str, Any]) -> ModelConfig:
 
 
 def _parse(family: Family, config: Mapping[str, Any], rope: Mapping[str, Any]) -> ModelConfig:
-    dim, heads = _whole(config["hidden_size"]), _whole(config["num_attention_heads"])
-    head = _whole(config.get("head_dim") or dim // heads)
+    dim, heads = parse_whole(config["hidden_size"]), parse_whole(config["num_attention_heads"])
+    head = parse_whole(config.get("head_dim") or dim // heads)
     styled: dict[str, Any] = {**_parse_windows(family, config), **family.traits}
     return ModelConfig(
         dim=dim,
-        layers=_whole(config["num_hidden_layers"]),
+        layers=parse_whole(config["num_hidden_layers"]),
         heads=heads,
-        kv_heads=_whole(config.get("num_key_value_heads") or heads),
+        kv_heads=parse_whole(config.get("num_key_value_heads") or heads),
         head=AUTO if head * heads == dim else head,
-        ffn=_whole(config["intermediate_size"]),
-        vocab=_whole(config["vocab_size"]),
+        ffn=parse_whole(config["intermediate_size"]),
+        vocab=parse_whole(config["vocab_size"]),
         tied=bool(config.get("tie_word_embeddings", False)),
         rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
         norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         **styled,
+        **parse_experts(family.name, config),
         **_parse_free(family, config, rope),
         **_parse_scaling(config, rope),
     )
@@ -336,8 +325,8 @@ def _parse_windows(family: Family, config: Mapping[str, Any]) -> dict[str, int]:
     """Return the settings of windows."""
     if "full_every" not in family.free:
         return {"window": _parse_window(family, config)}
-    size = _whole(config.get("sliding_window") or 0)
-    layers, every = _whole(config["num_hidden_layers"]), _whole(config["sliding_window_pattern"])
+    size = parse_whole(config.get("sliding_window") or 0)
+    layers, every = parse_whole(config["num_hidden_layers"]), parse_whole(config["sliding_window_pattern"])
     kinds = cast("Sequence[str] | None", config.get("layer_types"))
     if kinds:
         every = list(kinds).index("full_attention") + 1 if "full_attention" in kinds else 0
@@ -358,11 +347,11 @@ def _parse_window(family: Family, config: Mapping[str, Any]) -> int:
     Raises:
         ConfigError: Some layers have one and others have not.
     """
-    size = _whole(config.get("sliding_window") or 0)
+    size = parse_whole(config.get("sliding_window") or 0)
     if family.window is None or not size or not all(config.get(key) for key in family.window if key.startswith("use_")):
         return 0
-    layers = _whole(config["num_hidden_layers"])
-    first = _whole(config["max_window_layers"]) if "max_window_layers" in family.window else 0
+    layers = parse_whole(config["num_hidden_layers"])
+    first = parse_whole(config["max_window_layers"]) if "max_window_layers" in family.window else 0
     kinds = cast("Sequence[str] | None", config.get("layer_types"))
     windowed = {kind == "sliding_attention" for kind in kinds} if kinds else {first <= 0, first < layers}
     if len(windowed) > 1:
@@ -380,13 +369,6 @@ def _find_rope(config: Mapping[str, Any], *, separate: bool) -> Mapping[str, Any
     return cast("Mapping[str, Any]", found)
 
 
-def _whole(value: Any) -> int:
-    """Return a whole number of the file. Raises TypeError for anything else, such as 8.9."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
 def _parse_scaling(config: Mapping[str, Any], rope: Mapping[str, Any]) -> dict[str, Any]:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
@@ -398,7 +380,7 @@ def _parse_scaling(config: Mapping[str, Any], rope: Mapping[str, Any]) -> dict[s
         "rope_factor": float(rope["factor"]),
         "rope_low_freq": float(rope["low_freq_factor"]),
         "rope_high_freq": float(rope["high_freq_factor"]),
-        "rope_context": _whole(rope.get("original_max_position_embeddings") or config["max_position_embeddings"]),
+        "rope_context": parse_whole(rope.get("original_max_position_embeddings") or config["max_position_embeddings"]),
     }
 
 
@@ -444,12 +426,3 @@ def _make_gemma(family: Family, model: ModelConfig) -> dict[str, Any]:
 def _count_positions(model: ModelConfig, seq_len: int) -> int:
     """Return for how many positions the model is meant: scaled angles serve longer rows than those trained on."""
     return seq_len if model.rope_scaling != "llama3" else max(seq_len, int(model.rope_context * model.rope_factor))
-
-
-def name_weight(ours: str, *, post_norm: bool = False) -> str:
-    """Return the name that Hugging Face has for a parameter; the names of norms depend on `post_norm`."""
-    if ours in _REST:
-        return _REST[ours]
-    _, layer, rest = ours.split(".", 2)
-    block = {**_BLOCK, **_POST_NORMS} if post_norm else _BLOCK
-    return f"model.layers.{layer}.{block[rest]}"

@@ -37,6 +37,8 @@ _SHAPED = (
     ("qk_norm", "qk_norm"),
     ("post_norm", "post_norm"),
     ("norm_offset", "norm_offset"),
+    ("experts", "experts"),
+    ("expert_hidden", "expert_dim"),
 )
 """Key below `model.`, and the attribute with `auto` filled in."""
 _FREE = (
@@ -51,6 +53,8 @@ _FREE = (
     "attention_softcap",
     "softcap",
     "rope_scaling",
+    "experts_per_token",
+    "normalize_experts",
 )
 _OF_HUB = ("data.tokenizer", "data.column")
 _OF_SCALING = ("rope_factor", "rope_low_freq", "rope_high_freq", "rope_context")

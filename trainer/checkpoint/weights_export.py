@@ -21,6 +21,7 @@ from trainer.checkpoint.adapters_export import (
     read_tensor,
 )
 from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, FileDType, encode_values
+from trainer.checkpoint.family_names import FileTensor, map_parameter_names
 from trainer.checkpoint.layout import split_uri
 from trainer.checkpoint.manifest import StepFolder
 from trainer.checkpoint.reader import Checkpoint
@@ -132,7 +133,7 @@ def _write_adapters(
 ) -> int:
     """Write the adapters and their settings; return the bytes of all values."""
     _write_json(folder / SETTINGS_FILE, make_adapter_config(model, lora))
-    shard = list(map_adapter_names(model, lora).items())
+    shard = [(theirs, FileTensor(parameter=one)) for theirs, one in map_adapter_names(model, lora).items()]
     return _write_file(folder / WEIGHTS_FILE, shard, lambda one: read_tensor(contents, kind, one), request.dtype)
 
 
@@ -141,7 +142,7 @@ def _write_weights(
 ) -> int:
     """Write the weights; return the bytes of all values."""
     dtype = SAFETENSORS[request.dtype]
-    shards = list(_shards(families.map_parameter_names(model), WIDTH[dtype], request.shard_bytes))
+    shards = list(_shards(map_parameter_names(model), WIDTH[dtype], request.shard_bytes))
     weight_map: dict[str, str] = {}
     total = 0
     for number, shard in enumerate(shards, 1):
@@ -160,14 +161,18 @@ def _write_weights(
 
 
 def _write_file(
-    path: Path, shard: Sequence[tuple[str, Parameter]], read: Callable[[Parameter], FloatArray], dtype: FileDType
+    path: Path, shard: Sequence[tuple[str, FileTensor]], read: Callable[[Parameter], FloatArray], dtype: FileDType
 ) -> int:
     """Write one safetensors file; return the bytes of its values."""
     total, width = 0, SAFETENSORS[dtype]
     with path.open("wb") as file:
         _write_header(file, shard, width)
-        for theirs, parameter in shard:
-            values = encode_values(read(parameter), width)
+        held: tuple[Parameter, FloatArray] | None = None  # experts are neighbours, and read once
+        for theirs, one in shard:
+            if held is None or held[0] != one.parameter:
+                held = None  # not two of them in memory
+                held = one.parameter, read(one.parameter)
+            values = encode_values(one.select_values(held[1]), width)
             if width == "F16" and not np.isfinite(values).all():
                 raise ConfigError(f"{theirs} has values beyond the range of fp16: use dtype=bf16")
             file.write(values.reshape(-1).data.cast("B"))
@@ -175,23 +180,23 @@ def _write_file(
     return total
 
 
-def _shards(names: Mapping[str, Parameter], width: int, limit: int) -> Iterator[Sequence[tuple[str, Parameter]]]:
-    shard: list[tuple[str, Parameter]] = []
-    for theirs, parameter in names.items():
-        if shard and width * (sum(other.size for _, other in shard) + parameter.size) > limit:
+def _shards(names: Mapping[str, FileTensor], width: int, limit: int) -> Iterator[Sequence[tuple[str, FileTensor]]]:
+    shard: list[tuple[str, FileTensor]] = []
+    for theirs, tensor in names.items():
+        if shard and width * (sum(other.size for _, other in shard) + tensor.size) > limit:
             yield shard
             shard = []
-        shard.append((theirs, parameter))
+        shard.append((theirs, tensor))
     yield shard
 
 
-def _write_header(file: BinaryIO, shard: Sequence[tuple[str, Parameter]], dtype: str) -> None:
+def _write_header(file: BinaryIO, shard: Sequence[tuple[str, FileTensor]], dtype: str) -> None:
     # transformers refuses a file that does not say for which framework it was written.
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
-    for theirs, parameter in shard:
-        end = start + WIDTH[dtype] * parameter.size
-        entries[theirs] = {"dtype": dtype, "shape": parameter.shape, "data_offsets": [start, end]}
+    for theirs, tensor in shard:
+        end = start + WIDTH[dtype] * tensor.size
+        entries[theirs] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [start, end]}
         start = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainer.checkpoint import families
 from trainer.checkpoint.epoch import utc_timestamp
+from trainer.checkpoint.family_names import FileTensor, map_parameter_names
 from trainer.checkpoint.hf_folder import Tensor, find_tensors, read_json_object
 from trainer.checkpoint.layout import part_name, run_folder
 from trainer.checkpoint.manifest import Manifest, Part, StepFolder
@@ -18,7 +19,7 @@ from trainer.checkpoint.writer import publish_manifest, upload_part
 from trainer.config import BYTE_VOCAB, Config, ModelConfig
 from trainer.errors import ConfigError, StorageError
 from trainer.options import flatten_config, parse_config
-from trainer.shape.architecture import Parameter, count_parameters
+from trainer.shape.architecture import count_parameters, list_parameters
 from trainer.shape.box import Box, TensorRegion
 
 
@@ -38,18 +39,21 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
     model = families.parse_hf_config(read_json_object(folder / "config.json"))
     tensors = find_tensors(folder)
     _check_settings(model, tensors)
-    names = families.map_parameter_names(model)
+    names = map_parameter_names(model)
     _check(names, tensors, model)
     store = open_store(place, create=True)
     if any(StepFolder.parse(name) is not None for name in store.list_folders()):
         raise ConfigError(f"{store.uri} already holds checkpoints: name another place")
-    theirs = {f"model/{parameter.name}": name for name, parameter in names.items()}
-    pieces = [TensorRegion(f"model/{p.name}", p.shape, Box.whole(p.shape)) for p in names.values()]
+    theirs: dict[str, list[tuple[str, FileTensor]]] = {}
+    for name, one in names.items():
+        theirs.setdefault(f"model/{one.parameter.name}", []).append((name, one))
+    pieces = [TensorRegion(f"model/{p.name}", p.shape, Box.whole(p.shape)) for p in list_parameters(model)]
     parts, folder_of_weights = list[Part](), StepFolder(0)
     for index, group in enumerate(group_pieces(pieces, part_bytes)):
         buffer = PartBuffer(group)
         for piece, view in buffer.views.items():
-            view.reshape(-1)[:] = tensors[theirs[piece.name]].read_values()
+            for name, one in theirs[piece.name]:
+                one.select_values(view).reshape(-1)[:] = tensors[name].read_values()
         parts.append(upload_part(store, folder_of_weights.name, part_name(0, index), buffer))
     run_id = run_folder(store.uri).rpartition("/")[2] if store.uri.endswith("/checkpoints") else "import"
     manifest = Manifest(
@@ -95,6 +99,8 @@ def _check_settings(model: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
     """
     if model.layers > len(tensors):
         raise ConfigError(f"config.json has num_hidden_layers={model.layers}, but the folder {len(tensors)} tensors")
+    if model.experts > len(tensors):
+        raise ConfigError(f"config.json has {model.experts} experts, but the folder {len(tensors)} tensors")
     try:
         parse_config(_words(model).split())
     except ConfigError as error:
@@ -108,17 +114,17 @@ def _words(model: ModelConfig) -> str:
     return " ".join(f"{key}={str(table[key]).lower()}" for key in keys)
 
 
-def _check(names: Mapping[str, Parameter], tensors: Mapping[str, Tensor], model: ModelConfig) -> None:
+def _check(names: Mapping[str, FileTensor], tensors: Mapping[str, Tensor], model: ModelConfig) -> None:
     """Check that the tensors are those of the model, in its shapes.
 
     Raises:
         ConfigError: A tensor is missing, unknown or of another shape.
     """
-    for theirs, parameter in names.items():
+    for theirs, one in names.items():
         if theirs not in tensors:
             raise ConfigError(f"the folder has no tensor {theirs}, which config.json needs")
-        if tensors[theirs].entry.shape != parameter.shape:
-            found, needed = list(tensors[theirs].entry.shape), list(parameter.shape)
+        if tensors[theirs].entry.shape != one.shape:
+            found, needed = list(tensors[theirs].entry.shape), list(one.shape)
             raise ConfigError(f"{theirs} has the shape {found}, but config.json needs {needed}")
     # A tied head may be stored all the same; old files hold the rotary angles, which follow from the settings.
     unknown = [

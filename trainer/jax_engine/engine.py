@@ -132,8 +132,9 @@ class JaxEngine:
         if self._newest is None:
             raise AssertionError("no step has been run yet")
         with translate_errors(self._world):
-            loss, norm, stops = np.asarray(self._newest).tolist()
-        return Numbers(loss=loss, grad_norm=norm, stops=round(stops))
+            loss, norm, stops, *router = np.asarray(self._newest).tolist()
+        router_loss, share = router or (None, None)
+        return Numbers(loss=loss, grad_norm=norm, stops=round(stops), router_loss=router_loss, expert_share=share)
 
     def evaluate(self, rows: TokenArray) -> float:
         step = self._step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from jax import Array
 
@@ -18,9 +19,12 @@ from trainer.jax_engine.arithmetic import (
     reduce_from_tensor_axis,
 )
 from trainer.jax_engine.attention import ATTENTION_RESULT, AttentionMask, Kernel, Scores, attend, split_documents
+from trainer.jax_engine.experts import EXPERT_RESULT, ExpertWeights, compute_experts
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.vocabulary import compute_loss_sum, look_up_tokens
 
+_BlockResult: TypeAlias = tuple[Array, Array | None]
+"""The residual stream, and the balance of the block's router; None without experts."""
 _BLOCKS = "blocks."
 EVERY_BLOCK = "blocks.*."
 """Prefix of the names of stacked weights, which have a leading dimension for the layer."""
@@ -56,6 +60,16 @@ class Recipe:
 def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angles: Array) -> Array:
     """Return `recipe.scale` times the summed loss, in nats, of all tokens of this device's rows.
 
+    The arguments are those of `compute_loss_and_balance`.
+    """
+    return compute_loss_and_balance(recipe, weights, rows, angles)[0]
+
+
+def compute_loss_and_balance(
+    recipe: Recipe, weights: Mapping[str, Array], rows: Array, angles: Array
+) -> tuple[Array, Array | None]:
+    """Return the loss, and the balance of the routers, shape (layers, 2, experts); None without experts.
+
     Args:
         recipe: The model.
         weights: This device's shards by name.
@@ -68,57 +82,60 @@ def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angl
     x = look_up_tokens(arithmetic, weights["embedding.weight"], tokens[:, :-1])
     if recipe.model.embed_scale:
         x = x * recipe.model.dim**0.5
-    x = _blocks(recipe, weights, x, angles, documents)
+    x, balance = _blocks(recipe, weights, x, angles, documents)
     x = norm(recipe, weights["norm.weight"], x)
     head = weights["embedding.weight" if recipe.model.tied else "head.weight"]
     counted = rows[:, 1:] >= 0 if recipe.marked else None
-    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted, softcap=recipe.model.softcap)
+    softcap = recipe.model.softcap
+    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted, softcap=softcap), balance
 
 
-def _blocks(recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array, documents: Array | None) -> Array:
+def _blocks(
+    recipe: Recipe, weights: Mapping[str, Array], x: Array, angles: Array, documents: Array | None
+) -> tuple[Array, Array | None]:
+    """Return the residual stream, and the balances of the routers; None without experts."""
     model = recipe.model
     local = [model.get_window(layer) > 0 for layer in range(model.layers)]
 
-    def block(is_local: Array | bool, x: Array, own: Mapping[str, Array]) -> Array:
+    def block(is_local: Array | bool, x: Array, own: Mapping[str, Array]) -> tuple[Array, Array | None]:
         mixed = _attention(recipe, own, norm(recipe, own["attention_norm.weight"], x), angles, documents, is_local)
         x = x + _post_norm(recipe, own, "attention", mixed)
-        fed = _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
-        return x + _post_norm(recipe, own, "ffn", fed)
+        fed, balance = _feed_forward(recipe, own, norm(recipe, own["ffn_norm.weight"], x))
+        return x + _post_norm(recipe, own, "ffn", fed), balance
 
     if not recipe.scanned:
+        balances: list[Array] = []
         for layer, is_local in enumerate(local):
             prefix = f"{_BLOCKS}{layer}."
             own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-            x = _recompute_block(recipe, partial(block, is_local))(x, own)
-        return x
+            x, balance = _recompute_block(recipe, partial(block, is_local))(x, own)
+            balances += [] if balance is None else [balance]
+        return x, jnp.stack(balances) if balances else None
     stacked = {name.removeprefix(EVERY_BLOCK): value for name, value in weights.items() if name.startswith(EVERY_BLOCK)}
     if len(set(local)) == 1:
         once = _recompute_block(recipe, partial(block, local[0]))
 
-        def scan_body(x: Array, own: Mapping[str, Array]) -> tuple[Array, None]:
-            return once(x, own), None
-
-        result: Array = lax.scan(scan_body, x, stacked)[0]
+        result: tuple[Array, Array | None] = lax.scan(once, x, stacked)
         return result
     either = _recompute_block(recipe, block)
 
-    def scan_either(x: Array, layer: tuple[Array, Mapping[str, Array]]) -> tuple[Array, None]:
-        return either(layer[0], x, layer[1]), None
+    def scan_either(x: Array, layer: tuple[Array, Mapping[str, Array]]) -> tuple[Array, Array | None]:
+        return either(layer[0], x, layer[1])
 
-    alternated: Array = lax.scan(scan_either, x, (jnp.array(local), stacked))[0]
+    alternated: tuple[Array, Array | None] = lax.scan(scan_either, x, (jnp.array(local), stacked))
     return alternated
 
 
-def _recompute_block(recipe: Recipe, block: Callable[..., Array]) -> Callable[..., Array]:
+def _recompute_block(recipe: Recipe, block: Callable[..., _BlockResult]) -> Callable[..., _BlockResult]:
     if recipe.remat == "none":
         return block
     policies = jax.checkpoint_policies
     # Products with weights have no batch dimensions; attention's have, and only its result is kept.
     kept = policies.save_from_both_policies(
-        policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(ATTENTION_RESULT)
+        policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(ATTENTION_RESULT, EXPERT_RESULT)
     )
     # Inside a scan nothing can be merged with the forward pass, so no barrier against it is needed.
-    result: Callable[..., Array] = jax.checkpoint(
+    result: Callable[..., _BlockResult] = jax.checkpoint(
         block, prevent_cse=not recipe.scanned, policy=kept if recipe.remat == "selective" else None
     )
     return result
@@ -215,13 +232,19 @@ def _bias(arithmetic: Arithmetic, part: Array, x: Array) -> Array:
     return whole.astype(x.dtype)
 
 
-def _feed_forward(recipe: Recipe, own: Mapping[str, Array], x: Array) -> Array:
+def _feed_forward(recipe: Recipe, own: Mapping[str, Array], x: Array) -> tuple[Array, Array | None]:
+    """Return the result, and the balance of the router; None without experts."""
     arithmetic = recipe.arithmetic
+    activate = partial(jax.nn.gelu, approximate=True) if recipe.model.activation == "gelu_tanh" else jax.nn.silu
+    combine = _rematerialize(recipe, lambda gate, up: activate(gate) * up)
+    if recipe.model.experts:
+        held = ExpertWeights(
+            own["ffn.router.weight"], own["ffn.experts.gate"], own["ffn.experts.up"], own["ffn.experts.down"]
+        )
+        return compute_experts(arithmetic, recipe.model, held, x, combine)
     x = copy_to_tensor_axis(arithmetic, x)
     gate, up = (_apply_column(recipe, own, layer, x) for layer in ("ffn.gate", "ffn.up"))
-    activate = partial(jax.nn.gelu, approximate=True) if recipe.model.activation == "gelu_tanh" else jax.nn.silu
-    mixed = _rematerialize(recipe, lambda gate, up: activate(gate) * up)(gate, up)
-    return _apply_row(recipe, own, "ffn.down", mixed)
+    return _apply_row(recipe, own, "ffn.down", combine(gate, up)), None
 
 
 def _post_norm(recipe: Recipe, own: Mapping[str, Array], part: str, x: Array) -> Array:

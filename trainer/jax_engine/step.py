@@ -5,7 +5,7 @@ The same function is compiled ahead of time for devices that are not attached: s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,10 +15,11 @@ from jax import Array
 from trainer.config import Config
 from trainer.jax_engine.arithmetic import AXES, DATA, FSDP, TENSOR, Arithmetic, sum_over_tensor
 from trainer.jax_engine.attention import choose_kernel
+from trainer.jax_engine.experts import ROUTER_NUMBERS, compute_router_loss
 from trainer.jax_engine.grid import Grid, Sharding, make_rows_sharding, make_sharding
 from trainer.jax_engine.leaves import Leaf, Weight, average_key, list_leaves, list_weights, uses_scan, weight_key
 from trainer.jax_engine.library import jax, jnp, lax
-from trainer.jax_engine.model import Recipe, compute_loss
+from trainer.jax_engine.model import Recipe, compute_loss, compute_loss_and_balance
 from trainer.jax_engine.muon import compute_directions
 from trainer.jax_engine.optimizer import STEP_SCALARS, update_average, update_weight
 from trainer.shape.lora import refuse_muon
@@ -32,7 +33,8 @@ class Step:
     """The jitted step and its description.
 
     Attributes:
-        function: Takes state, rows, angles, step scalars and stop flags; returns the new state and (loss, norm, stops).
+        function: Takes state, rows, angles, step scalars and stop flags; returns the new state and (loss, norm, stops),
+            with experts then the numbers of compute_router_loss.
         arguments: Shapes, types and shardings of the arguments.
         evaluation: Takes the weights of the state, rows and angles; returns the loss.
         evaluation_arguments: Shapes, types and shardings of its arguments.
@@ -158,9 +160,10 @@ def _step(
     frozen = {weight.name: state[weight_key(weight)] for weight in every if weight.frozen}
     weights = [weight for weight in every if not weight.frozen]
     values = {weight.name: state[weight_key(weight)] for weight in weights}
-    loss, slopes = _gradients(recipe, values, frozen, rows, angles)
-    if recipe.marked:
-        loss, slopes = jax.tree.map(partial(jnp.multiply, _weigh_marked(recipe, rows)), (loss, slopes))
+    factor = _weigh_marked(recipe, rows) if recipe.marked else None
+    (loss, router), slopes = _gradients(recipe, values, frozen, rows, angles, factor)
+    if factor is not None:
+        loss, slopes = jax.tree.map(partial(jnp.multiply, factor), (loss, slopes))
     if mesh.data > 1:
         slopes = lax.psum(slopes, DATA)
     for weight in weights:
@@ -169,9 +172,9 @@ def _step(
         if weight.parameters[0].partial:  # each device has only the part of its heads
             slopes[weight.name] = sum_over_tensor(recipe.arithmetic, slopes[weight.name])
     numbers = _numbers(mesh, weights, loss, slopes, stops)
-    factor = jnp.minimum(1.0, config.grad_clip / (numbers[1] + 1e-6)) if config.grad_clip else None
-    if factor is not None:
-        slopes = {name: slope * factor for name, slope in slopes.items()}
+    clip = jnp.minimum(1.0, config.grad_clip / (numbers[1] + 1e-6)) if config.grad_clip else None
+    if clip is not None:
+        slopes = {name: slope * clip for name, slope in slopes.items()}
     directions = compute_directions(config, recipe.arithmetic, weights, slopes, state)
     new: State = {weight_key(weight): frozen[weight.name] for weight in every if weight.frozen}
     for weight in weights:
@@ -183,7 +186,7 @@ def _step(
         if config.optim.ema:
             key = average_key(weight)
             new[key] = update_average(config.optim.ema, state[key], value)
-    return new, numbers
+    return new, numbers if router is None else jnp.concatenate([numbers, router])
 
 
 def _evaluate(recipe: Recipe, values: Mapping[str, Array], rows: Array, angles: Array) -> Array:
@@ -212,22 +215,43 @@ def _sum_over_devices(mesh: Mesh, values: Array) -> Array:
 
 
 def _gradients(
-    recipe: Recipe, values: Mapping[str, Array], frozen: Mapping[str, Array], rows: Array, angles: Array
-) -> tuple[Array, dict[str, Array]]:
-    """Return loss and gradients by `values`, summed over this device's rows, (micro-batches, rows, tokens)."""
+    recipe: Recipe,
+    values: Mapping[str, Array],
+    frozen: Mapping[str, Array],
+    rows: Array,
+    angles: Array,
+    factor: Array | None,
+) -> tuple[tuple[Array, Array | None], dict[str, Array]]:
+    """Return loss and gradients by `values`, summed over this device's rows, (micro-batches, rows, tokens).
 
-    def loss(values: Mapping[str, Array], micro: Array) -> Array:
-        return compute_loss(recipe, {**frozen, **values}, micro, angles)
+    With the loss, in a model with experts, come the means of the numbers of `compute_router_loss`. Its gradients are
+    included, divided by `factor`, with which the caller multiplies all.
+    """
+    model, parts = recipe.model, rows.shape[0]
 
-    one: Callable[[Mapping[str, Array], Array], tuple[Array, dict[str, Array]]] = jax.value_and_grad(loss)
-    if rows.shape[0] == 1:
+    def loss(values: Mapping[str, Array], micro: Array) -> tuple[Array, tuple[Array, Array | None]]:
+        found, balance = compute_loss_and_balance(recipe, {**frozen, **values}, micro, angles)
+        if balance is None:
+            return found, (found, None)
+        part, numbers = compute_router_loss(recipe.arithmetic, model, balance)
+        weighed = part * (model.router_loss / parts)
+        return found + (weighed if factor is None else weighed / factor), (found, numbers / parts)
+
+    differentiated = jax.value_and_grad(loss, has_aux=True)
+
+    def one(values: Mapping[str, Array], micro: Array) -> tuple[tuple[Array, Array | None], dict[str, Array]]:
+        (_, numbers), slopes = differentiated(values, micro)
+        return numbers, slopes
+
+    if parts == 1:
         return one(values, rows[0])
-    start = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, values))
+    router = jnp.zeros((ROUTER_NUMBERS,), jnp.float32) if model.experts else None
+    start = ((jnp.zeros((), jnp.float32), router), jax.tree.map(jnp.zeros_like, values))
 
     def add(sums: Any, micro: Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, sums, one(values, micro)), None
 
-    result: tuple[Array, dict[str, Array]] = lax.scan(add, start, rows)[0]
+    result: tuple[tuple[Array, Array | None], dict[str, Array]] = lax.scan(add, start, rows)[0]
     return result
 
 

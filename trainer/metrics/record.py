@@ -16,7 +16,7 @@ from trainer.environment import Run, World
 from trainer.evaluation import Evaluated
 from trainer.metrics.log import MetricsLog
 from trainer.metrics.step_timer import StepTimer, StepTimes
-from trainer.shape.architecture import MFU_FORMULA, count_parameters
+from trainer.shape.architecture import MFU_FORMULA, count_active_parameters, count_parameters
 from trainer.shape.lora import count_run_flops_per_token, count_trained_parameters
 
 
@@ -32,6 +32,8 @@ class StepRecord:
         loss_hex: The same number in hexadecimal, to compare bits.
         lr: Learning rate.
         grad_norm: Global norm, before clipping.
+        router_loss: Loss that balances experts, without its coefficient; None without experts.
+        expert_share: Largest share of a block's choices that an expert has; None without experts.
         tokens: Tokens used so far, over all ranks.
         tokens_per_s: Mean over all devices.
         tokens_per_s_per_device: Mean per device.
@@ -62,6 +64,8 @@ class StepRecord:
     loss_hex: str
     lr: float
     grad_norm: float
+    router_loss: float | None
+    expert_share: float | None
     tokens: int
     tokens_per_s: float
     tokens_per_s_per_device: float
@@ -136,11 +140,13 @@ class Recorder:
     def headline(self, data: DataState) -> str:
         """Describe the model and its data in one line, printed at the start."""
         rows = f"{self._config.batch} x {self._config.seq_len} tokens a step"
-        count = count_parameters(self._config.model)
-        adapters = count_trained_parameters(self._config.model, self._config.lora) if self._config.lora.rank else 0
+        model = self._config.model
+        count = count_parameters(model)
+        active = f" ({count_active_parameters(model):,} active for a token)" if model.experts else ""
+        adapters = count_trained_parameters(model, self._config.lora) if self._config.lora.rank else 0
         trained = f", and {adapters:,} of LoRA adapters, which alone are trained" if adapters else ""
         text = f"{data.source}: {data.total_tokens:,} tokens of {data.vocab:,} kinds"
-        return f"{count:,} parameters{trained}; {text}; {rows}"
+        return f"{count:,} parameters{active}{trained}; {text}; {rows}"
 
     def write(
         self,
@@ -193,6 +199,8 @@ class Recorder:
             loss_hex=numbers.loss.hex(),
             lr=rate,
             grad_norm=numbers.grad_norm,
+            router_loss=numbers.router_loss,
+            expert_share=numbers.expert_share,
             tokens=step * per_step,
             tokens_per_s=speed,
             tokens_per_s_per_device=speed / self._engine.mesh.devices,

@@ -10,7 +10,7 @@ from typing import Any
 from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError
-from trainer.shape.architecture import count_parameters
+from trainer.shape.architecture import count_active_parameters, count_parameters
 from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
 from trainer.shape.float8 import refuse_float8
 from trainer.shape.hardware import Hardware
@@ -38,7 +38,7 @@ class Cost:
     Attributes:
         run: Of all steps.
         billion: Of 1e9 tokens.
-        full: Of 20 tokens per parameter; None with LoRA, for which there is no such rule.
+        full: Of 20 tokens per active parameter; None with LoRA, for which there is no such rule.
     """
 
     run: tuple[float, float]
@@ -55,6 +55,7 @@ class Advice:
         engine: The engine that the run uses.
         mesh: The mesh that the engine chooses.
         parameters: Number of parameters.
+        active: Number of those that compute a token; fewer with experts.
         memory: Bytes on one device.
         usable: Usable bytes of one device; None when unknown.
         fits: Whether the memory is sufficient; None when `usable` is None.
@@ -75,6 +76,7 @@ class Advice:
     engine: Engine
     mesh: Mesh
     parameters: int
+    active: int
     trained: int
     memory: Memory
     usable: int | None
@@ -126,6 +128,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         engine=engine,
         mesh=mesh,
         parameters=count_parameters(config.model),
+        active=count_active_parameters(config.model),
         trained=count_trained_parameters(config.model, config.lora),
         memory=need,
         usable=usable,
@@ -164,6 +167,7 @@ def _list_speed_settings(config: Config) -> str:
             ("softcap", str(bool(config.model.attention_softcap)).lower(), "false"),
             ("window", str(bool(config.model.window)).lower(), "false"),
             ("lora", str(bool(config.lora.rank)).lower(), "false"),
+            ("experts", str(bool(config.model.experts)).lower(), "false"),
         )
         if word != usual
     }
@@ -201,7 +205,7 @@ def _cost(config: Config, hardware: Hardware, time: Timing) -> Cost | None:
     return Cost(
         run=of(config.steps * time.tokens),
         billion=of(_BILLION),
-        full=None if config.lora.rank else of(TOKENS_PER_PARAMETER * count_parameters(config.model)),
+        full=None if config.lora.rank else of(TOKENS_PER_PARAMETER * count_active_parameters(config.model)),
     )
 
 
@@ -211,7 +215,8 @@ def _lines(advice: Advice) -> Iterator[str]:
     devices = f"{hardware.devices} device{'s' if hardware.devices > 1 else ''}"
     where = f"engine {advice.engine} on {hardware.name}, {devices} ({axes})"
     trained = f", {_count(advice.trained)} trained" if advice.trained != advice.parameters else ""
-    yield f"model    {_count(advice.parameters)} parameters{trained}, {where}"
+    active = f", {_count(advice.active)} active" if advice.active != advice.parameters else ""
+    yield f"model    {_count(advice.parameters)} parameters{active}{trained}, {where}"
     yield f"memory   {_memory(advice)}"
     yield f"step     {_count(time.tokens)} tokens, {_flops(time.flops)}{_step(time)}"
     if time.tokens_per_day:
@@ -229,8 +234,9 @@ def _lines(advice: Advice) -> Iterator[str]:
     if advice.cost:
         cost = f"cost     {_dollars(advice.cost.billion)} for a billion tokens"
         if advice.cost.full is not None:
-            full = _count(TOKENS_PER_PARAMETER * advice.parameters)
-            cost += f", {_dollars(advice.cost.full)} for {full} (20 a parameter)"
+            full = _count(TOKENS_PER_PARAMETER * advice.active)
+            each = "a parameter" if advice.active == advice.parameters else "an active parameter"
+            cost += f", {_dollars(advice.cost.full)} for {full} (20 {each})"
         yield cost
     shown = advice.concerns[:5] if len(advice.concerns) <= 5 else advice.concerns[:4]
     for concern in shown:

@@ -16,10 +16,24 @@ from typing import Literal, TypeAlias
 from trainer.config import ModelConfig
 
 Role: TypeAlias = Literal[
-    "embedding", "head", "norm", "head_vector", "column", "row", "lora_shared", "lora_column", "lora_row", "lora_copy"
+    "embedding",
+    "head",
+    "norm",
+    "head_vector",
+    "column",
+    "row",
+    "router",
+    "expert_column",
+    "expert_row",
+    "lora_shared",
+    "lora_column",
+    "lora_row",
+    "lora_copy",
 ]
 """column: outputs may be sharded over the tensor axis (query, key, value, gate, up). row: inputs may be. head_vector:
 whole on each device of the tensor axis, which has the gradient of its heads alone; those gradients are summed.
+router: whole on each device, with the whole gradient of its rows. expert_column, expert_row: the matrices of all
+experts, shape (experts, out, in); the tensor axis shards the experts.
 trainer/shape/lora.py describes the roles of adapters."""
 
 INIT_STD = 0.02
@@ -59,6 +73,11 @@ class Parameter:
         return self.role in ("column", "row")
 
     @property
+    def is_expert(self) -> bool:
+        """Whether it holds matrices of all experts, of which each token uses some."""
+        return self.role in ("expert_column", "expert_row")
+
+    @property
     def partial(self) -> bool:
         """Whether each device of the tensor axis has only a part of the gradient, so that the parts are summed."""
         return self.role in ("head_vector", "lora_shared")
@@ -83,17 +102,34 @@ def count_block_parameters(model: ModelConfig) -> int:
 
 
 @lru_cache(maxsize=32)
+def count_active_parameters(model: ModelConfig) -> int:
+    """Return the number of values in the parameters that compute a token: of all experts, those that it chooses."""
+    return sum(_count_active(parameter, model) for parameter in list_parameters(model))
+
+
+@lru_cache(maxsize=32)
+def count_active_matrix_weights(model: ModelConfig) -> int:
+    """Return the number of weights in the matrix products of a token, the head's included."""
+    matrices = (p for p in list_parameters(model) if p.decays and p.role != "embedding")
+    return sum(_count_active(p, model) for p in matrices) + (model.tokens * model.dim if model.tied else 0)
+
+
+def _count_active(parameter: Parameter, model: ModelConfig) -> int:
+    if not parameter.is_expert:
+        return parameter.size
+    return parameter.size // model.experts * model.experts_per_token
+
+
+@lru_cache(maxsize=32)
 def count_flops_per_token(model: ModelConfig, seq_len: int) -> float:
     """Return the training FLOPs of one token.
 
-    They are 6 for each weight in a matrix product, and in each layer 12 x heads x head_dim for each token that is
-    attended to (forward and backward, two products): seq_len / 2 on average, or fewer in a window. The embedding is a
-    lookup and counts only where it is also the head. Recomputation (remat) is not counted, because it is not useful
-    work.
+    They are 6 for each weight in a matrix product (of experts: those that a token chooses), and in each layer 12 x
+    heads x head_dim for each token that is attended to (forward and backward, two products): seq_len / 2 on average, or
+    fewer in a window. The embedding is a lookup and counts only where it is also the head. Recomputation (remat) is not
+    counted, because it is not useful work.
     """
-    matrices = sum(p.size for p in list_parameters(model) if p.decays and p.role != "embedding")
-    if model.tied:
-        matrices += model.tokens * model.dim
+    matrices = count_active_matrix_weights(model)
     attended = sum(_attended(model.get_window(layer), seq_len) for layer in range(model.layers))
     return 6.0 * matrices + 12.0 * model.heads * model.head_dim * attended
 
@@ -112,7 +148,7 @@ def _attended(window: int, seq_len: int) -> float:
 
 
 def _walk(model: ModelConfig) -> Iterator[Parameter]:
-    dim, hidden = model.dim, model.hidden
+    dim = model.dim
     wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
     unit = 0.0 if model.norm_offset else None
     inward = INIT_STD / math.sqrt(2 * model.layers)  # for the 2 x layers additions to the residual stream
@@ -128,14 +164,26 @@ def _walk(model: ModelConfig) -> Iterator[Parameter]:
         if model.post_norm:
             yield Parameter(name=f"{block}.attention_post_norm.weight", shape=(dim,), role="norm", std=unit)
         yield Parameter(name=f"{block}.ffn_norm.weight", shape=(dim,), role="norm", std=unit)
-        yield Parameter(name=f"{block}.ffn.gate.weight", shape=(hidden, dim), role="column", std=INIT_STD)
-        yield Parameter(name=f"{block}.ffn.up.weight", shape=(hidden, dim), role="column", std=INIT_STD)
-        yield Parameter(name=f"{block}.ffn.down.weight", shape=(dim, hidden), role="row", std=inward)
+        yield from _walk_feed_forward(model, f"{block}.ffn", inward)
         if model.post_norm:
             yield Parameter(name=f"{block}.ffn_post_norm.weight", shape=(dim,), role="norm", std=unit)
     yield Parameter(name="norm.weight", shape=(dim,), role="norm", std=unit)
     if not model.tied:
         yield Parameter(name="head.weight", shape=(model.tokens, dim), role="head", std=INIT_STD)
+
+
+def _walk_feed_forward(model: ModelConfig, ffn: str, inward: float) -> Iterator[Parameter]:
+    dim, hidden, experts = model.dim, model.hidden, model.experts
+    if not experts:
+        yield Parameter(name=f"{ffn}.gate.weight", shape=(hidden, dim), role="column", std=INIT_STD)
+        yield Parameter(name=f"{ffn}.up.weight", shape=(hidden, dim), role="column", std=INIT_STD)
+        yield Parameter(name=f"{ffn}.down.weight", shape=(dim, hidden), role="row", std=inward)
+        return
+    high, low = (experts, model.expert_dim, dim), (experts, dim, model.expert_dim)
+    yield Parameter(name=f"{ffn}.router.weight", shape=(experts, dim), role="router", std=INIT_STD)
+    yield Parameter(name=f"{ffn}.experts.gate", shape=high, role="expert_column", std=INIT_STD)
+    yield Parameter(name=f"{ffn}.experts.up", shape=high, role="expert_column", std=INIT_STD)
+    yield Parameter(name=f"{ffn}.experts.down", shape=low, role="expert_row", std=inward)
 
 
 def _walk_head_vectors(model: ModelConfig, attention: str, unit: float | None) -> Iterator[Parameter]:

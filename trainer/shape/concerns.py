@@ -32,6 +32,7 @@ Code: TypeAlias = Literal[
     "lora",
     "documents",
     "window",
+    "experts",
 ]
 GIB = 1 << 30
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
@@ -204,7 +205,7 @@ def _of_shapes(config: Config, mesh: Mesh, hardware: Hardware) -> Iterator[Conce
         return
     sizes = (
         ("model.dim", model.dim, 1),
-        ("model.ffn", model.hidden, mesh.tensor),
+        ("model.expert_hidden", model.expert_dim, 1) if model.experts else ("model.ffn", model.hidden, mesh.tensor),
         ("seq_len", config.seq_len, 1),
         ("model.vocab", model.tokens, mesh.tensor),
     )
@@ -273,6 +274,8 @@ def _of_torch_xla(config: Config) -> Iterator[Concern]:
         yield Concern(code="optimizer", words=words, fix=("optim.kind=adamw",), fatal=True)
     if config.lora.rank:
         yield Concern(code="lora", words=f"torch_xla has no LoRA: {ends}", fix=("lora.rank=0",), fatal=True)
+    if config.model.experts:
+        yield Concern(code="experts", words=f"torch_xla has no experts: {ends}", fix=("model.experts=0",), fatal=True)
     if config.data.document_mask:
         words = f"torch_xla has no document masks: {ends}"
         yield Concern(code="documents", words=words, fix=("data.document_mask=false",), fatal=True)

@@ -2,8 +2,8 @@
 
 Engines turn it into FSDP2 and DTensor placements, torch_xla partition specs, or JAX PartitionSpecs. Weights are sharded
 over `fsdp` always along a dimension of size model.dim, and vectors along their only one (trainer/shape/mesh.py checks
-that they divide); LoRA adapters are not. Over `tensor`, matrices are sharded along their heads, their hidden units or
-the vocabulary, and vectors not at all. `data` holds copies.
+that they divide); LoRA adapters and routers are not. Over `tensor`, matrices are sharded along their heads, their
+hidden units, their experts or the vocabulary, and vectors not at all. `data` holds copies.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ _BY_ROLE: Mapping[Role, Layout] = MappingProxyType(
         "head_vector": Layout(fsdp=0, tensor=None),
         "column": Layout(fsdp=1, tensor=0),
         "row": Layout(fsdp=0, tensor=1),
+        "router": Layout(fsdp=None, tensor=None),
+        "expert_column": Layout(fsdp=2, tensor=0),
+        "expert_row": Layout(fsdp=1, tensor=0),
         "lora_shared": Layout(fsdp=None, tensor=None),
         "lora_column": Layout(fsdp=None, tensor=0),
         "lora_row": Layout(fsdp=None, tensor=1),

@@ -12,3 +12,6 @@ SCAN_FROM: Final = 8
 
 SCAN_FROM_CPU: Final = 33
 """The same on a CPU, where a scanned step is a third slower than an unrolled one."""
+
+EXPERT_STEP: Final = 8
+"""Sizes of experts are multiples of it: torch's grouped product needs rows of 16 bytes, in bf16 eight numbers."""

@@ -21,7 +21,13 @@ from types import MappingProxyType
 
 from trainer.config import Config, LoraConfig, ModelConfig
 from trainer.errors import ConfigError
-from trainer.shape.architecture import Parameter, Role, count_flops_per_token, list_parameters
+from trainer.shape.architecture import (
+    Parameter,
+    Role,
+    count_active_matrix_weights,
+    count_flops_per_token,
+    list_parameters,
+)
 
 ATTENTION = ("query", "key", "value", "out")
 FFN = ("gate", "up", "down")
@@ -53,6 +59,12 @@ def list_targets(lora: LoraConfig) -> tuple[str, ...]:
             f"{','.join(_GROUPS['all'])}"
         )
     return tuple(name for name in _GROUPS["all"] if name in named) if lora.rank else ()
+
+
+def list_adapted_experts(lora: LoraConfig) -> tuple[str, ...]:
+    """Return the layers of the feed-forward part that the settings give an adapter; unknown names are left out."""
+    named = _GROUPS.get(lora.targets, tuple(word.strip() for word in lora.targets.split(",")))
+    return tuple(name for name in FFN if name in named) if lora.rank else ()
 
 
 def list_adapters(model: ModelConfig, lora: LoraConfig) -> tuple[Parameter, ...]:
@@ -90,10 +102,7 @@ def count_run_flops_per_token(model: ModelConfig, lora: LoraConfig, seq_len: int
     whole = count_flops_per_token(model, seq_len)
     if not lora.rank:
         return whole
-    matrices = sum(p.size for p in list_parameters(model) if p.decays and p.role != "embedding")
-    if model.tied:
-        matrices += model.tokens * model.dim
-    return whole - 2.0 * matrices + 6.0 * count_trained_parameters(model, lora)
+    return whole - 2.0 * count_active_matrix_weights(model) + 6.0 * count_trained_parameters(model, lora)
 
 
 def _pair(weight: Parameter, rank: int) -> tuple[Parameter, Parameter]:

@@ -241,6 +241,9 @@ class _Count:
         scores: the scores. With norms of results: these, not sharded. float8: operands that only a product reads, in 8
         bits. Selective: the stream before the block, the products but the last, and the output of attention. Full: the
         stream.
+
+        Of experts each device has a row for each choice of each of its tokens, also where a tensor axis shards them:
+        the input, gate, up, and their product, before and after its share; and fp32 shares of all experts.
         """
         if level == "full":
             return self.residual()
@@ -255,11 +258,29 @@ class _Count:
             whole += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
             whole -= 2 * model.dim * (width - self.operand_width)
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
-        products = width * hidden * model.hidden - (
-            0 if level == "selective" else model.hidden * (width - self.operand_width)
-        )
-        divided = (width * (2 * wide + 2 * narrow) + products + normed) // self.mesh.tensor
-        return self.tokens * (whole + divided) + narrow_results + scored
+        dense = 0
+        if not model.experts:
+            narrowed = 0 if level == "selective" else width - self.operand_width
+            dense = (width * hidden - narrowed) * model.hidden
+        divided = (width * (2 * wide + 2 * narrow) + dense + normed) // self.mesh.tensor
+        return self.tokens * (whole + divided + self.kept_of_experts(level)) + narrow_results + scored
+
+    def kept_of_experts(self, level: RematLevel) -> int:
+        """Return the bytes that the experts of a block keep for a token."""
+        model, width = self.model, self.width
+        if not model.experts:
+            return 0
+        if level == "selective":
+            return width * model.experts_per_token * 2 * model.expert_dim
+        hidden = 4 if self.fuses else 5
+        rows = width * model.experts_per_token * (model.dim + hidden * model.expert_dim)
+        return rows + FLOAT * model.experts
+
+    def count_hidden(self) -> int:
+        """Return the hidden values of a token on one device: of the feed-forward layer, or of its experts."""
+        if self.model.experts:
+            return self.model.experts_per_token * self.model.expert_dim
+        return self.model.hidden // self.mesh.tensor
 
     def attention_mask(self) -> int:
         """Return the bytes of the masks of a micro-batch, which torch makes where flex_attention does not compute them.
@@ -292,8 +313,8 @@ class _Count:
         times = 2 if self.engine == "jax" else 1
         kept = self.kept_of_block("none")
         if level == "selective":  # the values, and the results of gate and up, are there
-            model = self.model
-            kept -= self.tokens * self.width * (model.kv_heads * model.head_dim + 2 * model.hidden) // self.mesh.tensor
+            values = self.model.kv_heads * self.model.head_dim // self.mesh.tensor
+            kept -= self.tokens * self.width * (values + 2 * self.count_hidden())
         return times * kept
 
     def working_of_block(self) -> int:
@@ -305,7 +326,7 @@ class _Count:
         window = 0 if any(model.get_window(layer) == 0 for layer in range(model.layers)) else model.window
         scores = max(chunk.scores for chunk in list_attention_chunks(self.config.seq_len, window))
         chunk = rows * heads * scores * FLOAT
-        wide = self.tokens * self.width * 3 * model.hidden // self.mesh.tensor
+        wide = self.tokens * self.width * 3 * self.count_hidden()
         return max(2 * chunk if self.engine == "jax" else 0, wide) + self.tokens * model.dim * FLOAT
 
     def logits(self) -> int:

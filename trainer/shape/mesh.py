@@ -152,7 +152,7 @@ def _check_divides(mesh: Mesh, model: ModelConfig) -> None:
     for name, size in (
         ("model.heads", model.heads),
         ("model.kv_heads", model.kv_heads),
-        ("the feed-forward width", model.hidden),
+        ("model.experts", model.experts) if model.experts else ("the feed-forward width", model.hidden),
         ("the vocabulary", model.tokens),
     ):
         if size % mesh.tensor:

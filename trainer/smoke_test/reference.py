@@ -101,7 +101,24 @@ def _rotated(model: ModelConfig, window: int, x: _Array) -> _Array:
 
 
 def _feed_forward(model: ModelConfig, part: Mapping[str, _Array], x: _Array) -> _Array:
-    gate = x @ part["ffn.gate.weight"].T
+    if not model.experts:
+        return _gated(model, x, part["ffn.gate.weight"], part["ffn.up.weight"], part["ffn.down.weight"])
+    shares = np.exp(x @ part["ffn.router.weight"].T)
+    shares /= shares.sum(axis=-1, keepdims=True)
+    chosen = np.argsort(-shares, axis=-1, kind="stable")[..., : model.experts_per_token]
+    used = np.zeros_like(shares)
+    np.put_along_axis(used, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
+    if model.normalize_experts:
+        used /= used.sum(axis=-1, keepdims=True)
+    weights = zip(*(part[f"ffn.experts.{name}"] for name in ("gate", "up", "down")), strict=True)
+    result: _Array = sum(
+        (used[..., expert, None] * _gated(model, x, *own) for expert, own in enumerate(weights)), np.zeros_like(x)
+    )
+    return result
+
+
+def _gated(model: ModelConfig, x: _Array, gate_weight: _Array, up: _Array, down: _Array) -> _Array:
+    gate = x @ gate_weight.T
     # Source of the other: torch.nn.functional.gelu, approximate="tanh".
     active = (
         gate / (1 + np.exp(-gate))
@@ -110,5 +127,5 @@ def _feed_forward(model: ModelConfig, part: Mapping[str, _Array], x: _Array) -> 
         * np.float32(0.5)
         * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (gate + np.float32(0.044715) * gate**3)))
     )
-    result: _Array = (active * (x @ part["ffn.up.weight"].T)) @ part["ffn.down.weight"].T
+    result: _Array = (active * (x @ up.T)) @ down.T
     return result

@@ -33,6 +33,7 @@ from trainer.torch_engine.muon import Muon
 from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
 from trainer.torch_engine.parallel import AxisGroups, get_vocabulary_share, make_axis_groups, shard_model
 from trainer.torch_engine.recomputation import choose_rerun
+from trainer.torch_engine.router_loss import RouterLoss
 from trainer.torch_engine.slots import Slot, fill_initial_values, list_slots
 from trainer.torch_engine.state import State
 from trainer.torch_engine.untyped import dist, is_fake_mode_active, run_backward
@@ -53,6 +54,7 @@ class BuiltModel:
     averages: AveragedWeights | None
     state: State
     compiled: TorchCompiler | None
+    router_loss: RouterLoss | None = None
 
     def step(self, rows: Tensor, rate: float, stop: bool, step: int) -> Tensor:
         """Run one optimizer step.
@@ -64,14 +66,17 @@ class BuiltModel:
             step: Number of steps done before this one.
 
         Returns:
-            Loss, number of stop requests and gradient norm, float32 on the device, shape (3,).
+            Loss, number of stop requests and gradient norm, float32 on the device, shape (3,); with experts then those
+            of RouterLoss.numbers.
         """
         loss = self.backward(rows)
         summed = self.gradients.finish(loss, stop)
         self.optimizer.apply(summed.gradients, self._factor(summed.numbers[NORM]), rate, step)
         if self.averages is not None:
             self.averages.apply()
-        return summed.numbers
+        if self.router_loss is None:
+            return summed.numbers
+        return torch.cat((summed.numbers, self.router_loss.numbers()))
 
     def initialize_weights(self, seed: int) -> None:
         """Write the initial values of the weights and averages."""
@@ -82,14 +87,18 @@ class BuiltModel:
     def backward(self, rows: Tensor) -> Tensor:
         """Compute the gradients, and return this process's part of the mean loss."""
         self.gradients.begin()
+        if self.router_loss is not None:
+            self.router_loss.begin()
         count = self.config.accumulate
         share = self._weigh_micro_batch(rows)
         total = torch.zeros((), device=rows.device)
         for index, micro in enumerate(rows.chunk(count)):
             self.gradients.expect_backward(last=index == count - 1)
             loss = self._compute_loss(micro) * share
-            run_backward(loss)
             total += loss.detach()
+            if self.router_loss is not None and self.model.balance is not None:
+                loss = loss + self.router_loss.add(self.model.balance)
+            run_backward(loss)
         return total
 
     @torch.no_grad()
@@ -154,7 +163,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     with torch.device("meta"):
         # Without a compiler flex_attention would keep all scores.
         tiled = compiled is not None and accelerator.name == "cuda" and config.model.head_dim >= LEAST_HEAD_DIM
-        rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)))
+        rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)), experts=config.model.experts > 0)
         model = Transformer(config.model, config.seq_len, rerun, config.lora, tiled=tiled)
         convert_blocks(model, config.float8, accelerator)
     if compiled is not None:
@@ -203,6 +212,7 @@ def assemble_model(
         loss=_loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled),
         slots=slots,
         gradients=make_gradients(model, trained, mesh, groups),
+        router_loss=RouterLoss(config, groups.shards or groups.data) if config.model.experts else None,
         optimizer=optimizer,
         averages=averages,
         state=State(slots, optimizer, averages, mesh, index),

@@ -7,7 +7,8 @@ last bit.) The loss and the stop requests are appended to the last buffer, so th
 ShardedGradients are summed by FSDP2; the loss, the stop requests and the squared norm share one small sum.
 
 Where a tensor axis shards the heads, each device has only its heads' part of the gradients of their biases and norms.
-One more sum completes them.
+One more sum completes them. So it is with routers, which FSDP2 does not shard, and of which each device has its rows'
+part of the gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from trainer.shape.layout import get_layout
+from trainer.shape.layout import Layout, get_layout
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.parallel import AxisGroups
 from trainer.torch_engine.slots import Slot
@@ -76,7 +77,7 @@ def make_gradients(model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: 
         copies = Mesh(mesh.shards, 1, mesh.tensor)
         return BucketedGradients(slots, copies, groups.shards, tensor=groups.tensor)
     if mesh.fsdp > 1:
-        return ShardedGradients(model, slots, mesh, groups.tensor)
+        return ShardedGradients(model, slots, mesh, groups)
     if mesh.data > 1:
         return BucketedGradients(slots, mesh, groups.data, tensor=groups.tensor)
     return LocalGradients(slots, mesh, groups.tensor)
@@ -111,10 +112,12 @@ class ShardedGradients:
     weights. Sums over `data` wait for the last micro-batch.
     """
 
-    def __init__(self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh, tensor: Any) -> None:
+    def __init__(self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: AxisGroups) -> None:
         self._model: Any = model  # fully_shard adds methods to the module's class
         self._slots, self._mesh = slots, mesh
-        self._reduction = Reduction(slots, mesh, tensor)
+        self._reduction = Reduction(slots, mesh, groups.tensor)
+        self._copies = [at for at, slot in enumerate(slots) if get_layout(slot.parameter).fsdp is None]
+        self._shards = groups.shards
 
     def begin(self) -> None:
         for slot in self._slots:
@@ -127,6 +130,8 @@ class ShardedGradients:
 
     def finish(self, loss: Tensor, stop: bool) -> SummedGradients:
         gradients = [slot.gradient() for slot in self._slots]
+        if self._copies:
+            _sum_over([gradients[at] for at in self._copies], self._shards)
         return SummedGradients(gradients, self._reduction.reduce(gradients, loss, stop))
 
 
@@ -196,7 +201,7 @@ class Reduction:
     """
 
     def __init__(self, slots: Sequence[Slot], mesh: Mesh, tensor: Any) -> None:
-        copies = [mesh.data * (mesh.tensor if get_layout(slot.parameter).tensor is None else 1) for slot in slots]
+        copies = [_count_copies(get_layout(slot.parameter), mesh) for slot in slots]
         # Created once: converting a list to a GPU tensor makes the CPU wait for all queued work.
         self._copies = torch.tensor(copies, dtype=torch.float32, device=slots[0].weight.device)
         self._tensor, self._group = mesh.tensor, tensor
@@ -206,18 +211,25 @@ class Reduction:
     def reduce(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:
         """Return the numbers of SummedGradients, and complete the gradients in place."""
         if self._tensor > 1 and self._partial:
-            self._complete([gradients[at] for at in self._partial])
+            _sum_over([gradients[at] for at in self._partial], self._group)
         shared = (compute_norms(gradients).square_() / self._copies).sum()
         numbers = torch.stack((loss.float() / self._tensor, torch.full_like(shared, float(stop)), shared))
         dist.all_reduce(numbers)
         numbers[NORM].sqrt_()
         return numbers
 
-    def _complete(self, parts: Sequence[Tensor]) -> None:
-        flat = torch.cat([part.flatten() for part in parts])
-        dist.all_reduce(flat, group=self._group)
-        for part, summed in zip(parts, split_flat(flat, [part.numel() for part in parts]), strict=True):
-            part.copy_(summed.view_as(part))
+
+@torch.no_grad()
+def _sum_over(parts: Sequence[Tensor], group: Any) -> None:
+    """Sum the tensors in place over the processes of a group, in one message."""
+    flat = torch.cat([part.flatten() for part in parts])
+    dist.all_reduce(flat, group=group)
+    for part, summed in zip(parts, split_flat(flat, [part.numel() for part in parts]), strict=True):
+        part.copy_(summed.view_as(part))
+
+
+def _count_copies(layout: Layout, mesh: Mesh) -> int:
+    return mesh.data * (mesh.fsdp if layout.fsdp is None else 1) * (mesh.tensor if layout.tensor is None else 1)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,7 +16,7 @@ class _Sent:
     """Numbers in transfer to the CPU.
 
     Attributes:
-        values: Loss, stop requests, norm.
+        values: Loss, stop requests, norm; with experts also those of the router.
         arrived: Event to wait for; None when reading the values waits.
     """
 
@@ -32,7 +32,7 @@ class LatestNumbers:
         self._newest: _Sent | None = None
 
     def put(self, numbers: Tensor) -> None:
-        """Start the transfer of loss, stop requests and norm."""
+        """Start the transfer of what BuiltModel.step returns."""
         if self._kind != "cuda":
             self._newest = _Sent(numbers, None)
             return
@@ -48,5 +48,6 @@ class LatestNumbers:
             raise AssertionError("no step has been run yet")
         if self._newest.arrived is not None:
             self._newest.arrived.synchronize()
-        loss, stops, norm = (float(number) for number in self._newest.values.cpu().unbind())
-        return Numbers(loss=loss, grad_norm=norm, stops=round(stops))
+        loss, stops, norm, *router = (float(number) for number in self._newest.values.cpu().unbind())
+        router_loss, share = router or (None, None)
+        return Numbers(loss=loss, grad_norm=norm, stops=round(stops), router_loss=router_loss, expert_share=share)

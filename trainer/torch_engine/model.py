@@ -17,16 +17,23 @@ from trainer.config import LoraConfig, ModelConfig
 from trainer.shape.lora import ATTENTION, FFN, list_targets
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.torch_engine.attention_mask import AttentionMask, attend_by_tiles, make_attention_mask
+from trainer.torch_engine.experts import ExpertFeedForward
 from trainer.torch_engine.untyped import from_numpy
 
 NO_LORA = LoraConfig()
 
-Recompute: TypeAlias = Callable[..., Tensor]
+BlockResult: TypeAlias = Tensor | tuple[Tensor, Tensor]
+"""The residual stream; in a model with experts also the balance of the block's router (experts.py)."""
+Recompute: TypeAlias = Callable[..., BlockResult]
 """`rerun(function, *arguments)` calls the function, keeps no activations, and calls it again in the backward pass."""
 
 
 class Transformer(nn.Module):
-    """A transformer whose result is the last hidden state after its norm; `head_weight()` turns it into logits."""
+    """A transformer whose result is the last hidden state after its norm; `head_weight()` turns it into logits.
+
+    Attributes:
+        balance: Of the routers in the newest forward pass, shape (layers, 2, experts); None without experts.
+    """
 
     def __init__(
         self,
@@ -48,6 +55,7 @@ class Transformer(nn.Module):
         """
         super().__init__()
         self._config, self._seq_len, self._tiled = config, seq_len, tiled
+        self.balance: Tensor | None = None
         self.embedding = Embedding(config.tokens, config.dim)
         self.blocks = nn.ModuleList(Block(config, layer, rerun, lora) for layer in range(config.layers))
         self.norm = Norm(config, config.dim)
@@ -83,9 +91,14 @@ class Transformer(nn.Module):
         x: Tensor = self.embedding(tokens).float()  # the residual stream is always float32
         if self._config.embed_scale:
             x = x * self._config.dim**0.5
+        balances: list[Tensor] = []
         for layer, block in enumerate(self.blocks):
             window = self._config.get_window(layer)
-            x = block(x, *(local if window else angles), masks[window])
+            found: BlockResult = block(x, *(local if window else angles), masks[window])
+            if isinstance(found, tuple):
+                balances.append(found[1])
+            x = found[0] if isinstance(found, tuple) else found
+        self.balance = torch.stack(balances) if balances else None
         result: Tensor = self.norm(x)
         return result
 
@@ -123,17 +136,20 @@ class Block(nn.Module):
         self.attention = Attention(config, lora)
         self.attention_post_norm = Norm(config, config.dim) if config.post_norm else nn.Identity()
         self.ffn_norm = Norm(config, config.dim)
-        self.ffn = FeedForward(config, lora)
+        self.ffn = ExpertFeedForward(config) if config.experts else FeedForward(config, lora)
         self.ffn_post_norm = Norm(config, config.dim) if config.post_norm else nn.Identity()
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> Tensor:
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> BlockResult:
         if self._rerun is not None and self.training:
             return self._rerun(self.compute, x, cosine, sine, mask)
         return self.compute(x, cosine, sine, mask)
 
-    def compute(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> Tensor:
+    def compute(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: AttentionMask | None) -> BlockResult:
         x = x + self.attention_post_norm(self.attention(self.attention_norm(x), cosine, sine, mask))
-        result: Tensor = x + self.ffn_post_norm(self.ffn(self.ffn_norm(x)))
+        found: BlockResult = self.ffn(self.ffn_norm(x))
+        if isinstance(found, tuple):
+            return x + self.ffn_post_norm(found[0]), found[1]
+        result: Tensor = x + self.ffn_post_norm(found)
         return result
 
 

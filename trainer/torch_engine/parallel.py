@@ -16,6 +16,7 @@ from trainer.config import ModelConfig
 from trainer.shape.architecture import list_parameters
 from trainer.shape.layout import get_layout
 from trainer.shape.mesh import Mesh
+from trainer.torch_engine.experts import ExpertFeedForward, Router
 from trainer.torch_engine.loss import VocabularyShare
 from trainer.torch_engine.model import AdaptedLayers, Adapter, Bias, Transformer
 
@@ -94,6 +95,7 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
     )
 
     whole, cut = (Replicate(),), ColwiseParallel
+    dense = not any(isinstance(module, ExpertFeedForward) for module in model.modules())
     plan: dict[str, Any] = {"embedding": RowwiseParallel(input_layouts=Replicate())}
     if model.head is not None:
         plan["head"] = cut()
@@ -102,10 +104,11 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
         plan[f"blocks.{layer}.attention"] = PrepareModuleInput(
             input_layouts=(Replicate(), None, None, None), desired_input_layouts=(Replicate(), None, None, None)
         )
-        plan[f"blocks.{layer}.ffn"] = PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
-        for name in ("attention.query", "attention.key", "attention.value", "ffn.gate", "ffn.up"):
+        if dense:
+            plan[f"blocks.{layer}.ffn"] = PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
+        for name in ("attention.query", "attention.key", "attention.value", *(("ffn.gate", "ffn.up") if dense else ())):
             plan[f"blocks.{layer}.{name}"] = cut()
-        for name in ("attention.out", "ffn.down"):
+        for name in ("attention.out", *(("ffn.down",) if dense else ())):
             plan[f"blocks.{layer}.{name}"] = RowwiseParallel()
     parallelize_module(model, mesh, plan)
     for module in model.modules():
@@ -114,7 +117,33 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
         if isinstance(module, AdaptedLayers):
             for name, adapter in module.lora.items():
                 _shard_adapter(cast("Adapter", adapter), mesh, by_outputs=name not in ("out", "down"))
+        if isinstance(module, ExpertFeedForward):
+            _shard_experts(module, mesh)
     model.embedding.register_forward_hook(_wait_for_sum)
+
+
+def _shard_experts(ffn: ExpertFeedForward, mesh: DeviceMesh) -> None:
+    """Keep this device's experts as plain tensors."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    unchecked: Any = DTensor
+
+    def enter(x: Tensor) -> Tensor:
+        whole: Any = unchecked.from_local(x, mesh, (Replicate(),), run_check=False)
+        return cast("Tensor", whole.to_local(grad_placements=(Partial(),)))
+
+    def join(y: Tensor) -> Tensor:
+        summed: Any = unchecked.from_local(y, mesh, (Partial(),), run_check=False).redistribute(
+            placements=(Replicate(),)
+        )
+        return cast("Tensor", summed.to_local())
+
+    ffn.enter, ffn.join = enter, join
+    experts = ffn.experts
+    count = experts.gate.shape[0] // mesh.size()
+    ffn.first = mesh.get_local_rank() * count
+    for name in ("gate", "up", "down"):
+        setattr(experts, name, nn.Parameter(getattr(experts, name).detach()[:count].clone()))
 
 
 def _shard_adapter(adapter: Adapter, mesh: DeviceMesh, *, by_outputs: bool) -> None:
@@ -171,7 +200,9 @@ def _shard_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, na
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if narrow else None, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
-    copies = {one for module in model.modules() if isinstance(module, Adapter) for one in module.parameters()}
+    # Routers stay float32, which the policy would gather in bf16; gradients.py sums their gradients.
+    whole = (module for module in model.modules() if isinstance(module, Adapter | Router))
+    copies = {one for module in whole for one in module.parameters()}
     for part in (*model.blocks, model):
         fully_shard(part, mesh=mesh, shard_placement_fn=place, mp_policy=policy, ignored_params=copies)
     for part in (model, *model.blocks):

@@ -62,6 +62,8 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
         raise ConfigError(
             f"lora.rank={config.lora.rank}: device=xla has no LoRA adapters: use another --backend, or lora.rank=0"
         )
+    if config.model.experts:
+        raise ConfigError(f"model.experts={config.model.experts}: device=xla has no experts: use another --backend")
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
