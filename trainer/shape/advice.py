@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer.accelerators.tpu_compiler_options import choose_compiler_options, format_compiler_options
 from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError
@@ -66,6 +67,7 @@ class Advice:
         kept: How many the bucket keeps.
         token_bytes: Of a prepared token.
         speed_settings: Settings by which runs on the same machines differ in speed.
+        compiler_options: Of libtpu, with which the step is compiled; empty on other devices than TPUs.
     """
 
     hardware: Hardware
@@ -86,6 +88,7 @@ class Advice:
     kept: int
     token_bytes: int
     speed_settings: str
+    compiler_options: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, in which tuples become lists; `text` holds the lines of `lines`."""
@@ -95,7 +98,7 @@ class Advice:
         return found
 
     def lines(self) -> list[str]:
-        """Format the advice in at most twelve lines."""
+        """Format the advice in at most thirteen lines."""
         return list(_lines(self))
 
 
@@ -135,6 +138,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         kept=config.checkpoint.keep,
         token_bytes=_count_token_bytes(config.model.tokens),
         speed_settings=_list_speed_settings(config),
+        compiler_options=choose_compiler_options(hardware.chip) if (hardware.kind, engine) == ("tpu", "jax") else {},
     )
 
 
@@ -153,6 +157,7 @@ def _list_speed_settings(config: Config) -> str:
         name: word
         for name, word, usual in (
             ("optim", config.optim.kind, "adamw"),
+            ("residual", config.residual, "fp32"),
             ("document_mask", str(config.data.document_mask).lower(), "false"),
             ("softcap", str(bool(config.model.attention_softcap)).lower(), "false"),
             ("window", str(bool(config.model.window)).lower(), "false"),
@@ -223,6 +228,8 @@ def _lines(advice: Advice) -> Iterator[str]:
         full = _count(TOKENS_PER_PARAMETER * advice.parameters)
         whole = f"{_dollars(advice.cost.full)} for {full} (20 a parameter)"
         yield f"cost     {_dollars(advice.cost.billion)} for a billion tokens, {whole}"
+    if advice.compiler_options:
+        yield f"libtpu   {format_compiler_options(advice.compiler_options)}"
     shown = advice.concerns[:5] if len(advice.concerns) <= 5 else advice.concerns[:4]
     for concern in shown:
         yield f"{'stop' if concern.fatal else 'mind'}     {concern.line}"
