@@ -46,7 +46,7 @@ def test_the_plan_counts_the_bytes_that_it_saves() -> None:
     kept: list[int] = []
     counted: list[int] = []
     for residual in ("fp32", "bf16"):
-        config = dataclasses.replace(base, residual=residual)  # type: ignore[arg-type]  # two of its words
+        config = dataclasses.replace(base, residual=residual)
         step = build_step(config, Mesh(), arrange_devices(jax.devices()[:1], Mesh()))
         weights = {name.removeprefix("model/"): of for name, of in step.evaluation_arguments[0].items()}
         rows, angles = step.arguments[1:3]
