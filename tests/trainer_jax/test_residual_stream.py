@@ -52,7 +52,10 @@ def test_the_plan_counts_the_bytes_that_it_saves() -> None:
         rows, angles = step.arguments[1:3]
 
         def keep(weights: Any, rows: Any, angles: Any, recipe: Any = step.recipe) -> Any:
-            return jax.vjp(lambda own: compute_loss(recipe, own, rows[0], angles), weights)[1]
+            def compute(weights: Any) -> Any:
+                return compute_loss(recipe, weights, rows[0], angles)
+
+            return jax.vjp(compute, weights)[1]
 
         leaves = jax.tree.leaves(jax.eval_shape(keep, weights, rows, angles))
         kept.append(sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))
