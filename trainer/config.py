@@ -305,6 +305,10 @@ class Config:
         Float8Name,
         Doc(text="products of blocks in float8, on NVIDIA GPUs since Ada: scaled by tensor, or by row (more exact)"),
     ] = "none"
+    residual: Annotated[
+        DTypeName,
+        Doc(text="values between blocks; bf16 needs dtype=bf16, and keeps half as much for the backward pass"),
+    ] = "fp32"
     engine: Annotated[EngineName, Doc(text="framework; auto: jax on TPUs and on Trainium's JAX images")] = "auto"
     device: Annotated[DeviceName, Doc(text="where to train")] = "auto"
     seed: Annotated[int, Doc(text="seed of the weights and of the data order", least=0, most=2**63 - 1)] = 0

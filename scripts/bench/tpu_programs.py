@@ -47,7 +47,8 @@ _SHAPES = {
 _COLLECTIVE = re.compile(
     r"= \(?(?P<dtype>\w+)\[[^=]*? (?P<kind>all-gather|all-reduce|reduce-scatter|collective-permute)(?P<start>-start)?\("
 )
-_FUSED = re.compile(r"= \(?(?P<dtype>\w+)\[[^=]*? fusion\(.*calls=%?(?P<name>all-reduce-scatter|async_collective)")
+_BODY = re.compile(r"^(?:ENTRY )?%?(?P<name>[\w.\-]+) \(.*\{\s*$")
+_FUSIONS = ("fused_computation", "async_collective_fusion")
 
 
 def _norm(x: Any, weight: Any) -> Any:
@@ -138,13 +139,18 @@ def trainer_step(devices: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def count_collectives(program: str) -> dict[str, int]:
-    """Count the collectives of an optimized program; one in a loop's body counts once."""
+    """Count the collectives of an optimized program; one in a loop's body counts once.
+
+    What a fusion gathers while it multiplies (`AsyncCollectiveStart`) is counted as such, and not by its parts.
+    """
     found: Counter[str] = Counter()
+    body = ""
     for line in program.splitlines():
-        if hit := _COLLECTIVE.search(line):
+        body = entered["name"] if (entered := _BODY.match(line)) else body
+        if 'custom_call_target="AsyncCollectiveStart"' in line:
+            found["async fusion"] += 1
+        elif (hit := _COLLECTIVE.search(line)) and (hit["start"] or not body.startswith(_FUSIONS)):
             found[f"{hit['kind']} {'async' if hit['start'] else 'sync'} {hit['dtype']}"] += 1
-        elif hit := _FUSED.search(line):
-            found[f"{hit['name']} fusion {hit['dtype']}"] += 1
     return dict(sorted(found.items()))
 
 

@@ -257,8 +257,9 @@ def test_advice_is_a_few_lines_or_plain_json(hardware: Hardware, model: str) -> 
     odd = ("seq_len=1001", "model.vocab=50257", "batch=64", "dtype=fp32", "model.heads=64", "model.kv_heads=8")
     found = build_advice(parse_config([f"model={model}", *odd]), hardware)
     lines = found.lines()
-    assert 3 <= len(lines) <= 12
+    assert 3 <= len(lines) <= 13
     again = json.loads(json.dumps(found.as_json()))
+    assert any(line.startswith("libtpu ") for line in lines) == (hardware.kind == "tpu")
     assert again["text"] == lines and again["memory"]["total"] == found.memory.total
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from trainer.jax_engine.library import jax, versions
 
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
@@ -32,15 +34,16 @@ class CompilationCounter:
 class Program:
     """A function for one set of shapes; other shapes are refused, so nothing is compiled twice."""
 
-    def __init__(self, function: Any, arguments: Sequence[Any]) -> None:
-        """Lower a jitted function for these shapes, types and shardings."""
+    def __init__(self, function: Any, arguments: Sequence[Any], options: Mapping[str, str] = _NO_OPTIONS) -> None:
+        """Lower a jitted function, which has these compiler options, for these shapes, types and shardings."""
         self._lowered = function.lower(*arguments)
+        self._options = dict(options)
         self._compiled: Any = None
         self.seconds = 0.0
 
     def digest(self) -> str:
-        """Return a digest of the program's text and of the versions that compile it."""
-        text = f"{versions}\n{self._lowered.as_text()}"
+        """Return a digest of the program's text, and of the versions and options that compile it."""
+        text = f"{versions}\n{self._options}\n{self._lowered.as_text()}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def run(self, *arguments: Any) -> Any:

@@ -69,7 +69,7 @@ class JaxEngine:
         tables = [make(config.model, config.seq_len) for make in (make_rotary_table, make_local_rotary_table)]
         self._angles = self._replicate(np.concatenate(tables) if config.model.local_rope_theta else tables[0])
         self._stops = {stop: self._stop_flags(stop) for stop in (False, True)}
-        self._program = Program(step.function, step.arguments)
+        self._program = Program(step.function, step.arguments, step.compiler_options)
         self._evaluation: Program | None = None
         self._newest: Array | None = None  # loss, norm and stops of a step
 
@@ -177,6 +177,7 @@ class JaxEngine:
             "kernel": self._step.recipe.kernel,
             "scanned": self._step.recipe.scanned,
             "rows_at_once": self._step.micro,
+            "compiler_options": dict(self._step.compiler_options),
             "program": {**self._program.memory_sizes(), "compile_seconds": self._program.seconds},
         }
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from jax import Array
 
-from trainer.config import ModelConfig, RematLevel
+from trainer.config import DTypeName, ModelConfig, RematLevel
 from trainer.jax_engine.arithmetic import (
     TENSOR,
     Arithmetic,
@@ -44,6 +44,7 @@ class Recipe:
         marked: Whether rows may have negative tokens, which are not trained on (trainer/data/marks.py).
         documents: Whether tokens attend only within their document (trainer/data/document_starts.py).
         adapted: Factor of the results of LoRA adapters, where weights have some.
+        residual: Type of the values between blocks.
     """
 
     model: ModelConfig
@@ -55,6 +56,7 @@ class Recipe:
     marked: bool = False
     documents: bool = False
     adapted: float = 0.0
+    residual: DTypeName = "fp32"
 
 
 def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angles: Array) -> Array:
@@ -82,6 +84,8 @@ def compute_loss_and_balance(
     x = look_up_tokens(arithmetic, weights["embedding.weight"], tokens[:, :-1])
     if recipe.model.embed_scale:
         x = x * recipe.model.dim**0.5
+    if recipe.residual == "bf16":
+        x = x.astype(jnp.bfloat16)
     x, balance = _blocks(recipe, weights, x, angles, documents)
     x = norm(recipe, weights["norm.weight"], x)
     head = weights["embedding.weight" if recipe.model.tied else "head.weight"]

@@ -5,6 +5,7 @@ The same function is compiled ahead of time for devices that are not attached: s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +13,11 @@ from typing import Any, TypeAlias
 
 from jax import Array
 
+from trainer.accelerators.tpu_compiler_options import VARIABLE, choose_compiler_options
 from trainer.config import Config
 from trainer.jax_engine.arithmetic import AXES, DATA, FSDP, TENSOR, Arithmetic, sum_over_tensor
 from trainer.jax_engine.attention import choose_kernel
+from trainer.jax_engine.device_names import get_device_name
 from trainer.jax_engine.experts import ROUTER_NUMBERS, compute_router_loss
 from trainer.jax_engine.grid import Grid, Sharding, make_rows_sharding, make_sharding
 from trainer.jax_engine.leaves import Leaf, Weight, average_key, list_leaves, list_weights, uses_scan, weight_key
@@ -42,6 +45,7 @@ class Step:
         recipe: The model.
         grid: The devices.
         micro: Rows that a shard computes at a time.
+        compiler_options: With which `function` is compiled; empty on other devices than TPUs.
     """
 
     function: Any
@@ -52,6 +56,7 @@ class Step:
     recipe: Recipe
     grid: Grid
     micro: int
+    compiler_options: Mapping[str, str]
 
 
 def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
@@ -84,6 +89,7 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
         marked=config.marked,
         documents=config.data.document_mask,
         adapted=config.lora.scale if config.lora.rank else 0.0,
+        residual=config.residual,
     )
     places = {leaf.key: make_sharding(grid, *leaf.axes) for leaf in leaves}
     everywhere = make_sharding(grid)
@@ -110,7 +116,14 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
         check_vma=False,
     )
     arguments = _arguments(config, mesh, leaves, incoming)
-    function = jax.jit(over_devices, donate_argnums=(0,), in_shardings=incoming, out_shardings=(places, everywhere))
+    options = choose_compiler_options(get_device_name(grid.devices.flat[0]), os.environ.get(VARIABLE, ""))
+    function = jax.jit(
+        over_devices,
+        donate_argnums=(0,),
+        in_shardings=incoming,
+        out_shardings=(places, everywhere),
+        compiler_options=options or None,
+    )
     return Step(
         function=function,
         arguments=arguments,
@@ -120,6 +133,7 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
         recipe=recipe,
         grid=grid,
         micro=micro,
+        compiler_options=options,
     )
 
 

@@ -29,7 +29,7 @@ def look_up_tokens(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array
 
 
 def _look_up(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array:
-    # Gathered in the products' type, as FSDP2 does; the residual stream is fp32.
+    # Gathered in the products' type, as FSDP2 does.
     whole = gather_fsdp(arithmetic, table.astype(arithmetic.type), 1)
     if arithmetic.mesh.tensor == 1:
         return whole[tokens].astype(jnp.float32)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer.accelerators.tpu_compiler_options import choose_compiler_options, format_compiler_options
 from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError
@@ -70,6 +71,7 @@ class Advice:
         token_bytes: Of a prepared token.
         speed_settings: Settings by which runs on the same machines differ in speed.
         step: Identity of the step (step_identity.py).
+        compiler_options: Of libtpu, with which the step is compiled; empty on other devices than TPUs.
     """
 
     hardware: Hardware
@@ -92,6 +94,7 @@ class Advice:
     token_bytes: int
     speed_settings: str
     step: str
+    compiler_options: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, in which tuples become lists; `text` holds the lines of `lines`."""
@@ -101,7 +104,7 @@ class Advice:
         return found
 
     def lines(self) -> list[str]:
-        """Format the advice in at most twelve lines."""
+        """Format the advice in at most thirteen lines."""
         return list(_lines(self))
 
 
@@ -144,6 +147,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         token_bytes=_count_token_bytes(config.model.tokens),
         speed_settings=_list_speed_settings(config),
         step=identify_step(config, mesh, hardware),
+        compiler_options=choose_compiler_options(hardware.chip) if (hardware.kind, engine) == ("tpu", "jax") else {},
     )
 
 
@@ -163,6 +167,7 @@ def _list_speed_settings(config: Config) -> str:
         for name, word, usual in (
             ("float8", config.float8, "none"),
             ("optim", config.optim.kind, "adamw"),
+            ("residual", config.residual, "fp32"),
             ("document_mask", str(config.data.document_mask).lower(), "false"),
             ("softcap", str(bool(config.model.attention_softcap)).lower(), "false"),
             ("window", str(bool(config.model.window)).lower(), "false"),
@@ -238,6 +243,8 @@ def _lines(advice: Advice) -> Iterator[str]:
             each = "a parameter" if advice.active == advice.parameters else "an active parameter"
             cost += f", {_dollars(advice.cost.full)} for {full} (20 {each})"
         yield cost
+    if advice.compiler_options:
+        yield f"libtpu   {format_compiler_options(advice.compiler_options)}"
     shown = advice.concerns[:5] if len(advice.concerns) <= 5 else advice.concerns[:4]
     for concern in shown:
         yield f"{'stop' if concern.fatal else 'mind'}     {concern.line}"

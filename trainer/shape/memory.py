@@ -176,6 +176,11 @@ class _Count:
         return 1 if self.config.float8 != "none" and self.fuses else self.width
 
     @property
+    def stream(self) -> int:
+        """Bytes of a number in the residual stream."""
+        return FLOAT if self.config.residual == "fp32" else 2
+
+    @property
     def fuses(self) -> bool:
         """Whether a compiler recomputes what costs no product: copies of weights, and an activation function."""
         return self.engine == "jax" or self.config.compiled
@@ -229,8 +234,8 @@ class _Count:
         return 2 * block * self.width + gradients + table * self.width + copies
 
     def residual(self) -> int:
-        """Return the bytes of the residual stream between two blocks, which is always fp32."""
-        return self.tokens * self.model.dim * FLOAT
+        """Return the bytes of the residual stream between two blocks."""
+        return self.tokens * self.model.dim * self.stream
 
     def kept_of_block(self, level: RematLevel) -> int:
         """Return the bytes that one block keeps for its backward pass.
@@ -249,12 +254,13 @@ class _Count:
             return self.residual()
         narrow_results = self.tokens * self.width * self.config.lora.rank * len(list_targets(self.config.lora))
         model, width = self.model, self.width
+        stream = self.stream if self.fuses else FLOAT  # norms of torch keep what they convert
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
         if level == "selective":
-            whole, hidden, normed, scored = (FLOAT + width) * model.dim, 2, 0, 0
+            whole, hidden, normed, scored = (stream + width) * model.dim, 2, 0, 0
         else:
             scored = self.capped_scores()
-            whole, hidden = 2 * (FLOAT + width) * model.dim, 3 if self.fuses else 4
+            whole, hidden = 2 * (stream + width) * model.dim, 3 if self.fuses else 4
             whole += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
             whole -= 2 * model.dim * (width - self.operand_width)
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
@@ -327,7 +333,7 @@ class _Count:
         scores = max(chunk.scores for chunk in list_attention_chunks(self.config.seq_len, window))
         chunk = rows * heads * scores * FLOAT
         wide = self.tokens * self.width * 3 * self.count_hidden()
-        return max(2 * chunk if self.engine == "jax" else 0, wide) + self.tokens * model.dim * FLOAT
+        return max(2 * chunk if self.engine == "jax" else 0, wide) + self.residual()
 
     def logits(self) -> int:
         """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product.

@@ -164,7 +164,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
         # Without a compiler flex_attention would keep all scores.
         tiled = compiled is not None and accelerator.name == "cuda" and config.model.head_dim >= LEAST_HEAD_DIM
         rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)), experts=config.model.experts > 0)
-        model = Transformer(config.model, config.seq_len, rerun, config.lora, tiled=tiled)
+        model = Transformer(config.model, config.seq_len, rerun, config.lora, tiled=tiled, residual=config.residual)
         convert_blocks(model, config.float8, accelerator)
     if compiled is not None:
         for block in model.blocks:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # the usual name
 from torch import Tensor, nn
 
-from trainer.config import LoraConfig, ModelConfig
+from trainer.config import DTypeName, LoraConfig, ModelConfig
 from trainer.shape.lora import ATTENTION, FFN, list_targets
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.torch_engine.attention_mask import AttentionMask, attend_by_tiles, make_attention_mask
@@ -43,6 +43,7 @@ class Transformer(nn.Module):
         lora: LoraConfig = NO_LORA,
         *,
         tiled: bool = False,
+        residual: DTypeName = "fp32",
     ) -> None:
         """Build the modules.
 
@@ -52,9 +53,11 @@ class Transformer(nn.Module):
             rerun: How a block is recomputed in the backward pass; None keeps its activations.
             tiled: Whether flex_attention computes attention with a mask; else SDPA does.
             lora: Adapters, with which all other weights are frozen.
+            residual: Type of the values between blocks.
         """
         super().__init__()
         self._config, self._seq_len, self._tiled = config, seq_len, tiled
+        self._residual = torch.bfloat16 if residual == "bf16" else torch.float32
         self.balance: Tensor | None = None
         self.embedding = Embedding(config.tokens, config.dim)
         self.blocks = nn.ModuleList(Block(config, layer, rerun, lora) for layer in range(config.layers))
@@ -88,9 +91,10 @@ class Transformer(nn.Module):
         angles = self.cosine[:length], self.sine[:length]
         local = (self.local_cosine[:length], self.local_sine[:length]) if self._config.local_rope_theta else angles
         masks = self._make_masks(tokens, documents)
-        x: Tensor = self.embedding(tokens).float()  # the residual stream is always float32
+        x: Tensor = self.embedding(tokens).float()
         if self._config.embed_scale:
             x = x * self._config.dim**0.5
+        x = x.to(self._residual)
         balances: list[Tensor] = []
         for layer, block in enumerate(self.blocks):
             window = self._config.get_window(layer)

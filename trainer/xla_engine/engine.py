@@ -252,7 +252,8 @@ def translate_errors() -> Generator[None]:
 def _model(config: Config, device: torch.device, marks: ShardingMarker) -> Transformer:
     """Build the model on the device, without initial values."""
     with torch.device("meta"):
-        model = Transformer(config.model, config.seq_len, _rerun() if config.recomputed == "full" else None)
+        rerun = _rerun() if config.recomputed == "full" else None
+        model = Transformer(config.model, config.seq_len, rerun, residual=config.residual)
     model.to_empty(device=device)
     with torch.no_grad():
         model.fill_tables()

@@ -1,0 +1,48 @@
+"""The step as the real TPU compiler makes it: the sums of gradients overlap the products, and stay in fp32."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = os.environ.get("ORCH_TPU_COMPILER")
+COMPILER = Path(NAMED or ROOT / ".venv-libtpu" / "bin" / "python")
+WHOLE = COMPILER if NAMED else ROOT / ".venv-libtpu" / "complete"
+pytestmark = [
+    pytest.mark.jax("trainer.jax_engine.step", "trainer.accelerators.tpu_compiler_options"),
+    pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler"),
+]
+
+
+@pytest.mark.rotating
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
+def test_sums_of_gradients_are_asynchronous(topology: str) -> None:
+    """Without the compiler options all eight were synchronous (docs/performance.md)."""
+    command = [str(COMPILER), str(ROOT / "scripts" / "bench" / "tpu_programs.py"), topology]
+    done = subprocess.run(
+        command, env={**os.environ, "STEPS": "trainer"}, capture_output=True, text=True, check=True, timeout=880
+    )
+    found: dict[str, Any] = json.loads(done.stdout)["collectives"]
+    assert found.get("reduce-scatter sync f32", 0) <= 2
+    assert found["collective-permute async f32"] >= 28, "of seven weights of a block"
+    assert not any(name.endswith("bf16") for name in found if name.startswith(("reduce", "all-reduce")))
+
+
+@pytest.mark.rotating
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1"])
+def test_the_compiler_accepts_the_options_of_each_generation(topology: str) -> None:
+    words = ["compile", "--json", f"topology={topology}", "model=tiny", "model.layers=2", "batch=32"]
+    done = subprocess.run(
+        [str(COMPILER), "-m", "trainer", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=280
+    )
+    assert json.loads(done.stdout.strip().splitlines()[-1])["fits"]
