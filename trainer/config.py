@@ -166,9 +166,12 @@ class LoraConfig:
 class MeshConfig:
     """Layout of all hosts' devices; see trainer/shape/mesh.py."""
 
-    data: Annotated[int, Doc(text="model replicas, each with a share of the rows", least=1, auto=True)] = AUTO
+    data: Annotated[int, Doc(text="model replicas, each with a share of the tokens", least=1, auto=True)] = AUTO
     fsdp: Annotated[int, Doc(text="devices over which a replica's weights are sharded", least=1, auto=True)] = AUTO
     tensor: Annotated[int, Doc(text="devices that compute one row together (tensor parallelism)", least=1)] = 1
+    context: Annotated[
+        int, Doc(text="devices of data x fsdp that divide the tokens of each row (context parallelism)", least=1)
+    ] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
