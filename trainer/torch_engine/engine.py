@@ -102,7 +102,8 @@ class TorchEngine:
 
     def headline(self) -> str:
         mesh = self.mesh
-        where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor} ({self._accelerator.backend})"
+        context = f" context={mesh.context}" if mesh.context > 1 else ""
+        where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor}{context} ({self._accelerator.backend})"
         level = self._config.recomputed
         how = f"{self._config.products}{', compiled' if self._config.compiled else ''}"
         how += f", remat {level}" if level != "none" else ""

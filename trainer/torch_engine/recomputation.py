@@ -56,7 +56,8 @@ def _make_contexts(count: int) -> Any:
     aten: Any = torch.ops.aten
     products = {getattr(aten, name).default for name in _PRODUCTS}
     higher: Any = torch.ops.higher_order
-    attention = {*(getattr(aten, name).default for name in _ATTENTION), higher.flex_attention}
+    ring = torch.ops.orch_trainer.attend_in_ring.default
+    attention = {*(getattr(aten, name).default for name in _ATTENTION), higher.flex_attention, ring}
     policy: Any = unchecked.CheckpointPolicy
     counts = {False: 0, True: 0}
 
