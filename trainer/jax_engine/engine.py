@@ -32,7 +32,7 @@ from trainer.jax_engine.state import StatePlacement
 from trainer.jax_engine.step import Step, build_step
 from trainer.shape.box import TensorRegion
 from trainer.shape.memory import resolve_remat
-from trainer.shape.mesh import Mesh, RowShare, resolve_mesh
+from trainer.shape.mesh import Mesh, RowShare, refuse_context, resolve_mesh
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.team import Team
 
@@ -50,6 +50,8 @@ def open_jax_engine(config: Config, world: World, team: Team) -> JaxEngine:
     counter = CompilationCounter()
     devices = open_devices(config, world, team)
     mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
+    if devices[0].platform == "neuron":
+        refuse_context(mesh, "JAX on Neuron")
     usable = agree_on_memory(team, find_usable_memory(world)) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "jax", usable)
     grid = arrange_devices(devices, mesh)

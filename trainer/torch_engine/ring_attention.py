@@ -255,13 +255,15 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-DECOMPOSITIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType({_FORWARD: _attend, _BACKWARD: _differentiate})
-"""What the operations compute, by their names, for a rehearsal, which counts what they allocate and send."""
+DECOMPOSITIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
+    {_FORWARD: _without_autocast(_attend), _BACKWARD: _without_autocast(_differentiate)}
+)
+"""What the operations compute, by their names; a rehearsal counts what they allocate and send."""
 
 _CHECKED: Any = torch.library  # torch annotates it only partly
 _forward: Any = _CHECKED.custom_op(
     _FORWARD,
-    _without_autocast(_attend),
+    DECOMPOSITIONS[_FORWARD],
     mutates_args=(),
     schema=f"(Tensor query, Tensor key, Tensor value, {_SETTINGS}) -> (Tensor, Tensor)",
 )
@@ -269,7 +271,7 @@ _forward.register_fake(_like_result)
 _forward.register_autograd(_run_backward, setup_context=_keep)
 _backward: Any = _CHECKED.custom_op(
     _BACKWARD,
-    _without_autocast(_differentiate),
+    DECOMPOSITIONS[_BACKWARD],
     mutates_args=(),
     schema=(
         "(Tensor slope, Tensor query, Tensor key, Tensor value, Tensor result, Tensor totals, "
