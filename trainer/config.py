@@ -347,6 +347,19 @@ class Config:
         """What the backward pass computes again; without a device to resolve `auto`, nothing."""
         return "none" if self.remat == "auto" else self.remat
 
+    def check_context(self, context: int) -> None:
+        """Check that rows divide over so many devices of the context axis, each with an early and a late part.
+
+        Raises:
+            ConfigError: They do not; the message names the nearest length that does.
+        """
+        parts = 2 * context
+        if context > 1 and self.seq_len % parts:
+            raise ConfigError(
+                f"seq_len={self.seq_len} does not divide into {parts} parts, two for each device of "
+                f"mesh.context={context}: use seq_len={-(-self.seq_len // parts) * parts}"
+            )
+
     def rows_per_micro_batch(self, shards: int) -> int:
         """Return the rows that one of `shards` equal shares passes through the model together.
 

@@ -55,6 +55,7 @@ def parse_config(words: Sequence[str]) -> Config:
     values = {name: table[name].parse_value(text) for name, text in texts.items()}
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
+    config.check_context(config.mesh.context)
     return config
 
 

@@ -199,6 +199,7 @@ def _near(known: TrainerSettings, name: str) -> str:
 def _check_shape(known: TrainerSettings, given: Mapping[str, str], written: Value) -> Iterator[Issue]:
     """Check the arithmetic that the trainer would refuse on the hosts."""
     values = {**known.presets.get(given.get(MODEL, ""), {}), **given}
+    yield from _check_context(known, values, written)
 
     def whole(name: str) -> int:
         text = values.get(f"model.{name}", known.keys[f"model.{name}"].default)
@@ -233,6 +234,18 @@ def _check_shape(known: TrainerSettings, given: Mapping[str, str], written: Valu
     if scaling != "none" and float(high) <= float(low):
         what = f"model.rope_high_freq={high} is not above model.rope_low_freq={low}"
         yield Issue(path=blame("rope_high_freq", "rope_low_freq"), what=what, why="", next_step="change one of them")
+
+
+def _check_context(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
+    length, context = (int(values.get(name, known.keys[name].default)) for name in ("seq_len", "mesh.context"))
+    parts = 2 * context
+    if context > 1 and length % parts:
+        yield Issue(
+            path=_path("mesh.context", written),
+            what=f"seq_len={length} does not divide into {parts} parts, two for each device of mesh.context={context}",
+            why="",
+            next_step=f"write seq_len={-(-length // parts) * parts}, or another mesh.context",
+        )
 
 
 def _path(name: str, written: Value) -> Path:

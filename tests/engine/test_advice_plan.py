@@ -187,7 +187,11 @@ def test_a_training_too_large_for_this_computer_is_not_rehearsed(orch: Callable[
 @pytest.mark.promise("P39")
 @pytest.mark.parametrize(
     ("setting", "why"),
-    [("batch=10", "does not divide over 16 shares"), ("mesh.tensor=3", "mesh.tensor=3 does not divide")],
+    [
+        ("batch=10", "does not divide over 16 shares"),
+        ("mesh.tensor=3", "mesh.tensor=3 does not divide"),
+        ("mesh.context=32", "mesh.context=32 does not divide"),
+    ],
 )
 def test_settings_impossible_on_these_machines_are_refused_before_anything_is_made(
     orch: Callable[..., Said], tmp_path: Path, setting: str, why: str

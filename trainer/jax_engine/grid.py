@@ -39,7 +39,9 @@ def arrange_devices(devices: Sequence[Device], mesh: Mesh) -> Grid:
     if not on_tpu or len(devices) == 1:
         return plain
     near = _near(ordered, mesh)
-    if near is None or any(_find_rows(near, process, mesh.context) is None for process in {d.process_index for d in devices}):
+    if near is None or any(
+        _find_rows(near, process, mesh.context) is None for process in {d.process_index for d in devices}
+    ):
         return plain
     return near
 

@@ -133,7 +133,9 @@ def _backward(ring: Ring, kept: tuple[Any, ...], slope: Array) -> tuple[Any, ...
         return (by_early, by_late, send_to_next(ring.mesh, by_keys)), following
 
     carry = (slopes, send_to_next(ring.mesh, (key, value)))
-    (by_early, by_late, (by_key, by_value)), _ = lax.fori_loop(1, turns, turn_around, carry)
+    slopes, passing = lax.fori_loop(1, turns - 1, turn_around, carry)
+    by_early, by_late, by_keys = compute(turns - 1, slopes, passing)
+    by_key, by_value = send_to_next(ring.mesh, by_keys)  # home
     by_query = jnp.concatenate((by_early, by_late), axis=1)
     nothing = None if documents is None else np.zeros(documents.shape, jax.dtypes.float0)
     return by_query.astype(query.dtype), by_key.astype(key.dtype), by_value.astype(value.dtype), nothing

@@ -143,14 +143,7 @@ def check_batch(config: Config, mesh: Mesh) -> int:
     Raises:
         ConfigError: The batch or the rows do not divide.
     """
-    if config.seq_len % (2 * mesh.context) and mesh.context > 1:
-        # Two parts a device: a causal mask leaves an early and a late one together as much work as any others.
-        unit = 2 * mesh.context
-        near = max(unit, config.seq_len // unit * unit)
-        raise ConfigError(
-            f"seq_len={config.seq_len} does not divide into {unit} parts, two for each device of "
-            f"mesh.context={mesh.context}: use seq_len={near}"
-        )
+    config.check_context(mesh.context)
     return config.rows_per_micro_batch(mesh.shards)
 
 

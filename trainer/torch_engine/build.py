@@ -156,9 +156,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
         # Without a compiler flex_attention would keep all scores.
         tiled = compiled is not None and accelerator.name == "cuda" and config.model.head_dim >= LEAST_HEAD_DIM
         rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)))
-        model = Transformer(
-            config.model, config.seq_len, rerun, config.lora, tiled=tiled, context=groups.context
-        )
+        model = Transformer(config.model, config.seq_len, rerun, config.lora, tiled=tiled, context=groups.context)
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)

@@ -101,9 +101,7 @@ class Transformer(nn.Module):
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.cosine.dtype
         tiled = self._tiled and not config.attention_softcap
         return {
-            window: make_attention_mask(
-                tokens, window, documents, dtype=dtype, tiled=tiled, context=self._context
-            )
+            window: make_attention_mask(tokens, window, documents, dtype=dtype, tiled=tiled, context=self._context)
             for window in sorted({config.get_window(layer) for layer in range(config.layers)})
         }
 
