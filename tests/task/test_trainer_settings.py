@@ -98,7 +98,7 @@ def test_rows_that_do_not_divide_over_the_context_axis_are_refused(length: str, 
     if wrong:
         assert found[0].path == ("train", "args", "mesh.context")
         assert "does not divide into 6 parts" in found[0].what and "write seq_len=132" in found[0].next_step
-        with pytest.raises(ConfigError, match="seq_len=128 does not divide into 6 parts.*use seq_len=132"):
+        with pytest.raises(ConfigError, match=r"seq_len=128 does not divide into 6 parts.*use seq_len=132"):
             parse_config([f"{name}={value}" for name, value in given.items()])
 
 

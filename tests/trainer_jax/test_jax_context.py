@@ -1,4 +1,4 @@
-"""Rows whose tokens are divided over devices on JAX: the numbers of one device, in every family, and for other meshes."""
+"""Rows whose tokens are divided over devices on JAX: the numbers of one device, also for windows and bounded scores."""
 
 from __future__ import annotations
 

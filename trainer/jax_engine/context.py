@@ -21,7 +21,8 @@ def take_own_tokens(mesh: Mesh, values: Array) -> Array:
         return values
     own = get_context_index(mesh)
     found = [take_part(mesh, values, part) for part in (own, 2 * mesh.context - 1 - own)]
-    return jnp.concatenate(found, axis=1)
+    result: Array = jnp.concatenate(found, axis=1)
+    return result
 
 
 def take_part(mesh: Mesh, values: Array, part: Array) -> Array:
@@ -33,8 +34,8 @@ def take_part(mesh: Mesh, values: Array, part: Array) -> Array:
 
 def get_context_index(mesh: Mesh) -> Array:
     """Return which of the devices with the same rows this one is."""
-    result: Array = lax.axis_index((DATA, FSDP)) % mesh.context
-    return result
+    found: Array = lax.axis_index((DATA, FSDP)) % mesh.context
+    return found
 
 
 def send_to_next(mesh: Mesh, values: Any) -> Any:

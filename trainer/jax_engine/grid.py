@@ -93,7 +93,7 @@ def _slice(device: Device) -> int:
 
 
 def make_rows_sharding(grid: Grid) -> Sharding:
-    """Return the sharding of a step's rows, with a copy for each device that shares them: (micro-batches, rows, tokens)."""
+    """Return the sharding of a step's rows, (micro-batches, rows, tokens), with a copy for each device of a context."""
     return make_sharding(grid, None, (DATA, FSDP), None)
 
 

@@ -1,4 +1,4 @@
-"""Attention over rows whose tokens are divided over the context axis (ring attention, Liu et al. 2023, arXiv 2310.01889).
+"""Attention over rows whose tokens the context axis divides: ring attention (Liu et al. 2023, arXiv 2310.01889).
 
 Keys and values travel around the ring, and each device merges what its queries find in those that pass by, with a
 running softmax. A device has an early and a late part of the row (context.py). Of the parts that pass by, the late
@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from trainer.jax_engine.arithmetic import Arithmetic
-from trainer.jax_engine.context import get_context_index, send_to_next, take_part
+from trainer.jax_engine.context import get_context_index, send_to_next
 from trainer.jax_engine.library import ad_checkpoint, jax, jnp, lax
 from trainer.shape.attention_chunks import choose_ring_chunk
 from trainer.shape.mesh import Mesh

@@ -3,10 +3,10 @@
 Device d of all (hosts in rank order, each host's devices in their order) has the coordinates in d = (data_index * fsdp
 + fsdp_index) * tensor + tensor_index: neighbours share the tensor axis.
 
-The context axis is no further factor of the number of devices. It divides data x fsdp: `context` devices that follow each
-other there, at the same position along tensor, compute the same rows, each some of their tokens. For weights and
-gradients they are what others are, members of data and fsdp. So nothing else differs between a mesh with and without it:
-not the shards, not the sums of gradients, not the checkpoints.
+The context axis is no further factor of the number of devices. It groups those of data x fsdp: `context` devices that
+follow each other there, at the same position along tensor, compute the same rows, each some of their tokens. For
+weights and gradients they are members of data and fsdp, as all others are. So a mesh with it has the shards, the sums
+of gradients and the checkpoints of one without it.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def refuse_context(mesh: Mesh, device: str) -> None:
     """
     if mesh.context > 1:
         raise ConfigError(
-            f"mesh.context={mesh.context}: {device} has no context parallelism, which torch has on CPUs and NVIDIA GPUs, "
-            "and JAX there and on TPUs: leave it out, or use one of these"
+            f"mesh.context={mesh.context}: {device} has no context parallelism: leave it out, or use torch on CPUs and "
+            "NVIDIA GPUs, or JAX on these and on TPUs"
         )
 
 

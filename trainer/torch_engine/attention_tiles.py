@@ -131,8 +131,9 @@ def _differentiate_fused(
             *known, 0.0, tile.causal, scale=scores.scale
         )
         return by_query, by_key, by_value
-    # Rows of one length have no table of lengths; without dropout no random numbers are drawn.
-    unused = torch.empty(0, dtype=torch.uint64, device=query.device)
+    # Rows of one length have no table of lengths. Without dropout no random numbers are drawn: the last two are of the
+    # shapes that the forward pass returns (torch 2.13, native/transformers/cuda/attention.cu).
+    seed, offset = (torch.zeros(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ()))
     by_query, by_key, by_value = aten._scaled_dot_product_flash_attention_backward(
         *known,
         None,
@@ -141,8 +142,8 @@ def _differentiate_fused(
         key.shape[2],
         0.0,
         tile.causal,
-        unused,
-        unused,
+        seed,
+        offset,
         scale=scores.scale,
     )
     return by_query, by_key, by_value

@@ -25,8 +25,8 @@ from trainer.torch_engine.model import AdaptedLayers, Adapter, Bias, Transformer
 class AxisGroups:
     """The process groups along the axes; None where an axis has one device.
 
-    `shards` has all devices of data and fsdp that have the same position along tensor, `context` those of them that have
-    the same rows.
+    `shards` has all devices of data and fsdp that have the same position along tensor, `context` those of them with the
+    same rows.
     """
 
     mesh: DeviceMesh | None

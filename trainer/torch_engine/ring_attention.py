@@ -1,4 +1,4 @@
-"""Attention over rows whose tokens are divided over the context axis (ring attention, Liu et al. 2023, arXiv 2310.01889).
+"""Attention over rows whose tokens the context axis divides: ring attention (Liu et al. 2023, arXiv 2310.01889).
 
 Keys and values travel around the ring, and each process merges what its queries find in those that pass by, with a
 running softmax. A process has an early and a late part of the row (context.py). At the first turn it has its own keys.
@@ -6,8 +6,8 @@ Then either all its queries see the early part that has arrived, or its late que
 computes as much on every process, and nothing that the causal mask would discard. In the backward pass the gradients
 of keys and values travel with them, in fp32.
 
-For torch both passes are one operation each: its compiler need not trace them, selective recomputation keeps the result,
-and keys and values of other processes are kept by neither.
+For torch each pass is one operation: its compiler need not trace it, selective recomputation keeps its result, and
+neither keeps keys and values of other processes.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class _Ring:
     def add_to_keys(self, sums: Tensor, tile: Tile, by_key: Tensor, by_value: Tensor) -> None:
         """Add gradients by the keys and values of a tile, of all query heads, to the flat sums."""
         for whole, part in zip(sums.chunk(2), (by_key, by_value), strict=True):
-            heads = part.float().unflatten(1, (self.shape[1], self.repeated)).sum(dim=2)
+            heads = part.float().view(part.shape[0], self.shape[1], self.repeated, *part.shape[2:]).sum(dim=2)
             whole.view(self.shape)[:, :, tile.keys] += heads
 
     def describe_scores(self, tile: Tile, turn: int) -> Scores:
