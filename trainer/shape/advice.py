@@ -157,6 +157,7 @@ def _list_speed_settings(config: Config) -> str:
             ("softcap", str(bool(config.model.attention_softcap)).lower(), "false"),
             ("window", str(bool(config.model.window)).lower(), "false"),
             ("lora", str(bool(config.lora.rank)).lower(), "false"),
+            ("context", str(config.mesh.context), "1"),
         )
         if word != usual
     }
