@@ -49,6 +49,9 @@ def test_the_collectives_equal_those_of_real_processes() -> None:
     for rank, found in enumerate(in_world(2, counted_collectives, PLAIN, meshes)):
         for mesh, real in zip(meshes, found, strict=True):
             rehearsed = {c.kind: c.count for c in rehearse_step(PLAIN, mesh, rank).collectives}
+            # That tool does not see what the operations of ring attention send: keys, keys again, and their gradients.
+            sent = rehearsed.pop("all_to_all", 0)
+            assert sent == PLAIN.model.layers * ((mesh.context - 1) * 2 + mesh.context) * (mesh.context > 1)
             assert rehearsed == real
             assert sum(rehearsed.values()) > 3
 
@@ -97,9 +100,10 @@ def test_what_a_step_needs_falls_with_the_devices_that_divide_a_long_row(documen
         assert found.peak == pytest.approx(estimate_memory(config, mesh, "torch").total, rel=0.4)
         sent = sum(one.bytes for one in found.collectives if one.kind == "all_to_all")
         assert Traffic.of(config, mesh).context == pytest.approx(sent, rel=0.01)
-    assert needs[1] < 0.9 * needs[0]
-    assert needs[2] < 0.55 * needs[1]
-    assert needs[2] < (0.42 if documents else 0.36) * needs[0]
+    # Gathered weights stay, which are much where blocks are recomputed; so do scores of chunks, with documents.
+    most = 0.28 if level == "none" else 0.38
+    assert needs[2] < 0.6 * needs[1] < 0.6 * 0.75 * needs[0]
+    assert needs[2] < most * needs[0]
 
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:
