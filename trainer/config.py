@@ -183,9 +183,12 @@ class LoraConfig:
 class MeshConfig:
     """Layout of all hosts' devices; see trainer/shape/mesh.py."""
 
-    data: Annotated[int, Doc(text="model replicas, each with a share of the rows", least=1, auto=True)] = AUTO
+    data: Annotated[int, Doc(text="model replicas, each with a share of the tokens", least=1, auto=True)] = AUTO
     fsdp: Annotated[int, Doc(text="devices over which a replica's weights are sharded", least=1, auto=True)] = AUTO
     tensor: Annotated[int, Doc(text="devices that compute one row together (tensor parallelism)", least=1)] = 1
+    context: Annotated[
+        int, Doc(text="devices of data x fsdp that divide the tokens of each row (context parallelism)", least=1)
+    ] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +371,19 @@ class Config:
     def recomputed(self) -> RematLevel:
         """What the backward pass computes again; without a device to resolve `auto`, nothing."""
         return "none" if self.remat == "auto" else self.remat
+
+    def check_context(self, context: int) -> None:
+        """Check that rows divide over so many devices of the context axis, each with an early and a late part.
+
+        Raises:
+            ConfigError: They do not; the message names the nearest length that does.
+        """
+        parts = 2 * context
+        if context > 1 and self.seq_len % parts:
+            raise ConfigError(
+                f"seq_len={self.seq_len} does not divide into {parts} parts, two for each device of "
+                f"mesh.context={context}: use seq_len={-(-self.seq_len // parts) * parts}"
+            )
 
     def rows_per_micro_batch(self, shards: int) -> int:
         """Return the rows that one of `shards` equal shares passes through the model together.

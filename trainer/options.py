@@ -59,6 +59,7 @@ def parse_config(words: Sequence[str]) -> Config:
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
     _check_experts(config)
+    config.check_context(config.mesh.context)
     return config
 
 

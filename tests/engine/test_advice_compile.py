@@ -116,7 +116,11 @@ def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> N
     orch = Orch(tmp_path)
     plan: dict[str, Any] = json.loads(orch.ok("plan", plan_json(tmp_path, GPU), "--rehearse-world", "-o", "json"))
     found = plan["advice"][0]["rehearsed"]
-    assert found["hosts"] == 2 and found["devices"] == 8 and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2}
+    assert (
+        found["hosts"] == 2
+        and found["devices"] == 8
+        and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2, "context": 1}
+    )
     assert found["first"]["peak"] > found["first"]["weights"] > 0
     assert {one["kind"] for one in found["first"]["collectives"]} >= {"all_gather", "reduce_scatter", "all_reduce"}
     last = plan["advice"][0]["text"][-1]

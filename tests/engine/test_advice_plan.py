@@ -97,7 +97,7 @@ def test_programs_get_the_same_as_numbers(orch: Callable[..., Said], tmp_path: P
     hours = [seconds / 3600 for seconds in advice["run_seconds"]]
     assert advice["cost"]["run"] == pytest.approx([price * hour for hour in hours])
     assert advice["hardware"]["peak_flops"] == 197e12 and advice["hardware"]["memory_bytes"] == 16 << 30
-    assert advice["fits"] is True and advice["mesh"] == {"data": 1, "fsdp": 16, "tensor": 1}
+    assert advice["fits"] is True and advice["mesh"] == {"data": 1, "fsdp": 16, "tensor": 1, "context": 1}
 
 
 T4 = """
@@ -187,7 +187,11 @@ def test_a_training_too_large_for_this_computer_is_not_rehearsed(orch: Callable[
 @pytest.mark.promise("P39")
 @pytest.mark.parametrize(
     ("setting", "why"),
-    [("batch=10", "does not divide over 16 shares"), ("mesh.tensor=3", "mesh.tensor=3 does not divide")],
+    [
+        ("batch=10", "does not divide over 16 shares"),
+        ("mesh.tensor=3", "mesh.tensor=3 does not divide"),
+        ("mesh.context=32", "mesh.context=32 does not divide"),
+    ],
 )
 def test_settings_impossible_on_these_machines_are_refused_before_anything_is_made(
     orch: Callable[..., Said], tmp_path: Path, setting: str, why: str

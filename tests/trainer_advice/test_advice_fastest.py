@@ -10,9 +10,11 @@ from trainer.commands import advise
 from trainer.errors import ConfigError
 from trainer.options import parse_config
 from trainer.shape.advice import build_advice
-from trainer.shape.hardware import Hardware
+from trainer.shape.hardware import Hardware, Kind
 from trainer.shape.memory import estimate_usable_memory
+from trainer.shape.mesh import Mesh
 from trainer.shape.search import find_fastest
+from trainer.shape.timing import estimate_network_seconds
 
 GIB = 1 << 30
 V5E = [
@@ -54,6 +56,35 @@ def test_a_mesh_that_was_given_stays_and_machines_that_it_does_not_divide_are_le
         assert found[1] is None and chosen is not None, words
         mesh = build_advice(parse_config(["model=300m", "batch=512", *words, *chosen.settings]), V5E[2]).mesh
         assert mesh == chosen.advice.mesh and (mesh.data, mesh.fsdp, mesh.tensor) == shape
+
+
+def test_rows_are_divided_over_devices_only_where_one_does_not_fit() -> None:
+    hardware = H100[0]
+    words = ["model=8b", "engine=torch", "compile=true", "batch=8"]
+    for length, context in ((8192, 1), (262_144, 4)):
+        found = find_fastest(parse_config([*words, f"seq_len={length}"]), hardware)
+        assert found is not None and found.advice.mesh.context == context, length
+        assert (f"mesh.context={context}" in found.settings) == (context > 1)
+        assert found.advice.fits
+    advice = build_advice(parse_config([*words, "seq_len=262144"]), hardware)
+    (concern,) = [one for one in advice.concerns if one.code == "memory"]
+    assert concern.fatal and any(word.startswith("mesh.context=") for word in concern.fix)
+    network = [
+        estimate_network_seconds(parse_config(words), Mesh(1, 8, 1, context), hardware) or 0.0 for context in (1, 2, 8)
+    ]
+    assert network[0] < network[1] < network[2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("tpu", "device=xla"), ("tpu", "engine=torch"), ("neuron", "engine=torch"), ("neuron", "engine=jax")],
+)
+def test_a_context_axis_is_refused_where_no_program_has_it(kind: Kind, words: str) -> None:
+    hardware = Hardware(name=kind, kind=kind, chip="v5e", devices=8, memory_bytes=16 * GIB, peak_flops=1e14)
+    settings = ["model=300m", "batch=64", "dtype=bf16", *words.split()]
+    with pytest.raises(ConfigError, match=r"mesh.context=2: .* has no context parallelism: leave it out"):
+        build_advice(parse_config([*settings, "mesh.context=2"]), hardware)
+    assert build_advice(parse_config(settings), hardware).mesh.context == 1
 
 
 def test_machines_on_which_nothing_fits_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:

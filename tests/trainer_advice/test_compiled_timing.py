@@ -64,13 +64,15 @@ def test_published_runs_take_about_what_the_compiler_estimates(
 
 def test_the_range_is_no_faster_than_peak_memory_and_network_allow() -> None:
     config = read("model=300m seq_len=512 batch=32", "none")
-    small = Program(cycles=1e6, kernels=0, product_flops=0, state_bytes=0, traffic=Traffic(data=0, fsdp=0, tensor=0))
+    small = Program(
+        cycles=1e6, kernels=0, product_flops=0, state_bytes=0, traffic=Traffic(data=0, fsdp=0, tensor=0, context=0)
+    )
     low, typical, high = estimate(config, SLICE, small)
     assert 0 < low < typical < high < 0.02
     for bound, program in (
         (1.0, replace(small, product_flops=197e12)),
         (1.0, replace(small, state_bytes=819e9 / 2)),
-        (1.0, replace(small, traffic=Traffic(data=0, fsdp=70e9, tensor=0))),
+        (1.0, replace(small, traffic=Traffic(data=0, fsdp=70e9, tensor=0, context=0))),
     ):
         low, typical, high = estimate(config, SLICE, program)
         assert bound <= low <= typical <= high < 1.02, program

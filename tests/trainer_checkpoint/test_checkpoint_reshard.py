@@ -18,6 +18,7 @@ LAYOUTS = [
     (Mesh(tensor=2), 1),
     (Mesh(fsdp=2, tensor=2), 4),
     (Mesh(data=2, fsdp=2, tensor=2), 2),
+    (Mesh(data=2, fsdp=2, context=4), 4),
 ]
 
 

@@ -36,7 +36,7 @@ def jax_engine(words: str = "", devices: int = 1) -> JaxEngine:
     chosen = jax.devices()[:devices]
     mesh = resolve_mesh(config.mesh, detect_topology(chosen), config.model)
     grid = arrange_devices(chosen, mesh)
-    return JaxEngine(config, World(), build_step(config, mesh, grid), assign_rows(grid, 0), counter)
+    return JaxEngine(config, World(), build_step(config, mesh, grid), assign_rows(grid, 0, mesh.context), counter)
 
 
 def torch_engine(words: str = "") -> Engine:

@@ -46,7 +46,12 @@ def plain() -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize(
     ("words", "devices"),
-    [("", 1), ("mesh.data=2 accumulate=2", 2), ("mesh.fsdp=2 mesh.tensor=2 remat=selective", 4)],
+    [
+        ("", 1),
+        ("mesh.data=2 accumulate=2", 2),
+        ("mesh.fsdp=2 mesh.tensor=2 remat=selective", 4),
+        ("mesh.fsdp=4 mesh.context=2 accumulate=2 remat=full", 4),
+    ],
 )
 def test_the_numbers_are_those_of_torch(words: str, devices: int, plain: list[tuple[float, float]]) -> None:
     assert run_started(jax_engine(f"{WORDS} {words}", devices)) == pytest.approx(np.array(plain), abs=2e-5)

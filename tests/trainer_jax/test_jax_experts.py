@@ -36,7 +36,12 @@ def assert_like_torch(words: str, more: str = "", devices: int = 1) -> None:
 
 @pytest.mark.promise("P31")
 @pytest.mark.parametrize(
-    ("more", "devices"), [("mesh.fsdp=2 mesh.tensor=2", 4), ("mesh.data=2 mesh.tensor=2 remat=selective", 4)]
+    ("more", "devices"),
+    [
+        ("mesh.fsdp=2 mesh.tensor=2", 4),
+        ("mesh.data=2 mesh.tensor=2 remat=selective", 4),
+        ("mesh.data=2 mesh.fsdp=2 mesh.context=2", 4),
+    ],
 )
 def test_a_sharded_mesh_equals_torch_on_one_device(more: str, devices: int) -> None:
     assert_like_torch(WORDS, more, devices)

@@ -45,7 +45,7 @@ def plain() -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize(
     ("words", "devices"),
-    [("mesh.data=2 accumulate=2", 2), ("mesh.fsdp=2 mesh.tensor=2", 4)],
+    [("mesh.data=2 accumulate=2", 2), ("mesh.fsdp=2 mesh.tensor=2", 4), ("mesh.data=2 mesh.context=2", 2)],
 )
 def test_the_numbers_are_those_of_torch(words: str, devices: int, plain: list[tuple[float, float]]) -> None:
     assert run_marked(jax_engine(f"{MARKED} {words}", devices)) == pytest.approx(np.array(plain), abs=2e-5)

@@ -46,7 +46,7 @@ def test_what_is_kept_for_the_backward_pass_is_what_the_plan_counts(dtype: str) 
     assert found[1] - found[2] == pytest.approx(count[1] - count[2], rel=0.2)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(1, 4), Mesh(1, 2, 2)], ids=repr)
+@pytest.mark.parametrize("mesh", [Mesh(1, 4), Mesh(1, 2, 2), Mesh(1, 2, 1, 2)], ids=repr)
 def test_the_plan_counts_the_traffic_of_the_traced_program(mesh: Mesh) -> None:
     base = settings("model.dim=64 dtype=bf16 engine=jax model.vocab=512 seq_len=64")
     grid = arrange_devices(jax.devices()[: mesh.devices], mesh)
@@ -55,11 +55,15 @@ def test_the_plan_counts_the_traffic_of_the_traced_program(mesh: Mesh) -> None:
         config = dataclasses.replace(base, remat=level)
         step = build_step(config, mesh, grid)
         sent = {"fsdp": 0.0, "tensor": 0.0}
+        passed = 0.0
         for one in count_collectives(step.function.trace(*step.arguments).jaxpr.jaxpr, sizes):
-            if one.axes in sent:  # the last sum, of three numbers, is over both
+            if one.kind == "collective-permute":  # keys and values, and their gradients
+                passed += one.bytes
+            elif one.axes in sent:  # the last sum, of three numbers, is over both
                 n = sizes[one.axes]
                 rings = {"all-gather": n - 1, "reduce-scatter": (n - 1) / n, "all-reduce": 2 * (n - 1) / n}
                 sent[one.axes] += one.bytes * rings[one.kind]
         planned = Traffic.of(config, mesh)
         assert planned.fsdp == pytest.approx(sent["fsdp"], rel=0.02), level
         assert planned.tensor == pytest.approx(sent["tensor"], rel=0.02), level
+        assert planned.context == passed, level

@@ -69,6 +69,16 @@ def test_processes_that_share_rows_agree_and_notice_a_killed_one() -> None:
         assert any(line.startswith("peer: lost another rank") for line in rank.lines), rank
 
 
+def test_processes_of_one_device_and_of_two_divide_the_tokens_of_a_row() -> None:
+    expected = [loss for loss, _ in run(jax_engine(), steps=3)]
+    for size, devices in ((2, 1), (2, 2)):
+        ranks = _world(size, devices, f"mesh.fsdp={size * devices} mesh.context={size * devices}")
+        for rank in ranks:
+            np.testing.assert_allclose(rank.seen["losses"], expected, rtol=1e-5)
+            assert rank.seen["rows"] == [0, 8]
+        assert sum(rank.seen["written"] for rank in ranks) == 3 * count_parameters(settings().model)
+
+
 def _world(size: int, devices: int, words: str, **more: str) -> list[Rank]:
     return _run_world(size, devices, [str(HERE / "jax_world.py"), *words.split()], **more)
 

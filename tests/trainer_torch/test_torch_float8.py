@@ -75,6 +75,8 @@ def test_sharded_ranks_have_the_losses_of_one_device(recipe: Float8Name) -> None
     assert one != in_world(1, lose, NARROW, Mesh())[0]
     first, second = in_world(2, lose, config, Mesh(fsdp=2))
     assert first == second == pytest.approx(one, abs=5e-3)
+    early, late = in_world(2, lose, config, Mesh(fsdp=2, context=2))
+    assert early == late == pytest.approx(one, abs=5e-3)
     again = in_world(1, lose, change(config, remat="full"), Mesh())[0]
     assert again == one
 

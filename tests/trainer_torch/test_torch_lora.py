@@ -36,6 +36,7 @@ CASES: Mapping[int, list[tuple[Config, Mesh]]] = {
         (SELECTIVE, Mesh(1, 2)),
         (SELECTIVE, Mesh(1, 1, 2)),
         (ADAFACTOR, Mesh(1, 1, 2)),
+        (SELECTIVE, Mesh(1, 2, 1, 2)),
     ],
     4: [(LORA, Mesh(2, 2)), (LORA, Mesh(1, 2, 2)), (LORA, Mesh(2, 1, 2))],
 }

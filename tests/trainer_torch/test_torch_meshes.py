@@ -62,8 +62,11 @@ GEMMA = change(
 EXPERTS = change(SMALL, model=change(SMALL.model, experts=4, experts_per_token=2, expert_hidden=24, router_loss=0.1))
 MESHES: Mapping[int, list[Mesh]] = {
     1: [Mesh()],
-    2: [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)],
-    4: [Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)],
+    2: [Mesh(2), Mesh(1, 2), Mesh(2, 1, 1, 2), Mesh(1, 2, 1, 2), Mesh(1, 1, 2)],
+    4: [
+        *(Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)),
+        *(Mesh(1, 4, 1, 4), Mesh(2, 2, 1, 2), Mesh(1, 2, 2, 2)),
+    ],
 }
 EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
     1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA, EXPERTS)],
@@ -84,8 +87,18 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (EXPERTS, Mesh(2)),
         (EXPERTS, Mesh(1, 2)),
         (EXPERTS, Mesh(1, 1, 2)),
+        (EXPERTS, Mesh(2, 1, 1, 2)),
+        (EXPERTS, Mesh(1, 2, 1, 2)),
         (NARROW, Mesh(1, 2)),
         (NARROW, Mesh(1, 1, 2)),
+        (MUON, Mesh(1, 2, 1, 2)),
+        (IN_TWO, Mesh(2, 1, 1, 2)),
+        (REMAT, Mesh(1, 2, 1, 2)),
+        (SELECTIVE, Mesh(1, 2, 1, 2)),
+        (GROUPED, Mesh(1, 2, 1, 2)),
+        (FAMILY, Mesh(2, 1, 1, 2)),
+        (GEMMA, Mesh(1, 2, 1, 2)),
+        (NARROW, Mesh(1, 2, 1, 2)),
     ],
     4: [
         (ADAFACTOR, Mesh(1, 2, 2)),
@@ -100,6 +113,9 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (EXPERTS, Mesh(1, 2, 2)),
         (EXPERTS, Mesh(2, 1, 2)),
         (EXPERTS, Mesh(1, 1, 4)),
+        (EXPERTS, Mesh(1, 2, 2, 2)),
+        (GEMMA, Mesh(1, 4, 1, 4)),
+        (FAMILY, Mesh(1, 2, 2, 2)),
     ],
 }
 CASES = {size: [(SMALL, mesh) for mesh in MESHES[size]] + EXTRA[size] for size in MESHES}
@@ -175,17 +191,17 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(size: int) -> None:
 @pytest.mark.promise("P32")
 @pytest.mark.parametrize("config", [SMALL, MUON], ids=["adamw", "muon"])
 def test_a_state_can_be_continued_on_any_mesh(found: Found, config: Config) -> None:
-    """Written by 4 processes (HSDP), continued by 2 (fsdp; tensor) and by 1."""
+    """Written by 4 processes (HSDP), continued by 2 (fsdp; tensor; fsdp with context) and by 1."""
     _, state = found[config, Mesh(2, 2)]
     alone = in_world(1, continued, config, Mesh(), state)[0]
     assert alone[0][0] < found[config, Mesh()][0][-1][0]
-    for mesh in (Mesh(1, 2), Mesh(1, 1, 2)):
+    for mesh in (Mesh(1, 2), Mesh(1, 1, 2), Mesh(1, 2, 1, 2)):
         for other in in_world(2, continued, config, mesh, state):
             assert [loss for loss, _, _ in other] == pytest.approx([loss for loss, _, _ in alone], abs=1e-5)
 
 
 @pytest.mark.promise("P35")
-@pytest.mark.parametrize("mesh", [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)], ids=repr)
+@pytest.mark.parametrize("mesh", [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2), Mesh(2, 1, 1, 2)], ids=repr)
 def test_a_rank_that_left_is_noticed_immediately(mesh: Mesh) -> None:
     (error, seconds), _ = in_world(2, left_alone, mesh, together=False)
     assert "rank 0 lost another rank" in error
@@ -206,7 +222,8 @@ def test_compiled_blocks_compute_the_same(found: Found) -> None:
     levels = [(change(config, remat=level), Mesh()) for level in ("none", "selective", "full")]
     alone = in_world(1, on_meshes, levels)[0]
     cut = (change(config, remat="full"), Mesh(1, 1, 2))
-    divided = in_world(2, on_meshes, [(config, Mesh(1, 2)), (config, Mesh(2)), cut])[0]
+    ring = (change(config, remat="selective"), Mesh(1, 2, 1, 2))
+    divided = in_world(2, on_meshes, [(config, Mesh(1, 2)), (config, Mesh(2)), cut, ring])[0]
     expected = found[SMALL, Mesh()][0]
     for numbers, _ in [*alone, *divided]:
         assert [loss for loss, _, _ in numbers] == pytest.approx([loss for loss, _, _ in expected], abs=1e-5)

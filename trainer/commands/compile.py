@@ -58,6 +58,7 @@ def run(words: Sequence[str]) -> int:
 def _lines(found: CompiledStep) -> Iterator[str]:
     mesh = found.mesh
     axes = f"data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
+    axes += f", context {mesh.context}" if mesh.context > 1 else ""
     times = f"{found.slices} x " if found.slices > 1 else ""
     yield f"{times}{found.topology}: {found.devices} devices on {found.hosts} hosts, {found.device}, {axes}"
     has = f" of {_gib(found.capacity)}" if found.capacity else ""

@@ -152,6 +152,7 @@ def _lines(report: Report) -> Iterator[str]:
     mesh, found = report.mesh, report.first
     ranks = report.hosts * report.devices
     axes = f"data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
+    axes += f", context {mesh.context}" if mesh.context > 1 else ""
     yield f"{report.hosts} hosts x {report.devices} devices = {ranks} ranks: {axes}"
     yield f"{report.parameters:,} parameters; {report.rows} rows of a micro-batch on each device"
     width = max(len(shape.name) for shape in report.shapes)

@@ -12,9 +12,10 @@ from jax import Array
 from trainer.engine import DOCUMENT_START
 from trainer.jax_engine.arithmetic import Arithmetic
 from trainer.jax_engine.library import ad_checkpoint, jax, jnp
+from trainer.jax_engine.ring_attention import Ring, attend_in_ring
 from trainer.shape.attention_chunks import list_attention_chunks
 
-Kernel: TypeAlias = Literal["plain", "splash", "cudnn"]
+Kernel: TypeAlias = Literal["plain", "splash", "cudnn", "ring"]
 ATTENTION_RESULT: Final = "attention"
 """Name of attention's result, which selective recomputation keeps."""
 
@@ -29,7 +30,7 @@ class AttentionMask:
     Attributes:
         window: Newest keys that a query attends to; 0 for all.
         documents: Number of each token's document, int32 of shape (rows, length): a query attends to keys with its own
-            number. None for all keys of the row.
+            number. None for all keys of the row. On a context axis, of whole rows.
     """
 
     window: int = 0
@@ -75,6 +76,8 @@ def choose_kernel(
     on GPUs: jax.nn.dot_product_attention gives them to cuDNN only as a bias of (length x length), whose gradient it
     computes, too (jax 0.10.2, cudnn/fused_attention_stablehlo.py). cuDNN has no bound of scores.
     """
+    if arithmetic.mesh.context > 1:
+        return "ring"
     if arithmetic.dtype == "fp32":
         return "plain"
     if platform == "tpu" and head_dim % _LANES == 0 and length % _LANES == 0:
@@ -112,6 +115,15 @@ def attend(
     scores = scores or Scores(scale=query.shape[-1] ** -0.5)
     if kernel == "splash":
         return splash_attention(query, key, value, mask, scores)
+    if kernel == "ring":
+        ring = Ring(
+            arithmetic=arithmetic,
+            scale=scores.scale,
+            softcap=scores.softcap,
+            window=mask.window,
+            result_name=ATTENTION_RESULT,
+        )
+        return attend_in_ring(ring, query, key, value, mask.documents)
     mixed = (
         fused_attention(query, key, value, "cudnn", mask, scores.scale)
         if kernel == "cudnn"

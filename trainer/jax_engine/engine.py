@@ -32,7 +32,7 @@ from trainer.jax_engine.state import StatePlacement
 from trainer.jax_engine.step import Step, build_step
 from trainer.shape.box import TensorRegion
 from trainer.shape.memory import resolve_remat
-from trainer.shape.mesh import Mesh, RowShare, resolve_mesh
+from trainer.shape.mesh import Mesh, RowShare, refuse_context, resolve_mesh
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.team import Team
 
@@ -50,10 +50,12 @@ def open_jax_engine(config: Config, world: World, team: Team) -> JaxEngine:
     counter = CompilationCounter()
     devices = open_devices(config, world, team)
     mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
+    if devices[0].platform == "neuron":
+        refuse_context(mesh, "JAX on Neuron")
     usable = agree_on_memory(team, find_usable_memory(world)) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "jax", usable)
     grid = arrange_devices(devices, mesh)
-    share = assign_rows(grid, jax.process_index())
+    share = assign_rows(grid, jax.process_index(), mesh.context)
     with translate_errors(world):
         return JaxEngine(config, world, build_step(config, mesh, grid), share, counter)
 
@@ -97,9 +99,10 @@ class JaxEngine:
     def headline(self) -> str:
         mesh, recipe = self.mesh, self._step.recipe
         threads = f", {self._world.threads(self._config.threads)} threads" if self._platform == "cpu" else ""
+        context = f", context {mesh.context}" if mesh.context > 1 else ""
         return (
             f"jax {jax.__version__} on {mesh.devices} x {get_device_name(self._devices[0])}{threads}, "
-            f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}, "
+            f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}{context}, "
             f"{'scanned' if recipe.scanned else 'unrolled'} blocks, {recipe.kernel} attention"
             f"{f', remat {recipe.remat}' if recipe.remat != 'none' else ''}"
         )
@@ -205,15 +208,13 @@ class JaxEngine:
 
     def _to_devices(self, rows: TokenArray) -> Array:
         """Place this process's rows, as its part of (micro-batches, rows of one, tokens) of the whole batch."""
-        parts, width = self._config.accumulate, rows.shape[1]
-        shards = rows.reshape(self._share.count, parts, self._step.micro, width)
-        local = shards.transpose(1, 0, 2, 3).reshape(parts, -1, width).astype(np.int32)
-        first = self._share.first * self._step.micro
-        shape = (parts, self._share.total * self._step.micro, width)
+        parts, width, micro = self._config.accumulate, rows.shape[1], self._step.micro
+        shards = rows.reshape(self._share.count, parts, micro, width).astype(np.int32)
+        shape = (parts, self.mesh.tensor_groups * micro, width)
 
         def part(index: tuple[slice, ...]) -> Any:
-            start, end, _ = index[1].indices(shape[1])
-            return local[:, start - first : end - first]
+            start, _, _ = index[1].indices(shape[1])
+            return shards[start // micro // self.mesh.context - self._share.first]
 
         result: Array = jax.make_array_from_callback(shape, make_rows_sharding(self._step.grid), part)
         return result

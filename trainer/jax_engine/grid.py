@@ -39,29 +39,31 @@ def arrange_devices(devices: Sequence[Device], mesh: Mesh) -> Grid:
     if not on_tpu or len(devices) == 1:
         return plain
     near = _near(ordered, mesh)
-    if near is None or any(_find_rows(near, process) is None for process in {d.process_index for d in devices}):
+    if near is None or any(
+        _find_rows(near, process, mesh.context) is None for process in {d.process_index for d in devices}
+    ):
         return plain
     return near
 
 
-def assign_rows(grid: Grid, process: int) -> RowShare:
-    """Return the rows of a process.
+def assign_rows(grid: Grid, process: int, context: int) -> RowShare:
+    """Return the rows of a process; `context` neighbours have the same ones.
 
     Raises:
         ConfigError: They are not consecutive.
     """
-    found = _find_rows(grid, process)
+    found = _find_rows(grid, process, context)
     if found is None:
         raise ConfigError(
-            "mesh.tensor does not fit the devices of a host: its rows would not be consecutive; "
-            "choose a mesh.tensor that divides the host's devices or is a multiple of them"
+            "mesh.tensor x mesh.context does not fit the devices of a host: its rows would not be consecutive; "
+            "choose a product that divides the host's devices or is a multiple of them"
         )
     return found
 
 
-def _find_rows(grid: Grid, process: int) -> RowShare | None:
+def _find_rows(grid: Grid, process: int, context: int) -> RowShare | None:
     """Return the rows of a process by the positions of its devices; None when there are gaps."""
-    shards = grid.devices.reshape(-1, grid.devices.shape[-1])
+    shards = grid.devices.reshape(-1, context * grid.devices.shape[-1])
     mine = [at for at, row in enumerate(shards) if any(device.process_index == process for device in row)]
     if not mine or mine != list(range(mine[0], mine[-1] + 1)):
         return None
@@ -91,7 +93,7 @@ def _slice(device: Device) -> int:
 
 
 def make_rows_sharding(grid: Grid) -> Sharding:
-    """Return the sharding of a step's rows: (micro-batches, rows of one, tokens)."""
+    """Return the sharding of a step's rows, (micro-batches, rows, tokens), with a copy for each device of a context."""
     return make_sharding(grid, None, (DATA, FSDP), None)
 
 

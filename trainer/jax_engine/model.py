@@ -19,6 +19,7 @@ from trainer.jax_engine.arithmetic import (
     reduce_from_tensor_axis,
 )
 from trainer.jax_engine.attention import ATTENTION_RESULT, AttentionMask, Kernel, Scores, attend, split_documents
+from trainer.jax_engine.context import take_own_tokens
 from trainer.jax_engine.experts import EXPERT_RESULT, ExpertWeights, compute_experts
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.jax_engine.vocabulary import compute_loss_sum, look_up_tokens
@@ -75,13 +76,16 @@ def compute_loss_and_balance(
     Args:
         recipe: The model.
         weights: This device's shards by name.
-        rows: Shape (rows, seq_len + 1).
+        rows: Shape (rows, seq_len + 1), of which devices of a context axis take their tokens.
         angles: Cosine and sine from trainer/shape/rotary.py; then those of blocks with a window, if these have others.
     """
     arithmetic = recipe.arithmetic
     rows, documents = split_documents(rows) if recipe.documents else (rows, None)
     tokens = jnp.where(rows < 0, ~rows, rows) if recipe.marked else rows
-    x = look_up_tokens(arithmetic, weights["embedding.weight"], tokens[:, :-1])
+    rows, inputs, targets, angles = (
+        take_own_tokens(arithmetic.mesh, values) for values in (rows[:, 1:], tokens[:, :-1], tokens[:, 1:], angles)
+    )
+    x = look_up_tokens(arithmetic, weights["embedding.weight"], inputs)
     if recipe.model.embed_scale:
         x = x * recipe.model.dim**0.5
     if recipe.residual == "bf16":
@@ -89,9 +93,9 @@ def compute_loss_and_balance(
     x, balance = _blocks(recipe, weights, x, angles, documents)
     x = norm(recipe, weights["norm.weight"], x)
     head = weights["embedding.weight" if recipe.model.tied else "head.weight"]
-    counted = rows[:, 1:] >= 0 if recipe.marked else None
+    counted = rows >= 0 if recipe.marked else None
     softcap = recipe.model.softcap
-    return compute_loss_sum(arithmetic, recipe.scale, x, head, tokens[:, 1:], counted, softcap=softcap), balance
+    return compute_loss_sum(arithmetic, recipe.scale, x, head, targets, counted, softcap=softcap), balance
 
 
 def _blocks(

@@ -116,6 +116,8 @@ def count_product_flops(program: Any) -> float:
             (contracted, _), _ = equation.params["dimension_numbers"]
             shape = equation.invars[0].aval.shape
             total += 2.0 * equation.outvars[0].aval.size * math.prod(shape[axis] for axis in contracted)
+        elif equation.primitive.name == "ragged_dot_general":  # each row meets the matrix of its group alone
+            total += 2.0 * equation.invars[0].aval.size * equation.outvars[0].aval.shape[-1]
         elif equation.primitive.name != "pallas_call":
             times = int(equation.params["length"]) if equation.primitive.name == "scan" else 1
             total += times * sum(count_product_flops(inner) for inner in list_inner_programs(equation))

@@ -146,7 +146,8 @@ def _arguments(config: Config, mesh: Mesh, leaves: Sequence[Leaf], places: tuple
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
     state = {leaf.key: described(leaf.full_shape, jnp.float32, places[0][leaf.key]) for leaf in leaves}
-    rows = (config.accumulate, config.batch // config.accumulate, config.seq_len + 1)
+    # Devices that share rows have a copy each: tokens are few bytes, and each device takes its own from whole rows.
+    rows = (config.accumulate, config.batch // config.accumulate * mesh.context, config.seq_len + 1)
     return (
         state,
         described(rows, jnp.int32, places[1]),
@@ -217,7 +218,7 @@ def _evaluate(recipe: Recipe, values: Mapping[str, Array], rows: Array, angles: 
 def _weigh_marked(recipe: Recipe, rows: Array) -> Array:
     """Return the factor that makes a mean over the marked tokens of one over all tokens of all devices' rows."""
     mesh = recipe.arithmetic.mesh
-    marked = _sum_over_devices(mesh, (rows[..., 1:] >= 0).sum(dtype=jnp.int32)) // mesh.tensor
+    marked = _sum_over_devices(mesh, (rows[..., 1:] >= 0).sum(dtype=jnp.int32)) // (mesh.tensor * mesh.context)
     factor: Array = 1.0 / (recipe.scale * jnp.maximum(marked, 1).astype(jnp.float32))
     return factor
 

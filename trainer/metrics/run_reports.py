@@ -10,6 +10,7 @@ import json
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -60,7 +61,7 @@ def write_environment(config: Config, run: Run, team: Team, engine: Engine, stor
         "world": world.size,
         "launcher": world.launcher,
         "engine": engine.name,
-        "mesh": {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor, "devices": mesh.devices},
+        "mesh": {**asdict(mesh), "devices": mesh.devices},
         "peak_flops": engine.peak_flops,
         "program": engine.program(),
         "versions": _versions(),

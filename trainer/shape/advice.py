@@ -173,6 +173,7 @@ def _list_speed_settings(config: Config) -> str:
             ("window", str(bool(config.model.window)).lower(), "false"),
             ("lora", str(bool(config.lora.rank)).lower(), "false"),
             ("experts", str(bool(config.model.experts)).lower(), "false"),
+            ("context", str(config.mesh.context), "1"),
         )
         if word != usual
     }

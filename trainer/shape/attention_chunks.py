@@ -9,6 +9,7 @@ ATTENTION_CHUNK: Final = 512
 """Least number of queries of a chunk."""
 
 _MOST_CHUNKS = 16  # each chunk adds to the size of the program
+_LEAST_DIVISOR = 64  # smaller chunks of queries fill no matrix unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,12 @@ class AttentionChunk:
     def scores(self) -> int:
         """Number of scores of a head."""
         return (self.end - self.first) * (self.end - self.oldest)
+
+
+def choose_ring_chunk(length: int) -> int:
+    """Return the number of queries that ring attention computes at a time, of a part of a row with `length` tokens."""
+    found = max(size for size in range(1, min(length, ATTENTION_CHUNK) + 1) if length % size == 0)
+    return found if found >= _LEAST_DIVISOR else length
 
 
 def list_attention_chunks(length: int, window: int) -> tuple[AttentionChunk, ...]:

@@ -113,19 +113,19 @@ def sum_traffic(collectives: Iterable[tuple[str, str, float]], mesh: Mesh) -> Tr
 
     Args:
         collectives: Kind, axes joined by `+`, and bytes of the operands of all calls. Those over several axes count
-            along the outermost, whose neighbours are farthest apart.
+            along the outermost, whose neighbours are farthest apart. Only the context axis sends permutes.
         mesh: The mesh.
     """
     sizes = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
-    sent = dict.fromkeys(sizes, 0.0)
+    sent = dict.fromkeys((*sizes, "context"), 0.0)
     for kind, axes, size in collectives:
         named = axes.split("+")
         members = 1
         for axis in named:
             members *= sizes[axis]
-        outermost = next(axis for axis in sizes if axis in named)
+        outermost = "context" if kind == "collective-permute" else next(axis for axis in sizes if axis in named)
         sent[outermost] += size * _count_sent(kind, members)
-    return Traffic(data=sent["data"], fsdp=sent["fsdp"], tensor=sent["tensor"])
+    return Traffic(data=sent["data"], fsdp=sent["fsdp"], tensor=sent["tensor"], context=sent["context"])
 
 
 def _count_sent(kind: str, members: int) -> float:

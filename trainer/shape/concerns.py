@@ -13,7 +13,7 @@ from trainer.config import AUTO, Config
 from trainer.errors import ConfigError
 from trainer.shape.hardware import Hardware
 from trainer.shape.memory import TIGHT, Engine, Memory, estimate_memory, estimate_usable_memory, list_levels
-from trainer.shape.mesh import Mesh, Topology, resolve_mesh
+from trainer.shape.mesh import Mesh, Topology, check_batch, refuse_context, resolve_mesh
 from trainer.shape.timing import Timing
 
 Code: TypeAlias = Literal[
@@ -38,6 +38,7 @@ GIB = 1 << 30
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
 CUDA_STEP = 8  # CUDA: tensor cores need multiples of 16 bytes
 FEW_TOKENS = 512  # per micro-batch and device; below about 300 reading the weights takes longer than the products
+CONTEXTS = (2, 4, 8, 16, 32, 64)  # tried where a row does not fit otherwise
 HALF = 0.5
 NEGLIGIBLE = 0.02  # share of a product's time that padding may waste without a concern
 
@@ -71,7 +72,11 @@ def choose_mesh(config: Config, hardware: Hardware) -> Mesh:
     """
     topology = Topology(hardware.devices, _fast(config, hardware), shard_weights=hardware.kind != "cpu")
     mesh = resolve_mesh(config.mesh, topology, config.model)
-    config.rows_per_micro_batch(mesh.shards)
+    if config.device == "xla" or hardware.kind == "neuron":
+        refuse_context(mesh, "torch_xla" if config.device == "xla" else "Neuron")
+    elif hardware.kind == "tpu" and config.engine == "torch":
+        refuse_context(mesh, "torch on a TPU")
+    check_batch(config, mesh)
     return mesh
 
 
@@ -148,7 +153,8 @@ def find_fitting_settings(config: Config, hardware: Hardware, engine: Engine) ->
 def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ...], Config]]:
     """Yield changes from the cheapest: more micro-batches, recomputation, both, more sharding, the tensor axis.
 
-    Numbers of micro-batches beyond the usual doublings come last.
+    Then rows are divided over devices, for which nothing else is sufficient. Numbers of micro-batches beyond the usual
+    doublings come last.
     """
     divisions: list[tuple[tuple[str, ...], Config]] = [((), config)]
     divided = dataclasses.replace(config.mesh, data=AUTO, fsdp=hardware.devices)
@@ -159,6 +165,12 @@ def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ..
             fsdp = hardware.devices // tensor
             mesh = dataclasses.replace(config.mesh, data=AUTO, fsdp=fsdp, tensor=tensor)
             words = (f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
+            divisions.append((words, dataclasses.replace(config, mesh=mesh)))
+    for context in CONTEXTS:
+        if context > config.mesh.context and hardware.devices % (context * config.mesh.tensor) == 0:
+            fsdp = hardware.devices // config.mesh.tensor
+            mesh = dataclasses.replace(config.mesh, data=AUTO, fsdp=fsdp, context=context)
+            words = (f"mesh.fsdp={fsdp}", f"mesh.context={context}")
             divisions.append((words, dataclasses.replace(config, mesh=mesh)))
     levels = list_levels(config)
     levels = levels[levels.index(config.recomputed) :]

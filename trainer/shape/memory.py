@@ -15,7 +15,7 @@ from trainer.accelerators.usable_memory import find_usable_bytes
 from trainer.config import Config, ModelConfig, RematLevel
 from trainer.errors import ConfigError
 from trainer.shape.architecture import Parameter, count_block_parameters
-from trainer.shape.attention_chunks import list_attention_chunks
+from trainer.shape.attention_chunks import choose_ring_chunk, list_attention_chunks
 from trainer.shape.hardware import Hardware
 from trainer.shape.layout import get_layout
 from trainer.shape.limits import LOGITS_BYTES
@@ -188,7 +188,12 @@ class _Count:
     @property
     def tokens(self) -> int:
         """Tokens of one micro-batch on one device."""
-        return self.config.rows_per_micro_batch(self.mesh.shards) * self.config.seq_len
+        return self.rows * self.config.seq_len // self.mesh.context
+
+    @property
+    def rows(self) -> int:
+        """Rows of one micro-batch on one device, which has some of their tokens."""
+        return self.config.rows_per_micro_batch(self.mesh.shards)
 
     def optimizer(self, local: int) -> int:
         """Return the bytes of the moments, given the number of trained values on one device.
@@ -297,13 +302,13 @@ class _Count:
         tiled = self.config.compiled and self.config.device in {"auto", "cuda"} and not model.attention_softcap
         windows = {model.get_window(layer) for layer in range(model.layers)}
         masks = sum(bool(documents or 0 < window < length) for window in windows)
-        if self.engine == "jax" or tiled:
+        if self.engine == "jax" or tiled or self.mesh.context > 1:
             return 0
         return self.width * length**2 * (self.tokens // length if documents else 1) * masks
 
     def capped_scores(self) -> int:
         """Return the bytes of bounded scores that a block of torch keeps: tanh, softmax, and its copy."""
-        if not self.model.attention_softcap or self.engine == "jax":
+        if not self.model.attention_softcap or self.engine == "jax" or self.mesh.context > 1:
             return 0
         heads = -(-self.model.heads // self.mesh.tensor)
         return self.tokens * self.config.seq_len * heads * (2 * FLOAT + self.width)
@@ -326,14 +331,32 @@ class _Count:
     def working_of_block(self) -> int:
         """Return the bytes of the gradients of the widest results, and of one chunk of attention with its gradient."""
         model = self.model
-        rows = self.tokens // self.config.seq_len
         heads = -(-model.heads // self.mesh.tensor)
         # A block without a window needs the most.
         window = 0 if any(model.get_window(layer) == 0 for layer in range(model.layers)) else model.window
         scores = max(chunk.scores for chunk in list_attention_chunks(self.config.seq_len, window))
-        chunk = rows * heads * scores * FLOAT
+        chunk = self.rows * heads * scores * FLOAT
         wide = self.tokens * self.width * 3 * self.count_hidden()
-        return max(2 * chunk if self.engine == "jax" else 0, wide) + self.residual()
+        attention = 2 * chunk if self.engine == "jax" else 0
+        if self.mesh.context > 1:
+            attention = self.ring()
+        return max(attention, wide) + self.residual()
+
+    def ring(self) -> int:
+        """Return the bytes of one turn of ring attention's backward pass.
+
+        They are the keys and values that are there and those that arrive, as many gradients of them, that of the
+        queries, and the scores of a chunk of queries where no fused kernel computes them.
+        """
+        model, length = self.model, self.config.seq_len // self.mesh.context  # tokens of a row on a device
+        keys = 2 * self.tokens * model.kv_heads * model.head_dim // self.mesh.tensor
+        queries = self.tokens * model.heads * model.head_dim // self.mesh.tensor
+        whole = 2 * keys * (self.width + FLOAT) + queries * (FLOAT + 2 * self.width)
+        if self.engine == "torch" and not (model.attention_softcap or model.window or self.config.data.document_mask):
+            return whole
+        part = length // 2
+        scores = choose_ring_chunk(part) * part if self.engine == "jax" else choose_ring_chunk(length) * length
+        return whole + 4 * self.rows * -(-model.heads // self.mesh.tensor) * scores * FLOAT
 
     def logits(self) -> int:
         """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product.

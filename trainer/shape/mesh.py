@@ -2,6 +2,11 @@
 
 Device d of all (hosts in rank order, each host's devices in their order) has the coordinates in d = (data_index * fsdp
 + fsdp_index) * tensor + tensor_index: neighbours share the tensor axis.
+
+The context axis is no further factor of the number of devices. It groups those of data x fsdp: `context` devices that
+follow each other there, at the same position along tensor, compute the same rows, each some of their tokens. For
+weights and gradients they are members of data and fsdp, as all others are. So a mesh with it has the shards, the sums
+of gradients and the checkpoints of one without it.
 """
 
 from __future__ import annotations
@@ -19,12 +24,14 @@ class Mesh:
     Attributes:
         data: Replicas of the model.
         fsdp: Devices that shard the weights of a replica.
-        tensor: Devices that share each row.
+        tensor: Devices that share each token.
+        context: Devices of data x fsdp that divide the tokens of each row among them.
     """
 
     data: int = 1
     fsdp: int = 1
     tensor: int = 1
+    context: int = 1
 
     @property
     def devices(self) -> int:
@@ -33,6 +40,11 @@ class Mesh:
     @property
     def shards(self) -> int:
         """Number of equal shares into which the rows of a step are divided."""
+        return self.tensor_groups // self.context
+
+    @property
+    def tensor_groups(self) -> int:
+        """Number of groups of devices that share their tokens."""
         return self.data * self.fsdp
 
     def coordinates(self, device: int) -> tuple[int, int, int]:
@@ -40,6 +52,10 @@ class Mesh:
         rest, tensor = divmod(device, self.tensor)
         data, fsdp = divmod(rest, self.fsdp)
         return data, fsdp, tensor
+
+    def get_context_index(self, device: int) -> int:
+        """Return which of the devices with the same rows a device is."""
+        return device // self.tensor % self.context
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,7 @@ def resolve_mesh(config: MeshConfig, topology: Topology, model: ModelConfig) -> 
     """Replace `auto` by sizes.
 
     Raises:
-        ConfigError: The product of the axes is not the number of devices, or an axis does not divide the model.
+        ConfigError: The product of the axes is not the number of devices, or an axis does not divide what it has to.
     """
     devices, tensor = topology.devices, config.tensor
     if devices % tensor:
@@ -91,38 +107,57 @@ def resolve_mesh(config: MeshConfig, topology: Topology, model: ModelConfig) -> 
     else:
         fsdp = _default_fsdp(topology, shards, model)
         data = shards // fsdp
-    mesh = Mesh(data, fsdp, tensor)
+    mesh = Mesh(data, fsdp, tensor, config.context)
     if mesh.devices != devices:
         raise ConfigError(
             f"mesh.data={data} x mesh.fsdp={fsdp} x mesh.tensor={tensor} is {mesh.devices}, "
             f"but there are {devices} devices: leave one of them out to have it computed"
+        )
+    if mesh.tensor_groups % mesh.context:
+        raise ConfigError(
+            f"mesh.context={mesh.context} does not divide mesh.data={data} x mesh.fsdp={fsdp}, whose devices it groups"
         )
     _check_divides(mesh, model)
     return mesh
 
 
 def assign_rows(mesh: Mesh, process: int, processes: int) -> RowShare:
-    """Return the rows of one of `processes` equal processes; processes in a tensor group share the same rows.
+    """Return the rows of one of `processes` equal processes; those that share rows get the same ones.
 
     Raises:
-        ConfigError: Neither of the tensor axis and the devices per process divides the other.
+        ConfigError: Neither of the devices that share rows and the devices per process divides the other.
     """
-    local = mesh.devices // processes
-    if local * processes != mesh.devices or (mesh.tensor % local and local % mesh.tensor):
-        raise ConfigError(f"mesh.tensor={mesh.tensor} does not fit {processes} processes with {local} devices each")
-    if local >= mesh.tensor:
-        count = local // mesh.tensor
+    local, sharers = mesh.devices // processes, mesh.tensor * mesh.context
+    if local * processes != mesh.devices or (sharers % local and local % sharers):
+        axes = f"mesh.tensor={mesh.tensor}" + (f" x mesh.context={mesh.context}" if mesh.context > 1 else "")
+        raise ConfigError(f"{axes} does not fit {processes} processes with {local} devices each")
+    if local >= sharers:
+        count = local // sharers
         return RowShare(process * count, count, mesh.shards)
-    return RowShare(process * local // mesh.tensor, 1, mesh.shards)
+    return RowShare(process * local // sharers, 1, mesh.shards)
 
 
 def check_batch(config: Config, mesh: Mesh) -> int:
     """Return the number of rows that a shard computes at a time.
 
     Raises:
-        ConfigError: The batch does not divide.
+        ConfigError: The batch or the rows do not divide.
     """
+    config.check_context(mesh.context)
     return config.rows_per_micro_batch(mesh.shards)
+
+
+def refuse_context(mesh: Mesh, device: str) -> None:
+    """Refuse a context axis on devices whose programs do not have it.
+
+    Raises:
+        ConfigError: There is such an axis.
+    """
+    if mesh.context > 1:
+        raise ConfigError(
+            f"mesh.context={mesh.context}: {device} has no context parallelism: leave it out, or use torch on CPUs and "
+            "NVIDIA GPUs, or JAX on these and on TPUs"
+        )
 
 
 def _default_fsdp(topology: Topology, shards: int, model: ModelConfig) -> int:

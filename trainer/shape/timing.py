@@ -234,6 +234,7 @@ def time_traffic(traffic: Traffic, mesh: Mesh, hardware: Hardware) -> float | No
     inner = mesh.tensor * mesh.fsdp
     return (
         traffic.tensor / rate(1, mesh.tensor)
+        + traffic.context / rate(mesh.tensor, mesh.context)
         + traffic.fsdp / rate(mesh.tensor, mesh.fsdp)
         + traffic.data / rate(inner, mesh.data)
     )
@@ -246,6 +247,7 @@ class Traffic:
     data: float
     fsdp: float
     tensor: float
+    context: float
 
     @classmethod
     def of(cls, config: Config, mesh: Mesh) -> Traffic:
@@ -253,21 +255,33 @@ class Traffic:
 
         Along data, gradients are summed once. Along tensor, the stream is summed twice in each pass of a block, once
         more for recomputation, and at both ends of the model. Muon moves each hidden matrix to one device, and the
-        result to all.
+        result to all. Along context, keys and values of a device reach the others in each pass, and their gradients
+        reach it in fp32; full recomputation moves them once more.
         """
         width = 4 if config.products == "fp32" else 2
         lora = config.lora.rank > 0
         # Adapters are summed over all shards once; that is counted along data, and their parts along tensor as whole.
         trained = count_trained_parameters(config.model, config.lora) / (1 if lora else mesh.tensor * mesh.fsdp)
-        stream = config.batch / mesh.shards * config.seq_len * config.model.dim
+        tokens = config.batch * config.seq_len / mesh.tensor_groups
+        stream = tokens * config.model.dim
         sums = config.model.layers * (4 if config.recomputed == "none" else 5)
         muon = count_hidden_values(config.model) * width / mesh.tensor if config.optim.kind == "muon" else 0.0
-        gathered = config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor + 2 * muon / mesh.shards
+        gathered = config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor + 2 * muon / mesh.tensor_groups
         return cls(
-            data=(2 * 4 * trained + muon / mesh.fsdp) * _ring(mesh.shards if lora else mesh.data),
+            data=(2 * 4 * trained + muon / mesh.fsdp) * _ring(mesh.tensor_groups if lora else mesh.data),
             fsdp=gathered * _ring(mesh.fsdp),
-            tensor=(2 * stream * (sums * width + width + 4) + 2 * muon / mesh.shards) * _ring(mesh.tensor),
+            tensor=(2 * stream * (sums * width + width + 4) + 2 * muon / mesh.tensor_groups) * _ring(mesh.tensor),
+            context=_count_ring_bytes(config, mesh, tokens, width),
         )
+
+
+def _count_ring_bytes(config: Config, mesh: Mesh, tokens: float, width: int) -> float:
+    if mesh.context == 1:
+        return 0.0
+    model = config.model
+    keys = 2 * tokens * model.kv_heads * model.head_dim / mesh.tensor
+    passes = 3 if config.recomputed == "full" else 2
+    return model.layers * keys * (passes * (mesh.context - 1) * width + mesh.context * 4)
 
 
 def _count_sharded_bytes(config: Config, width: int) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,6 +14,8 @@ from torch import Tensor
 from torch._guards import active_fake_mode
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from trainer.torch_engine.ring_attention import DECOMPOSITIONS
 
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 
@@ -78,6 +81,10 @@ class ResourceAccount(TorchDispatchMode):
             return func(*args, **(kwargs or {}))  # DTensor computes the shape of a whole tensor: no memory
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]  # the fake operation would make another tensor
+        decomposition = DECOMPOSITIONS.get(func.name())
+        if decomposition is not None:  # what it sends and allocates within counts, too
+            with self._entered_again():
+                return decomposition(*args, **(kwargs or {}))
         kind = _kind(func)
         if kind:
             self._counts[kind] += 1
@@ -86,6 +93,16 @@ class ResourceAccount(TorchDispatchMode):
         for tensor in _tensors(result):
             self._see(tensor.untyped_storage())
         return result
+
+    @contextmanager
+    def _entered_again(self) -> Generator[None]:
+        """Record the operations of which one consists."""
+        mode: Any = super()  # torch leaves it untyped
+        mode.__enter__()
+        try:
+            yield
+        finally:
+            mode.__exit__(None, None, None)
 
     def _see(self, storage: Any) -> None:
         key, size = int(storage._cdata), int(storage.nbytes())

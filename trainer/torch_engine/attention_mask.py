@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from trainer.engine import DOCUMENT_START
+from trainer.torch_engine.context import ContextShare
+from trainer.torch_engine.ring_attention import RingMask
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -26,16 +28,18 @@ LEAST_HEAD_DIM = 16
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionMask:
-    """What attention reads beside queries, keys and values; one of the two is None.
+    """What attention reads beside queries, keys and values; all but one are None.
 
     Attributes:
         added: To the scores: 0 or -inf in the type of the products;
             shape (length, length), or (rows, 1, length, length).
         tiles: For flex_attention.
+        ring: On a context axis.
     """
 
     added: Tensor | None = None
     tiles: BlockMask | None = None
+    ring: RingMask | None = None
 
 
 def split_documents(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,7 +56,13 @@ def split_documents(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def make_attention_mask(
-    like: Tensor, window: int, documents: Tensor | None, *, dtype: torch.dtype, tiled: bool
+    like: Tensor,
+    window: int,
+    documents: Tensor | None,
+    *,
+    dtype: torch.dtype,
+    tiled: bool,
+    context: ContextShare | None = None,
 ) -> AttentionMask | None:
     """Make the mask of all blocks with this window; None where a causal mask is enough.
 
@@ -62,7 +72,10 @@ def make_attention_mask(
         documents: From `split_documents`; None where rows are not divided.
         dtype: Of the products.
         tiled: Whether flex_attention computes it.
+        context: This process among those that divide the tokens of a row, whose documents are those of whole rows.
     """
+    if context is not None:
+        return AttentionMask(ring=RingMask(share=context, window=window, documents=documents))
     length = like.shape[1]
     near = window if 0 < window < length else 0
     if documents is None and not near:

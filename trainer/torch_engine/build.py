@@ -19,6 +19,7 @@ from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.attention_mask import LEAST_HEAD_DIM, split_documents
 from trainer.torch_engine.compiling import TorchCompiler
+from trainer.torch_engine.context import ContextShare, take_own_tokens
 from trainer.torch_engine.float8 import convert_blocks
 from trainer.torch_engine.gradients import NORM, Gradients, make_gradients
 from trainer.torch_engine.loss import (
@@ -47,6 +48,7 @@ class BuiltModel:
     accelerator: NativeAccelerator
     mesh: Mesh
     model: Transformer
+    context: ContextShare | None
     loss: Callable[[Tensor, Tensor, Tensor], Tensor]
     slots: Sequence[Slot]
     gradients: Gradients
@@ -117,23 +119,23 @@ class BuiltModel:
         documents = None
         if self.config.data.document_mask:
             rows, documents = split_documents(rows)
-        tokens = rows[:, :-1]
+        tokens, targets = (take_own_tokens(self.context, part) for part in (rows[:, :-1], rows[:, 1:]))
         if self.config.marked:
             tokens = torch.where(tokens < 0, ~tokens, tokens)
         with self.accelerator.autocast(self.config.products):
             hidden = self.model(tokens, documents)
-            return self.loss(hidden, self.model.head_weight(), rows[:, 1:])
+            return self.loss(hidden, self.model.head_weight(), targets)
 
     def _weigh_micro_batch(self, rows: Tensor) -> float | Tensor:
         """Return the factor of a micro-batch's loss; together they make the mean over the step's marked tokens."""
-        share = 1.0 / (self.config.accumulate * self.mesh.shards)
+        share = 1.0 / (self.config.accumulate * self.mesh.tensor_groups)
         if not self.config.marked:
             return share
         marked = (rows[:, 1:] >= 0).sum(dtype=torch.int32)
         if self.mesh.devices > 1:  # before the backward pass: afterwards the buckets of gradients are on their way
             dist.all_reduce(marked)
-        tokens = self.config.batch * self.config.seq_len * self.mesh.tensor  # each tensor device has the same rows
-        return share * tokens / marked.clamp(min=1)
+        sharers = self.mesh.tensor * self.mesh.context  # devices that have counted the same rows
+        return share * self.config.batch * self.config.seq_len * sharers / marked.clamp(min=1)
 
     def _factor(self, norm: Tensor) -> Tensor | None:
         """Return the factor that clips the gradients to the norm limit; None when nothing is clipped."""
@@ -164,7 +166,15 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
         # Without a compiler flex_attention would keep all scores.
         tiled = compiled is not None and accelerator.name == "cuda" and config.model.head_dim >= LEAST_HEAD_DIM
         rerun = choose_rerun(config.recomputed, len(list_targets(config.lora)), experts=config.model.experts > 0)
-        model = Transformer(config.model, config.seq_len, rerun, config.lora, tiled=tiled, residual=config.residual)
+        model = Transformer(
+            config.model,
+            config.seq_len,
+            rerun,
+            config.lora,
+            tiled=tiled,
+            residual=config.residual,
+            context=groups.context,
+        )
         convert_blocks(model, config.float8, accelerator)
     if compiled is not None:
         for block in model.blocks:
@@ -209,6 +219,7 @@ def assemble_model(
         accelerator=accelerator,
         mesh=mesh,
         model=model,
+        context=groups.context,
         loss=_loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled),
         slots=slots,
         gradients=make_gradients(model, trained, mesh, groups),
@@ -254,7 +265,7 @@ def _loss(
     """Return the loss function: plain where the logits are small, in slices where they are large or sharded."""
     vocab = config.model.tokens if share is None else share.count
     fit = max(1, LOGITS_BYTES // (4 * vocab))
-    tokens = config.rows_per_micro_batch(mesh.shards) * config.seq_len
+    tokens = config.rows_per_micro_batch(mesh.shards) * config.seq_len // mesh.context
     if share is None and tokens <= fit:
         plain = compute_marked_loss if config.marked else compute_mean_loss
         return partial(plain if compiled is None else compiled(plain), softcap=config.model.softcap)

@@ -26,7 +26,7 @@ from trainer.engine import Engine, FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.shape.box import TensorRegion
 from trainer.shape.memory import resolve_remat
-from trainer.shape.mesh import Mesh, RowShare, Topology, assign_rows, check_batch, resolve_mesh
+from trainer.shape.mesh import Mesh, RowShare, Topology, assign_rows, check_batch, refuse_context, resolve_mesh
 from trainer.team import Team
 from trainer.torch_engine import process_group
 from trainer.torch_engine.build import BuiltModel, assemble_model, build_sharded_model, list_notes
@@ -52,6 +52,8 @@ def open_torch_engine(config: Config, world: World, team: Team) -> Engine:
     torch.set_num_threads(world.threads(config.threads))
     accelerator = open_native_device(word, world)
     mesh = choose_mesh(config, world, accelerator.device)
+    if word not in ("cpu", "cuda"):
+        refuse_context(mesh, f"torch's device {word}")
     check_batch(config, mesh)
     usable = _agree_on_memory(accelerator, team) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "torch", usable)
@@ -102,7 +104,8 @@ class TorchEngine:
 
     def headline(self) -> str:
         mesh = self.mesh
-        where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor} ({self._accelerator.backend})"
+        context = f" context={mesh.context}" if mesh.context > 1 else ""
+        where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor}{context} ({self._accelerator.backend})"
         level = self._config.recomputed
         how = f"{self._config.products}{', compiled' if self._config.compiled else ''}"
         how += f", float8 {self._config.float8}" if self._config.float8 != "none" else ""

@@ -74,7 +74,7 @@ def make_gradients(model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: 
     if mesh.devices == 1:
         return LocalGradients(slots)
     if mesh.fsdp > 1 and get_layout(slots[0].parameter).fsdp is None:  # adapters: copies on all devices of a shard
-        copies = Mesh(mesh.shards, 1, mesh.tensor)
+        copies = Mesh(mesh.tensor_groups, 1, mesh.tensor)
         return BucketedGradients(slots, copies, groups.shards, tensor=groups.tensor)
     if mesh.fsdp > 1:
         return ShardedGradients(model, slots, mesh, groups)

@@ -17,7 +17,9 @@ from trainer.config import DTypeName, LoraConfig, ModelConfig
 from trainer.shape.lora import ATTENTION, FFN, list_targets
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.torch_engine.attention_mask import AttentionMask, attend_by_tiles, make_attention_mask
+from trainer.torch_engine.context import ContextShare, take_own_tokens
 from trainer.torch_engine.experts import ExpertFeedForward
+from trainer.torch_engine.ring_attention import attend_in_ring
 from trainer.torch_engine.untyped import from_numpy
 
 NO_LORA = LoraConfig()
@@ -44,18 +46,21 @@ class Transformer(nn.Module):
         *,
         tiled: bool = False,
         residual: DTypeName = "fp32",
+        context: ContextShare | None = None,
     ) -> None:
         """Build the modules.
 
         Args:
             config: Sizes of the model.
-            seq_len: Longest sequence.
+            seq_len: Longest sequence; with `context` that of all.
             rerun: How a block is recomputed in the backward pass; None keeps its activations.
             tiled: Whether flex_attention computes attention with a mask; else SDPA does.
             lora: Adapters, with which all other weights are frozen.
             residual: Type of the values between blocks.
+            context: This process among those that divide the tokens of a row; None where each has whole rows.
         """
         super().__init__()
+        self._context = context
         self._config, self._seq_len, self._tiled = config, seq_len, tiled
         self._residual = torch.bfloat16 if residual == "bf16" else torch.float32
         self.balance: Tensor | None = None
@@ -68,7 +73,8 @@ class Transformer(nn.Module):
         self.local_cosine: Tensor
         self.local_sine: Tensor
         for name in ("cosine", "sine", *(("local_cosine", "local_sine") if config.local_rope_theta else ())):
-            self.register_buffer(name, torch.empty(seq_len, config.head_dim // 2), persistent=False)
+            own = seq_len // (1 if context is None else context.size)
+            self.register_buffer(name, torch.empty(own, config.head_dim // 2), persistent=False)
         if not self.cosine.is_meta:
             self.fill_tables()
         if lora.rank:
@@ -80,8 +86,8 @@ class Transformer(nn.Module):
         """Return the hidden state.
 
         Args:
-            tokens: int64, shape (batch, length), length at most seq_len.
-            documents: Number of each token's document, shape of the tokens; None where they attend across documents.
+            tokens: int64, shape (batch, length), length at most seq_len; with `context` those of this process.
+            documents: Number of each token's document, of whole rows; None where they attend across documents.
 
         Returns:
             Shape (batch, length, dim).
@@ -112,7 +118,7 @@ class Transformer(nn.Module):
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.cosine.dtype
         tiled = self._tiled and not config.attention_softcap
         return {
-            window: make_attention_mask(tokens, window, documents, dtype=dtype, tiled=tiled)
+            window: make_attention_mask(tokens, window, documents, dtype=dtype, tiled=tiled, context=self._context)
             for window in sorted({config.get_window(layer) for layer in range(config.layers)})
         }
 
@@ -122,12 +128,13 @@ class Transformer(nn.Module):
 
     def fill_tables(self) -> None:
         """Write the position tables, for a model that was moved off the meta device."""
-        for buffer, table in zip((self.cosine, self.sine), make_rotary_table(self._config, self._seq_len), strict=True):
-            buffer.copy_(from_numpy(table))
+        pairs = [((self.cosine, self.sine), make_rotary_table(self._config, self._seq_len))]
         if self._config.local_rope_theta:
-            tables = make_local_rotary_table(self._config, self._seq_len)
-            for buffer, table in zip((self.local_cosine, self.local_sine), tables, strict=True):
-                buffer.copy_(from_numpy(table))
+            local = make_local_rotary_table(self._config, self._seq_len)
+            pairs.append(((self.local_cosine, self.local_sine), local))
+        for buffers, tables in pairs:
+            for buffer, table in zip(buffers, tables, strict=True):
+                buffer.copy_(take_own_tokens(self._context, from_numpy(table)[None])[0])
 
 
 class Block(nn.Module):
@@ -275,6 +282,9 @@ class Attention(AdaptedLayers):
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask | None) -> Tensor:
         """Return shape (batch, heads, length, head_dim)."""
+        if mask is not None and mask.ring is not None:
+            heads = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+            return attend_in_ring(*heads, mask.ring, self.scale, self.softcap)
         if self.softcap:
             return attend_with_softcap(query, key, value, mask, self.scale, self.softcap).transpose(1, 2)
         if mask is not None and mask.tiles is not None:

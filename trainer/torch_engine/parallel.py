@@ -16,6 +16,7 @@ from trainer.config import ModelConfig
 from trainer.shape.architecture import list_parameters
 from trainer.shape.layout import get_layout
 from trainer.shape.mesh import Mesh
+from trainer.torch_engine.context import ContextShare
 from trainer.torch_engine.experts import ExpertFeedForward, Router
 from trainer.torch_engine.loss import VocabularyShare
 from trainer.torch_engine.model import AdaptedLayers, Adapter, Bias, Transformer
@@ -25,7 +26,8 @@ from trainer.torch_engine.model import AdaptedLayers, Adapter, Bias, Transformer
 class AxisGroups:
     """The process groups along the axes; None where an axis has one device.
 
-    `shards` has all devices of data and fsdp that have the same position along tensor.
+    `shards` has all devices of data and fsdp that have the same position along tensor, `context` those of them with the
+    same rows.
     """
 
     mesh: DeviceMesh | None
@@ -33,6 +35,7 @@ class AxisGroups:
     fsdp: Any
     tensor: Any
     shards: Any = None
+    context: ContextShare | None = None
 
 
 def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
@@ -52,7 +55,16 @@ def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
     }
     if mesh.fsdp > 1:
         found["shards"] = unchecked["data", "fsdp"]._flatten().get_group() if mesh.data > 1 else found["fsdp"]
-    return AxisGroups(mesh=whole, **found)
+    return AxisGroups(mesh=whole, context=_make_context_share(mesh, device), **found)
+
+
+def _make_context_share(mesh: Mesh, device: torch.device) -> ContextShare | None:
+    if mesh.context == 1:
+        return None
+    shape, names = (mesh.shards, mesh.context, mesh.tensor), ("rows", "context", "beside")
+    unchecked: Any = init_device_mesh(device.type, shape, mesh_dim_names=names)  # see make_axis_groups
+    group = unchecked.get_group("context")
+    return ContextShare(group=group.group_name, size=mesh.context, index=unchecked.get_local_rank("context"))
 
 
 def shard_model(model: Transformer, config: ModelConfig, mesh: Mesh, groups: AxisGroups, *, narrow: bool) -> None:

@@ -62,7 +62,8 @@ def _make_contexts(count: int) -> Any:
     # Not repeated: a program that rounds otherwise may choose otherwise, and what is kept is in the first order.
     choices = {aten.topk.default, aten.sort.stable}
     higher: Any = torch.ops.higher_order
-    attention = {*(getattr(aten, name).default for name in _ATTENTION), higher.flex_attention}
+    ring = torch.ops.orch_trainer.attend_in_ring.default
+    attention = {*(getattr(aten, name).default for name in _ATTENTION), higher.flex_attention, ring}
     policy: Any = unchecked.CheckpointPolicy
     counts = {False: 0, True: 0}
 

@@ -27,7 +27,7 @@ from trainer.errors import ConfigError, DeviceError
 from trainer.shape.architecture import list_parameters
 from trainer.shape.box import Box, TensorRegion
 from trainer.shape.memory import resolve_remat
-from trainer.shape.mesh import Mesh, RowShare, assign_rows, check_batch
+from trainer.shape.mesh import Mesh, RowShare, assign_rows, check_batch, refuse_context
 from trainer.team import Team
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.loss import compute_mean_loss
@@ -67,6 +67,7 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
+    refuse_context(mesh, "torch_xla")
     check_batch(config, mesh)
     usable = agree_on_memory(team, find_usable_share(runtime.describe())) if config.remat == "auto" else None
     config = resolve_remat(replace(config, device="xla"), mesh, "torch", usable)
