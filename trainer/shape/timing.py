@@ -6,11 +6,11 @@ Nothing was measured on the machine in question, so the result is a range that n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from trainer.accelerators.tpu_generations import GENERATIONS
-from trainer.config import Config
+from trainer.config import Config, ModelConfig
 from trainer.shape.architecture import count_block_parameters, count_parameters, list_parameters
 from trainer.shape.hardware import Hardware, Kind
 from trainer.shape.lora import count_run_flops_per_token, count_trained_parameters
@@ -58,9 +58,19 @@ class Timing:
     source: str
 
 
-def find_utilisation(hardware: Hardware) -> Utilisation | None:
+def find_utilisation(hardware: Hardware, model: ModelConfig) -> Utilisation | None:
     """Return the published utilisation of the device's family; None when there is none."""
-    return _BY_CHIP.get(hardware.chip) or _BY_KIND.get(hardware.kind)
+    known = _BY_CHIP.get(hardware.chip) or _BY_KIND.get(hardware.kind)
+    if known is None or not model.experts:
+        return known
+    least, most = _WIDE_EXPERTS if model.expert_dim >= _WIDE else _NARROW_EXPERTS
+    share = f"{100 * least:.0f} to {100 * most:.0f} %"
+    return replace(
+        known,
+        least=known.least * least,
+        most=known.most * most,
+        source=f"{known.source}; experts reach {share} of a dense model's",
+    )
 
 
 # Where the publisher gives tokens or FLOP/s, the share is computed with our own count of FLOPs and our peak.
@@ -92,6 +102,15 @@ _BY_KIND: Mapping[Kind, Utilisation] = MappingProxyType(
         "neuron": Utilisation(0.15, 0.40, "AWS publishes none for this chip; as Trn1, with a margin"),
     }
 )
+
+# Utilisation of mixtures of experts relative to that of dense models on the same devices, by the width of an expert.
+# Wide: Mixtral 8x7B (14,336) reaches 33 to 35 % on v6e and 53 to 55 % on v5p (MaxText: tiering.md, Run_Mixtral.md, the
+# recipe for Trillium), 47 % on H100 (Megatron Core 0.9); experts of 7,168 reach 12 % on two hosts of H200, fully
+# recomputed (KempnerForge, benchmarks/moe_packed). Narrow (768 to 2,880): GPT-OSS 120B, Qwen 3 30B and 235B, DeepSeek
+# V3 and Gemma 4 26B reach 16 to 27 % on TPU7x (tpu-recipes, training/ironwood), 16 % on H100 and 10 % on B200 in bf16,
+# in fp8 up to 34 and 28 % of the same peak (Megatron Bridge, performance summary archive). All read 2026-11-27.
+_WIDE = 4096
+_WIDE_EXPERTS, _NARROW_EXPERTS = (0.5, 1.0), (0.33, 0.65)
 
 # Bytes per second that one device sends to its neighbours. TPU: Google's system architecture pages, ICI bandwidth of a
 # chip over all links, half of it outward. CUDA: NVLink of the data sheets, one direction. Trainium: NeuronLink.
@@ -138,7 +157,7 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
     """Estimate the time of a step."""
     tokens = config.batch * config.seq_len
     flops = count_run_flops_per_token(config.model, config.lora, config.seq_len) * tokens
-    known = find_utilisation(hardware)
+    known = find_utilisation(hardware, config.model)
     if hardware.peak_flops is None or known is None:
         return Timing(
             tokens=tokens,
