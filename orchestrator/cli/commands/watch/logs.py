@@ -114,9 +114,8 @@ def logs(
             start = LogStart(tail=tail, seconds=since)
             ending = read(cluster, job, sink, narrator, hosts=ranks, follow=follow, start=start, setup=setup)
         except KeyboardInterrupt:
-            narrator.note(
-                f"stopped watching; the job continues: orch logs -f {cluster}   end it: orch cancel {cluster}"
-            )
+            again = f"orch logs -f {cluster}" if job is None else f"orch logs -f {cluster} {job}"
+            narrator.note(f"stopped watching; the job continues: {again}   end it: orch cancel {cluster}")
             ctx.exit(130)
         if matching is not None:
             matching.finish()
