@@ -2,6 +2,8 @@
 
 data/scanned_layers_v5e.txt is what libtpu 0.0.43.2 made of five scanned layers for v5e on 2026-11-27:
 `scripts/bench/tpu_cycles.py PROGRAM.txt`, which also printed 134,479,872 FLOPs by `cost_analysis()`: of one layer.
+data/ring_of_sums_v5e.txt is one loop of the trainer's step of 300m, two layers, on v5e 2x2, by the same libtpu on the
+same day: lines with cycles, constants, counters and results.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from trainer.shape.timing import Traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = (Path(__file__).parent / "data" / "scanned_layers_v5e.txt").read_text(encoding="utf-8")
+RING = (Path(__file__).parent / "data" / "ring_of_sums_v5e.txt").read_text(encoding="utf-8")
 LAYERS, ROWS, WIDTH = 5, 256, 512
 COMPILER = Path(os.environ.get("ORCH_TPU_COMPILER") or ROOT / ".venv-libtpu" / "bin" / "python")
 KERNEL = """
@@ -46,6 +49,14 @@ def test_the_body_of_a_loop_counts_as_often_as_it_runs() -> None:
     assert more[0] - found[0] == 45 * (found[0] - once[0]) / 4 > 45 * 9000
     assert count_cycles(RECORDED.replace("constant(5)", "add(5)")) is None, "a loop without a constant bound"
     assert count_cycles("") is None
+
+
+def test_a_ring_of_sums_runs_half_as_often_as_its_counter_says() -> None:
+    found = count_cycles(RING)
+    assert found == (2 * (8_207 + 1_834 + 378_063) + 30_357 + 36_405, 0), "its body has two turns, and adds 2"
+    longer = RING.replace("%constant.373 = u32[]{:T(128)} constant(2)", "%constant.373 = u32[]{:T(128)} constant(8)")
+    assert longer != RING and count_cycles(longer) == (4 * found[0], 0)
+    assert count_cycles(RING.replace("add(%get-tuple-element.1407, %constant.378)", "add(%a, %b)")) is None, "no step"
 
 
 def test_kernels_are_counted_and_their_metadata_do_not_end_a_computation() -> None:

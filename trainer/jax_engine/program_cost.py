@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 _HEAD = re.compile(r"^(?P<entry>ENTRY )?%(?P<name>[\w.\-]+) \(.*\{$")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _LOOP = re.compile(r" while\(.*condition=%(?P<condition>[\w.\-]+), body=%(?P<body>[\w.\-]+)")
-_BOUND = re.compile(r"= s32\[\]\S* constant\((\d+)\)")
+_CONSTANT = re.compile(r"%(?P<name>[\w.\-]+) = [su]32\[\]\S* constant\((?P<value>\d+)\)")
+_ELEMENT = re.compile(r"= [su]32\[\]\S* get-tuple-element\(.*\), index=(\d+)")
+_SUM = re.compile(r"%(?P<name>[\w.\-]+) = [su]32\[\]\S* add\(%[\w.\-]+, %(?P<constant>[\w.\-]+)\)")
+_RESULT = re.compile(r"^\s*ROOT .* tuple\((?P<operands>.*?)\)")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 
 
@@ -89,7 +92,7 @@ def _count(computations: Mapping[str, list[str]], name: str, depth: int) -> tupl
     cycles, kernels = 0.0, 0
     for line in computations.get(name, ()):
         if (loop := _LOOP.search(line)) is not None:
-            times = _find_bound(computations.get(loop["condition"], ()))
+            times = _count_iterations(computations.get(loop["condition"], ()), computations.get(loop["body"], ()))
             inner = _count(computations, loop["body"], depth + 1) if times is not None and depth < 10 else None
             if times is None or inner is None:
                 return None
@@ -102,10 +105,22 @@ def _count(computations: Mapping[str, list[str]], name: str, depth: int) -> tupl
     return cycles, kernels
 
 
-def _find_bound(condition: Iterator[str] | list[str] | tuple[str, ...]) -> int | None:
-    """Return how often a loop runs: JAX's scans compare a counter from 0 with the one constant of their condition."""
-    bounds = {int(found[1]) for line in condition if (found := _BOUND.search(line)) is not None}
-    return bounds.pop() if len(bounds) == 1 else None
+def _count_iterations(condition: Sequence[str], body: Sequence[str]) -> int | None:
+    """Return how often a loop runs; None where its bound or its step is no constant.
+
+    JAX's scans, and the rings that libtpu makes of sums, compare a counter from 0 with the one constant of their
+    condition. A scan adds 1 to it, a ring 2 where its body has two turns.
+    """
+    bounds = {int(found["value"]) for line in condition if (found := _CONSTANT.search(line)) is not None}
+    counters = {int(found[1]) for line in condition if (found := _ELEMENT.search(line)) is not None}
+    results = [found["operands"] for line in body if (found := _RESULT.search(line)) is not None]
+    if not len(bounds) == len(counters) == len(results) == 1:
+        return None
+    added = {found["name"]: found["constant"] for line in body if (found := _SUM.search(line)) is not None}
+    constants = {found["name"]: int(found["value"]) for line in body if (found := _CONSTANT.search(line)) is not None}
+    operand = results[0].split(", ")[counters.pop()].split("%")[-1]
+    step = constants.get(added.get(operand, ""), 0)
+    return -(-bounds.pop() // step) if step else None
 
 
 def count_product_flops(program: Any) -> float:
