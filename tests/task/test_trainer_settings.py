@@ -104,7 +104,7 @@ def test_rows_that_do_not_divide_over_the_context_axis_are_refused(length: str, 
 
 @pytest.mark.parametrize("digits", [19, 20, 400])
 def test_numbers_of_more_than_64_bits_are_refused(digits: int) -> None:
-    """A float holds no whole number of 400 digits."""
+    """No float holds a whole number of 400 digits."""
     found = list(trainer_settings.find_setting_problems((("steps", "9" * digits),), {}))
     assert ["more than 64 bits" in issue.what for issue in found] == [True]
 
