@@ -118,3 +118,20 @@ def test_own_runs_of_torch_xla_say_nothing_of_torch_on_the_same_chips() -> None:
     native, traced = (build_advice(read(f"{words} device={name}"), chips) for name in ("neuron", "xla"))
     assert native.step != traced.step
     assert native.speed_settings.startswith("engine=torch dtype=") and "engine=torch_xla" in traced.speed_settings
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("mesh.context=2", "context=2"),
+        ("residual=bf16", "residual=bf16"),
+        ("model.experts=4", "experts=true"),
+        ("float8=rowwise", "float8=rowwise"),
+        ("data.document_mask=true", "document_mask=true"),
+    ],
+)
+def test_settings_of_another_speed_are_named(word: str, named: str) -> None:
+    cards = Hardware(name="8 H100", kind="cuda", chip="H100", devices=8)
+    words = "model=300m model.ffn=2816 batch=32 seq_len=512 engine=torch"
+    plain, other = (build_advice(read(f"{words} {more}", remat="none"), cards) for more in ("", word))
+    assert other.speed_settings == f"{plain.speed_settings} {named}"
