@@ -93,7 +93,7 @@ def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
 @pytest.mark.parametrize(("length", "context", "wrong"), [("128", "3", True), ("96", "3", False), ("127", "1", False)])
 def test_rows_that_do_not_divide_over_the_context_axis_are_refused(length: str, context: str, wrong: bool) -> None:
     given = {"seq_len": length, "mesh.context": context}
-    found = list(trainer_settings.find_setting_problems(tuple(given.items()), {"train": {"args": given}}))
+    found = list(trainer_settings.find_setting_problems(tuple(given.items()), {"train": {"args": {**given}}}))
     assert bool(found) == wrong
     if wrong:
         assert found[0].path == ("train", "args", "mesh.context")
