@@ -23,6 +23,7 @@ FILE = FilePath(__file__).parent / "data" / "trainer.json"
 MODEL = "model"
 _PLACE = "checkpoint.uri"  # orch makes it from the task's bucket and the run's id
 _EXPERT_STEP = 8  # trainer/shape/limits.py
+_LIMIT = 1 << 63  # trainer/options.py
 _LIST = "python -m trainer --help   lists the settings"
 _FLAGS = ("true", "1", "yes", "false", "0", "no")
 # What others call it, as in trainer/options.py.
@@ -79,6 +80,8 @@ class TrainerSetting:
             value = int(text) if self.kind == "int" else float(text)
         except ValueError:
             return f"not {what}"
+        if isinstance(value, int) and not -_LIMIT <= value < _LIMIT:
+            return "has more than 64 bits"
         if not math.isfinite(value):
             return f"not {what}"
         if self.least is not None and value < self.least:

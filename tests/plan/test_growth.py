@@ -190,6 +190,22 @@ def test_two_nodes_become_four_after_an_hour_and_a_half() -> None:
     assert [bool(explain(run, on_nodes(run, 2, hours=hours))) for hours in (1.5, 1.7)] == [False, True]
 
 
+def test_work_on_earlier_nodes_of_the_job_counts_by_their_number() -> None:
+    """0.4 hours of four nodes are 0.8 of two: with 0.9 more the program moves, as after 1.7 hours."""
+    run = nodes(4, 2)
+    seen = on_nodes(run, 2, hours=0.9)
+    (has,) = seen.intents
+    before = replace(
+        has,
+        candidate=run.variants[0].candidates[0],
+        state=IntentState.DELETED,
+        billed_from=NOW - 2 * HOUR,
+        billed_until=NOW - 1.6 * HOUR,
+    )
+    seen = replace(seen, intents=(before, replace(has, generation=2)))
+    assert explain(run, seen) != "" and explain(run, replace(seen, generation_at_open=1)) == ""
+
+
 def test_an_own_program_without_a_known_checkpoint_stays() -> None:
     assert explain(OWN, on_nodes(OWN, 2), step=None) == ""
 

@@ -93,13 +93,20 @@ def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
 @pytest.mark.parametrize(("length", "context", "wrong"), [("128", "3", True), ("96", "3", False), ("127", "1", False)])
 def test_rows_that_do_not_divide_over_the_context_axis_are_refused(length: str, context: str, wrong: bool) -> None:
     given = {"seq_len": length, "mesh.context": context}
-    found = list(trainer_settings.find_setting_problems(tuple(given.items()), {"train": {"args": given}}))
+    found = list(trainer_settings.find_setting_problems(tuple(given.items()), {"train": {"args": {**given}}}))
     assert bool(found) == wrong
     if wrong:
         assert found[0].path == ("train", "args", "mesh.context")
         assert "does not divide into 6 parts" in found[0].what and "write seq_len=132" in found[0].next_step
         with pytest.raises(ConfigError, match=r"seq_len=128 does not divide into 6 parts.*use seq_len=132"):
             parse_config([f"{name}={value}" for name, value in given.items()])
+
+
+@pytest.mark.parametrize("digits", [19, 20, 400])
+def test_numbers_of_more_than_64_bits_are_refused(digits: int) -> None:
+    """No float holds a whole number of 400 digits."""
+    found = list(trainer_settings.find_setting_problems((("steps", "9" * digits),), {}))
+    assert ["more than 64 bits" in issue.what for issue in found] == [True]
 
 
 def test_where_checkpoints_go_is_the_buckets_to_say() -> None:

@@ -150,6 +150,8 @@ def test_a_batch_too_small_to_fill_the_device() -> None:
     assert "small-batch" not in codes(build_advice(given("model=300m", "batch=32", "seq_len=128"), V5E))
     split = codes(build_advice(given("model=300m", "batch=32", "seq_len=128", "accumulate=4"), V5E))
     assert split["small-batch"] == ("accumulate=2",)
+    divided = ("model=300m", "batch=1", "seq_len=2048", "mesh.context=8")
+    assert codes(build_advice(given(*divided), V5E))["small-batch"] == ("batch=2",), "256 tokens of a row on each"
 
 
 def test_a_network_that_takes_longer_than_the_products() -> None:

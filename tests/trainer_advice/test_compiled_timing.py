@@ -15,6 +15,7 @@ import pytest
 from trainer.accelerators.tpu_generations import GENERATIONS
 from trainer.config import Config
 from trainer.options import parse_config
+from trainer.shape.advice import build_advice
 from trainer.shape.architecture import count_flops_per_token
 from trainer.shape.compiled_timing import Program, estimate_compiled_timing, sum_traffic
 from trainer.shape.hardware import Hardware
@@ -98,12 +99,39 @@ def test_a_step_is_the_same_one_where_the_program_and_the_machines_are() -> None
     same = "steps=7 optim.lr=1e-4 optim.warmup=3 checkpoint.every=9 log_every=3 seed=5 data.ahead=4 mesh.fsdp=8"
     assert {identify(word) for word in same.split()} == {identify()}
     other = "batch=64 seq_len=256 accumulate=2 dtype=fp32 exact=true optim.kind=muon optim.ema=0.9 lora.rank=4"
-    found = {identify(word) for word in (*other.split(), "model.layers=3", "data.document_mask=true")}
-    assert len(found) == 10 and identify() not in found
+    other += " model.layers=3 data.document_mask=true float8=rowwise residual=bf16 model.experts=4 device=xla"
+    found = {identify(word) for word in other.split()}
+    assert len(found) == 14 and identify() not in found
     others = (
         identify(mesh=Mesh(data=2, fsdp=4)),
+        identify(mesh=Mesh(fsdp=8, context=2)),
         identify(hardware=replace(SLICE, chip="v6e")),
         identify(hardware=replace(SLICE, slices=2)),
         identify(hardware=replace(SLICE, topology="8x1")),
     )
-    assert len({identify(), *others}) == 5
+    assert len({identify(), *others}) == 6
+
+
+def test_own_runs_of_torch_xla_say_nothing_of_torch_on_the_same_chips() -> None:
+    chips = Hardware(name="trn2", kind="neuron", chip="trn2", devices=4)
+    words = "model=300m batch=32 seq_len=512 engine=torch dtype=bf16 compile=false remat=none"
+    native, traced = (build_advice(read(f"{words} device={name}"), chips) for name in ("neuron", "xla"))
+    assert native.step != traced.step
+    assert native.speed_settings.startswith("engine=torch dtype=") and "engine=torch_xla" in traced.speed_settings
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("mesh.context=2", "context=2"),
+        ("residual=bf16", "residual=bf16"),
+        ("model.experts=4", "experts=true"),
+        ("float8=rowwise", "float8=rowwise"),
+        ("data.document_mask=true", "document_mask=true"),
+    ],
+)
+def test_settings_of_another_speed_are_named(word: str, named: str) -> None:
+    cards = Hardware(name="8 H100", kind="cuda", chip="H100", devices=8)
+    words = "model=300m model.ffn=2816 batch=32 seq_len=512 engine=torch"
+    plain, other = (build_advice(read(f"{words} {more}", remat="none"), cards) for more in ("", word))
+    assert other.speed_settings == f"{plain.speed_settings} {named}"

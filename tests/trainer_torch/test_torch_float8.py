@@ -57,6 +57,21 @@ def test_a_layer_multiplies_operands_rounded_to_float8(recipe: Float8Name) -> No
     assert type(model.embedding).__name__ == "Embedding"
 
 
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+def test_micro_batches_have_any_number_of_tokens(recipe: Float8Name) -> None:
+    """Tensors without values are checked as a GPU's products check theirs."""
+    accelerator = open_native_device("cpu", World())
+    accelerator.name = "neuron"  # type: ignore[misc]  # of the real class; products on "cpu" are emulated
+    with torch.device("meta"):
+        model = Transformer(MODEL, 16)
+        convert_blocks(model, recipe, accelerator)
+        layer = model.blocks[0].ffn.gate  # type: ignore[union-attr]  # a block has one
+        for tokens in (16, 24, 7):
+            result = layer(torch.empty(1, tokens, 32, dtype=torch.bfloat16))  # type: ignore[operator]  # as above
+            result.sum().backward()
+            assert result.shape == (1, tokens, 48)
+
+
 def lose(world: World, team: Team, config: Config, mesh: Mesh) -> list[float]:
     join_once(world, team)
     engine = engine_on(config, world, mesh)

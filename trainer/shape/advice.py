@@ -25,7 +25,7 @@ from trainer.shape.memory import (
     resolve_remat,
 )
 from trainer.shape.mesh import Mesh
-from trainer.shape.step_identity import identify_step
+from trainer.shape.step_identity import identify_step, name_framework
 from trainer.shape.timing import Timing, estimate_timing
 
 TOKENS_PER_PARAMETER = 20  # compute-optimal ratio (Hoffmann et al. 2022)
@@ -154,7 +154,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
 def _list_speed_settings(config: Config) -> str:
     """Return the settings; of micro-batches only whether there are several: their number is in the estimate."""
     values = {
-        "engine": config.engine,
+        "engine": name_framework(config),
         "dtype": config.products,
         "exact": str(config.exact).lower(),
         "compile": str(config.compiled).lower(),

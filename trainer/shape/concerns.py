@@ -241,7 +241,7 @@ def _of_batch(config: Config, mesh: Mesh, hardware: Hardware, time: Timing) -> I
     if hardware.kind == "cpu":
         return
     rows = config.rows_per_micro_batch(mesh.shards)
-    tokens = rows * config.seq_len
+    tokens = rows * config.seq_len // mesh.context
     if tokens < FEW_TOKENS and hardware.kind in ("tpu", "cuda", "neuron"):
         more = _multiple(config.batch, FEW_TOKENS / tokens)
         fix = (f"accumulate={max(1, config.accumulate // 2)}",) if config.accumulate > 1 else (f"batch={more}",)

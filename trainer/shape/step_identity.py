@@ -33,7 +33,12 @@ def identify_step(config: Config, mesh: Mesh, hardware: Hardware) -> str:
     values |= {
         "mesh": dataclasses.asdict(mesh),
         "machines": [hardware.chip, hardware.topology, hardware.devices, hardware.slices],
-        "arithmetic": [config.engine, config.products, config.compiled],
+        "arithmetic": [name_framework(config), config.products, config.compiled],
         "mask": [config.data.document_mask, config.marked],
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def name_framework(config: Config) -> str:
+    """Return the engine, or torch_xla: on Neuron the torch engine is either that or TorchNeuron, of other speeds."""
+    return "torch_xla" if config.device == "xla" else config.engine

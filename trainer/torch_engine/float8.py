@@ -37,7 +37,10 @@ def convert_blocks(model: Transformer, recipe: Float8Name, accelerator: NativeAc
     if accelerator.name == "cuda" and torch.cuda.get_device_capability(accelerator.device) < _ADA:
         raise DeviceError(f"float8={recipe}: this GPU has no products in float8 (Ada or newer has): use float8=none")
     library = _import_library()
-    config = replace(library.Float8LinearConfig.from_recipe_name(recipe), emulate=accelerator.name == "cpu")
+    # Padded, because the gradient of a weight sums over the tokens of a micro-batch, which 16 need not divide.
+    config = replace(
+        library.Float8LinearConfig.from_recipe_name(recipe), emulate=accelerator.name == "cpu", pad_inner_dim=True
+    )
     if recipe == "rowwise":  # without it inductor rounds scales twice (pytorch issue 150859, as torchtitan does)
         inductor: Any = import_module("torch._inductor.config")
         inductor.emulate_precision_casts = True

@@ -6,7 +6,8 @@ for Mixtral and Qwen 3 (5.24, load_balancing_loss_func), over all blocks togethe
     experts * sum over experts of (choices of the expert / tokens) * (mean of its shares of all tokens)
 
 It is experts of a token when all are chosen equally often. Choices have no gradient; those of all processes are summed
-before the backward pass, so the loss does not depend on the mesh.
+before the backward pass. So a micro-batch has the same loss on every mesh. The mesh decides only which rows of a step
+are in the same micro-batch: each shard of rows is cut into micro-batches by itself.
 """
 
 from __future__ import annotations
