@@ -16,6 +16,7 @@ from trainer.presets import PRESETS
 from trainer.shape.limits import EXPERT_STEP
 from trainer.shape.lora import list_adapted_experts
 
+_EXPERT_SETTINGS = ("experts_per_token", "expert_hidden", "normalize_experts", "router_loss")
 _LIMIT = 1 << 63  # the integers of numpy, torch and checkpoints
 
 ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
@@ -234,6 +235,12 @@ def _check_shapes(model: ModelConfig) -> None:
 def _check_experts(config: Config) -> None:
     model = config.model
     if not model.experts:
+        default = ModelConfig()
+        for name in _EXPERT_SETTINGS:
+            if getattr(model, name) != getattr(default, name):
+                raise ConfigError(
+                    f"model.{name} without model.experts: the model would be dense; add model.experts=8, or leave it out"
+                )
         return
     if model.experts_per_token > model.experts:
         raise ConfigError(

@@ -253,6 +253,8 @@ def _check_shape(known: TrainerSettings, given: Mapping[str, str], written: Valu
         yield Issue(path=blame("rope_high_freq", "rope_low_freq"), what=what, why="", next_step="change one of them")
     if whole("experts"):
         yield from _check_experts(known, values, written)
+    else:
+        yield from _find_idle_expert_settings(known, values, written)
 
 
 def _check_experts(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
@@ -283,6 +285,17 @@ def _check_experts(known: TrainerSettings, values: Mapping[str, str], written: V
     named = {word.strip() for word in targets.split(",")}
     if int(text("lora.rank")) and (targets == "all" or named & {"gate", "up", "down"}):
         yield issue("lora.targets", f"lora.targets={targets}: experts have no adapters", "write lora.targets=attention")
+
+
+def _find_idle_expert_settings(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
+    for name in ("model.experts_per_token", "model.expert_hidden", "model.normalize_experts", "model.router_loss"):
+        default = known.keys[name].default
+        text = values.get(name, default)
+        if text != default and not (text[:1].isdigit() and default[:1].isdigit() and float(text) == float(default)):
+            what = f"{name}={text} without model.experts: the model would be dense"
+            yield Issue(
+                path=_path(name, written), what=what, why="", next_step=f"add model.experts=8, or leave {name} out"
+            )
 
 
 def _check_context(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:

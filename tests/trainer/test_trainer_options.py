@@ -141,6 +141,8 @@ def test_presets_of_families_have_the_size_of_the_published_weights(name: str, s
         ("model.experts=4 model.dim=20 model.heads=2 model.kv_heads=1", "model.dim=20 is not a multiple of 8"),
         ("model.experts=4 optim.kind=muon", "optim.kind=muon: a model with experts has only optim.kind=adamw"),
         ("model.experts=4 optim.kind=adafactor", "has only optim.kind=adamw"),
+        ("model.experts_per_token=3", "model.experts_per_token without model.experts: the model would be dense"),
+        ("model.normalize_experts=false", "model.normalize_experts without model.experts"),
         ("model.experts=4 lora.rank=2", "lora.targets=all: experts have no adapters"),
         ("model.experts=4 lora.rank=2 lora.targets=query,up", r"experts have no adapters \(up\)"),
     ],
@@ -150,6 +152,12 @@ def test_what_experts_do_not_have_is_refused_with_the_setting(words: str, messag
         parse_config(words.split())
     given = dict(word.split("=") for word in words.split())
     assert list(find_setting_problems(tuple(given.items()), dict(given))), "and before anything is rented"
+
+
+def test_settings_of_experts_that_say_what_is_so_anyway_are_allowed() -> None:
+    words = {"model.experts_per_token": "2", "model.expert_hidden": "auto", "model.router_loss": "0.010"}
+    assert not parse_config([f"{name}={value}" for name, value in words.items()]).model.experts
+    assert not list(find_setting_problems(tuple(words.items()), dict(words)))
 
 
 def test_adapters_of_attention_are_allowed_beside_experts() -> None:

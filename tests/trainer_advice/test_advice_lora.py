@@ -8,7 +8,7 @@ from trainer.errors import ConfigError
 from trainer.options import parse_config
 from trainer.shape.advice import build_advice
 from trainer.shape.architecture import count_flops_per_token, count_parameters
-from trainer.shape.hardware import Hardware
+from trainer.shape.hardware import Hardware, Kind
 from trainer.shape.lora import count_run_flops_per_token, list_run_parameters, list_targets
 from trainer.shape.memory import estimate_memory
 from trainer.shape.mesh import Mesh
@@ -52,13 +52,28 @@ def test_targets_are_all_layers_or_named_ones() -> None:
         (["lora.rank=4", "optim.kind=muon"], "optimizer"),
         (["lora.rank=4", "device=xla"], "lora"),
         (["data.document_mask=true", "device=xla"], "documents"),
-        (["model.experts=8", "device=xla"], "experts"),
     ],
 )
 def test_what_engines_refuse_stops_the_plan(words: list[str], code: str) -> None:
     config = parse_config([*WORDS, "engine=torch", *words])
     found = build_advice(config, Hardware(name="h", kind="tpu", devices=8, chip="v5e", hosts=1, slices=1)).concerns
     assert code in {concern.code for concern in found if concern.fatal}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "device"),
+    [
+        ("tpu", ["engine=torch", "device=xla"], "torch_xla"),
+        ("tpu", ["engine=torch"], "torch on a TPU"),
+        ("neuron", ["engine=torch"], "Neuron"),
+        ("neuron", ["engine=jax"], "Neuron"),
+    ],
+)
+def test_experts_are_refused_where_their_products_were_never_tried(kind: Kind, words: list[str], device: str) -> None:
+    machines = Hardware(name="h", kind=kind, devices=8)
+    with pytest.raises(ConfigError, match=f"model.experts=8: {device} has no mixture of experts"):
+        build_advice(parse_config([*WORDS, *words, "model.experts=8"]), machines)
+    build_advice(parse_config([*WORDS, *words]), machines)
 
 
 PRICED = Hardware(name="h", kind="cuda", devices=8, chip="H100", price=50.0, peak_flops=989e12)

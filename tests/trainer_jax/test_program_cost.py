@@ -53,7 +53,9 @@ def test_the_body_of_a_loop_counts_as_often_as_it_runs() -> None:
 
 def test_a_ring_of_sums_runs_half_as_often_as_its_counter_says() -> None:
     found = count_cycles(RING)
-    assert found == (2 * (8_207 + 1_834 + 378_063) + 30_357 + 36_405, 0), "its body has two turns, and adds 2"
+    assert found is not None and found == (2 * (8_207 + 1_834 + 378_063) + 30_357 + 36_405, 0), (
+        "its body has two turns, and adds 2"
+    )
     longer = RING.replace("%constant.373 = u32[]{:T(128)} constant(2)", "%constant.373 = u32[]{:T(128)} constant(8)")
     assert longer != RING and count_cycles(longer) == (4 * found[0], 0)
     assert count_cycles(RING.replace("add(%get-tuple-element.1407, %constant.378)", "add(%a, %b)")) is None, "no step"

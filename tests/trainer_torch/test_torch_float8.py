@@ -106,7 +106,7 @@ def test_sharded_ranks_have_the_losses_of_one_device(recipe: Float8Name) -> None
         (change(NARROW, lora=LoraConfig(rank=2)), "cuda", "H100", "LoRA"),
         (change(NARROW, mesh=MeshConfig(tensor=2)), "cuda", "H100", "mesh.fsdp"),
         (change(NARROW, remat="selective"), "cuda", "H100", "remat=full or none"),
-        (change(NARROW, model=change(MODEL, experts=4)), "cuda", "H100", "products of experts have none"),
+        (change(NARROW, model=change(MODEL, experts=4)), "cuda", "H100", "a mixture of experts cannot"),
         (change(NARROW, model=change(MODEL, ffn=40)), "cuda", "H100", "32, 40, 32, 16, must be multiples of 16"),
     ],
 )

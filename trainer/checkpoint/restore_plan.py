@@ -54,6 +54,7 @@ _FREE = (
     "softcap",
     "rope_scaling",
     "experts_per_token",
+    "router_loss",
     "normalize_experts",
 )
 _OF_HUB = ("data.tokenizer", "data.column")

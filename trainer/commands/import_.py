@@ -10,7 +10,9 @@ from trainer.console import Console
 from trainer.environment import World
 from trainer.errors import ConfigError, Exit
 
-SUMMARY = "a Hugging Face model (Llama, Mistral, Qwen 2 or 3) as a checkpoint to train from: import FOLDER PLACE"
+SUMMARY = (
+    "a Hugging Face model (Llama, Mistral, Mixtral, Qwen, Gemma) as a checkpoint to train from: import FOLDER PLACE"
+)
 
 HELP = """\
   python -m trainer import FOLDER PLACE

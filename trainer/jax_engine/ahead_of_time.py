@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from trainer.accelerators.tpu_compiler_options import VARIABLE
 from trainer.accelerators.tpu_generations import GENERATIONS
 from trainer.accelerators.usable_memory import find_usable_bytes
 from trainer.config import Config
@@ -151,7 +152,7 @@ def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> Com
         capacity=capacity,
         flops=count_run_flops_per_token(config.model, config.lora, config.seq_len) * config.batch * config.seq_len,
         collectives=collectives,
-        identity=identify_step(config, mesh, hardware),
+        identity=identify_step(config, mesh, hardware, os.environ.get(VARIABLE, "")),
         cost=cost,
         timing=None if cost is None else _estimate_timing(config, mesh, hardware, cost, arguments, collectives),
         seconds=time.monotonic() - started,

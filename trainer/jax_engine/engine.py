@@ -31,6 +31,7 @@ from trainer.jax_engine.optimizer import make_step_scalars
 from trainer.jax_engine.state import StatePlacement
 from trainer.jax_engine.step import Step, build_step
 from trainer.shape.box import TensorRegion
+from trainer.shape.limits import refuse_experts
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, refuse_context, resolve_mesh
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
@@ -52,6 +53,7 @@ def open_jax_engine(config: Config, world: World, team: Team) -> JaxEngine:
     mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
     if devices[0].platform == "neuron":
         refuse_context(mesh, "JAX on Neuron")
+        refuse_experts(config.model, "JAX on Neuron")
     usable = agree_on_memory(team, find_usable_memory(world)) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "jax", usable)
     grid = arrange_devices(devices, mesh)
@@ -100,8 +102,10 @@ class JaxEngine:
         mesh, recipe = self.mesh, self._step.recipe
         threads = f", {self._world.threads(self._config.threads)} threads" if self._platform == "cpu" else ""
         context = f", context {mesh.context}" if mesh.context > 1 else ""
+        stream = ", bf16 residual stream" if self._config.residual == "bf16" else ""
         return (
             f"jax {jax.__version__} on {mesh.devices} x {get_device_name(self._devices[0])}{threads}, "
+            f"{self._config.products}{stream}, "
             f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}{context}, "
             f"{'scanned' if recipe.scanned else 'unrolled'} blocks, {recipe.kernel} attention"
             f"{f', remat {recipe.remat}' if recipe.remat != 'none' else ''}"

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from trainer.config import AUTO, Config
 from trainer.errors import ConfigError
 from trainer.shape.hardware import Hardware
+from trainer.shape.limits import refuse_experts
 from trainer.shape.memory import TIGHT, Engine, Memory, estimate_memory, estimate_usable_memory, list_levels
 from trainer.shape.mesh import Mesh, Topology, check_batch, refuse_context, resolve_mesh
 from trainer.shape.timing import Timing
@@ -32,7 +33,6 @@ Code: TypeAlias = Literal[
     "lora",
     "documents",
     "window",
-    "experts",
 ]
 GIB = 1 << 30
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
@@ -72,10 +72,11 @@ def choose_mesh(config: Config, hardware: Hardware) -> Mesh:
     """
     topology = Topology(hardware.devices, _fast(config, hardware), shard_weights=hardware.kind != "cpu")
     mesh = resolve_mesh(config.mesh, topology, config.model)
-    if config.device == "xla" or hardware.kind == "neuron":
-        refuse_context(mesh, "torch_xla" if config.device == "xla" else "Neuron")
-    elif hardware.kind == "tpu" and config.engine == "torch":
-        refuse_context(mesh, "torch on a TPU")
+    if config.device == "xla" or hardware.kind == "neuron" or (hardware.kind == "tpu" and config.engine == "torch"):
+        device = {"neuron": "Neuron", "tpu": "torch on a TPU"}.get(hardware.kind, "")
+        device = "torch_xla" if config.device == "xla" else device
+        refuse_context(mesh, device)
+        refuse_experts(config.model, device)
     check_batch(config, mesh)
     return mesh
 
@@ -286,8 +287,6 @@ def _of_torch_xla(config: Config) -> Iterator[Concern]:
         yield Concern(code="optimizer", words=words, fix=("optim.kind=adamw",), fatal=True)
     if config.lora.rank:
         yield Concern(code="lora", words=f"torch_xla has no LoRA: {ends}", fix=("lora.rank=0",), fatal=True)
-    if config.model.experts:
-        yield Concern(code="experts", words=f"torch_xla has no experts: {ends}", fix=("model.experts=0",), fatal=True)
     if config.data.document_mask:
         words = f"torch_xla has no document masks: {ends}"
         yield Concern(code="documents", words=words, fix=("data.document_mask=false",), fatal=True)

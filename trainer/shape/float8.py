@@ -39,13 +39,13 @@ def _find_problem(config: Config, kind: str, chip: str) -> str:
     model = config.model
     sizes = (model.dim, model.hidden, model.heads * model.head_dim, model.kv_heads * model.head_dim)
     problems = (
-        (config.engine == "jax", "the JAX engine has none: use engine=torch"),
+        (config.engine == "jax", "the JAX engine does not have it: use engine=torch"),
         (kind not in {"cuda", "cpu"}, "only NVIDIA GPUs have it: use float8=none"),
         (kind == "cuda" and bool(chip) and chip not in _CHIPS, f"{chip} has no such products: use float8=none"),
         (config.products == "fp32", "its results are in bf16: use dtype=bf16"),
-        (model.experts > 0, "products of experts have none: use float8=none"),
-        (config.lora.rank > 0, "weights frozen by LoRA have none: use float8=none"),
-        (config.mesh.tensor > 1, "layers on a tensor axis have none: use mesh.fsdp instead of mesh.tensor"),
+        (model.experts > 0, "a mixture of experts cannot have it: use float8=none"),
+        (config.lora.rank > 0, "LoRA cannot have it: use float8=none"),
+        (config.mesh.tensor > 1, "mesh.tensor cannot have it: use mesh.fsdp instead"),
         (config.remat == "selective", "selective recomputation does not know it: use remat=full or none"),
         (
             any(size % MULTIPLE for size in sizes),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from trainer.config import ModelConfig
+from trainer.errors import ConfigError
+
 LOGITS_BYTES: Final = 256 << 20
 """Most bytes of fp32 logits on one device at a time; the loss of a larger micro-batch is computed in chunks."""
 
@@ -15,3 +18,16 @@ SCAN_FROM_CPU: Final = 33
 
 EXPERT_STEP: Final = 8
 """Sizes of experts are multiples of it: torch's grouped product needs rows of 16 bytes, in bf16 eight numbers."""
+
+
+def refuse_experts(model: ModelConfig, device: str) -> None:
+    """Refuse experts on devices whose grouped products were never tried.
+
+    Raises:
+        ConfigError: The model has experts.
+    """
+    if model.experts:
+        raise ConfigError(
+            f"model.experts={model.experts}: {device} has no mixture of experts: use model.experts=0, torch on CPUs "
+            "and NVIDIA GPUs, or JAX on these and on TPUs"
+        )

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import Any
 
+from trainer.accelerators.tpu_compiler_options import choose_compiler_options
 from trainer.config import Config
 from trainer.shape.hardware import Hardware
 from trainer.shape.mesh import Mesh
@@ -17,13 +18,14 @@ _FIELDS = ("steps", "seed", "threads", "log_every", "resume", "engine", "device"
 _OPTIMIZER = ("lr", "schedule", "warmup", "decay", "floor")
 
 
-def identify_step(config: Config, mesh: Mesh, hardware: Hardware) -> str:
+def identify_step(config: Config, mesh: Mesh, hardware: Hardware, compiler_args: str = "") -> str:
     """Return a digest of the settings, mesh and machines that decide what a step computes and where.
 
     Args:
         config: With engine, arithmetic and recomputation resolved.
         mesh: The mesh that the engine uses.
         hardware: The machines.
+        compiler_args: What the user gives libtpu in LIBTPU_INIT_ARGS.
     """
     values: dict[str, Any] = dataclasses.asdict(config)
     for name in (*_SECTIONS, *_FIELDS):
@@ -36,6 +38,8 @@ def identify_step(config: Config, mesh: Mesh, hardware: Hardware) -> str:
         "arithmetic": [name_framework(config), config.products, config.compiled],
         "mask": [config.data.document_mask, config.marked],
     }
+    if config.engine == "jax" and hardware.kind == "tpu":
+        values["compiler"] = [compiler_args, choose_compiler_options(hardware.chip, compiler_args)]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -25,6 +25,7 @@ from trainer.config import Config, EngineName
 from trainer.engine import Engine, FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.shape.box import TensorRegion
+from trainer.shape.limits import refuse_experts
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, Topology, assign_rows, check_batch, refuse_context, resolve_mesh
 from trainer.team import Team
@@ -54,6 +55,7 @@ def open_torch_engine(config: Config, world: World, team: Team) -> Engine:
     mesh = choose_mesh(config, world, accelerator.device)
     if word not in ("cpu", "cuda"):
         refuse_context(mesh, f"torch's device {word}")
+        refuse_experts(config.model, f"torch's device {word}")
     check_batch(config, mesh)
     usable = _agree_on_memory(accelerator, team) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "torch", usable)
@@ -108,6 +110,7 @@ class TorchEngine:
         where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor}{context} ({self._accelerator.backend})"
         level = self._config.recomputed
         how = f"{self._config.products}{', compiled' if self._config.compiled else ''}"
+        how += ", bf16 residual stream" if self._config.residual == "bf16" else ""
         how += f", float8 {self._config.float8}" if self._config.float8 != "none" else ""
         how += f", remat {level}" if level != "none" else ""
         return (

@@ -162,7 +162,8 @@ def _compilation_request(task: Task) -> tuple[Machine, tuple[str, ...]]:
 
 
 def _digest(topology: str, slices: int, arguments: tuple[str, ...], python: Path) -> str:
-    parts = [topology, str(slices), *sorted(arguments), *_versions(python), digest_trainer()]
+    own = os.environ.get("LIBTPU_INIT_ARGS", "")  # the compiler reads it
+    parts = [topology, str(slices), *sorted(arguments), *_versions(python), digest_trainer(), own]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
