@@ -59,7 +59,7 @@ def parse_config(words: Sequence[str]) -> Config:
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
     _check_experts(config)
-    config.check_context(config.mesh.context)
+    config.check_row(config.mesh.context, config.mesh.tensor)
     return config
 
 
