@@ -105,7 +105,7 @@ def test_rows_that_do_not_divide_over_an_axis_are_refused(
 ) -> None:
     given = {"seq_len": str(length), "mesh.context": str(context), "mesh.tensor": str(tensor)}
     words = [f"{name}={value}" for name, value in given.items()]
-    found = list(trainer_settings.find_setting_problems(tuple(given.items()), {"train": {"args": given}}))
+    found = list(trainer_settings.find_setting_problems(tuple(given.items()), {"train": {"args": {**given}}}))
     assert bool(found) == bool(axis)
     if not axis:
         parse_config(words)

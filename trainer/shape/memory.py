@@ -259,7 +259,7 @@ class _Count:
         scattered of it. Full: the stream.
 
         Of experts each device has a row for each choice of each of all tokens: the input, gate, up, and their product,
-        before and after its share; and of its own tokens fp32 shares of all experts.
+        before and after its share; and of the own tokens fp32 shares of all experts.
         """
         if level == "full":
             return self.residual()

@@ -2,8 +2,8 @@
 
 No token is dropped. Each choice of an expert by a token is a row. Rows are sorted by expert, and each expert computes
 its own in one grouped product, so shapes are static and the CPU does not wait for the router. Over a tensor axis each
-device has some of the tokens and whole experts. It routes its tokens; then tokens and choices are gathered. It sorts the
-rows of its experts to the front and computes these, and the sums of the results are scattered over the tokens.
+device has some of the tokens and whole experts. It routes its tokens; then tokens and choices are gathered. It sorts
+the rows of its experts to the front and computes these, and sums of the results are scattered over the tokens.
 
 The shares of the chosen experts are multiplied before the last product, not after it: the sum is the same, and the
 results of that product are not needed for the backward pass.

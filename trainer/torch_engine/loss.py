@@ -80,9 +80,9 @@ def compute_sliced_loss(
         hidden: Shape (batch, length, dim); with `share` of this process's tokens of each row.
         weight: Shape (vocab, dim), or this process's rows of it.
         targets: Shape (batch, length), of whole rows.
-        rows: Most tokens per slice; with `share` most of its own.
+        rows: Most tokens per slice; with `share` most of this process's tokens.
         share: The rows of the vocabulary that `weight` holds; every process of the group gets the same loss of all
-            their tokens, and the whole gradient of its own.
+            their tokens, and the whole gradient of `hidden`.
         slicer: A compiled `compute_slice_loss`.
         marked: Negative targets, which are not trained on, add 0 to the mean over all targets.
         softcap: Bound of the logits; 0 for none.
@@ -113,7 +113,7 @@ class _SlicedLoss(torch.autograd.Function):
     ) -> Tensor:
         flat = hidden.detach().flatten(0, 1)
         # Of each process's tokens, which a row has one after the other.
-        answers = targets.unflatten(1, (-1, hidden.shape[1])).transpose(0, 1).flatten(1)
+        answers: Tensor = targets.view(len(targets), -1, hidden.shape[1]).transpose(0, 1).flatten(1)
         used = weight.detach() if dtype is None else weight.detach().to(dtype)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         to_hidden = torch.empty_like(flat, dtype=torch.float32)
@@ -200,7 +200,7 @@ def _scatter_sum(share: VocabularyShare | None, every: Tensor, processes: int) -
     """Return this process's rows of the sum over the processes of the group, in float32."""
     if share is None:
         return every
-    functional: Any = torch.ops._c10d_functional
+    functional: Any = torch.ops._c10d_functional  # see above
     found: Tensor = functional.reduce_scatter_tensor(every.float(), "sum", processes, share.group.group_name)
     return cast("Tensor", functional.wait_tensor(found))
 

@@ -154,7 +154,7 @@ def _fake_processes(count: int, rank: int) -> Generator[None]:
 
 
 def _forget_meshes() -> None:
-    """Clear what DTensor remembers of meshes: it takes those of two devices as one, but their groups have other names."""
+    """Clear DTensor's cache, which takes the meshes of two ranks as equal although their groups have other names."""
     import torch.distributed.tensor.debug as unchecked  # importing takes a second
 
     debug: Any = unchecked
