@@ -6,6 +6,7 @@ trainer/options.py parses the command line into a Config; trainer/help.py prints
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
@@ -372,18 +373,23 @@ class Config:
         """What the backward pass computes again; without a device to resolve `auto`, nothing."""
         return "none" if self.remat == "auto" else self.remat
 
-    def check_context(self, context: int) -> None:
-        """Check that rows divide over so many devices of the context axis, each with an early and a late part.
+    def check_row(self, context: int, tensor: int) -> None:
+        """Check that the tokens of a row divide over so many devices of the context and tensor axes.
 
         Raises:
             ConfigError: They do not; the message names the nearest length that does.
         """
-        parts = 2 * context
-        if context > 1 and self.seq_len % parts:
+        parts = 2 * context if context > 1 else 1  # an early and a late one for each device
+        step = math.lcm(parts, context * tensor)
+        near = f"use seq_len={-(-self.seq_len // step) * step}"
+        if self.seq_len % parts:
             raise ConfigError(
                 f"seq_len={self.seq_len} does not divide into {parts} parts, two for each device of "
-                f"mesh.context={context}: use seq_len={-(-self.seq_len // parts) * parts}"
+                f"mesh.context={context}: {near}"
             )
+        if self.seq_len % step:
+            own = self.seq_len // context
+            raise ConfigError(f"mesh.tensor={tensor} does not divide the {own} tokens of a row on a device: {near}")
 
     def rows_per_micro_batch(self, shards: int) -> int:
         """Return the rows that one of `shards` equal shares passes through the model together.

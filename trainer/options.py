@@ -60,7 +60,7 @@ def parse_config(words: Sequence[str]) -> Config:
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
     _check_experts(config)
-    config.check_context(config.mesh.context)
+    config.check_row(config.mesh.context, config.mesh.tensor)
     return config
 
 
@@ -238,9 +238,7 @@ def _check_experts(config: Config) -> None:
         default = ModelConfig()
         for name in _EXPERT_SETTINGS:
             if getattr(model, name) != getattr(default, name):
-                raise ConfigError(
-                    f"model.{name} without model.experts: the model would be dense; add model.experts=8, or leave it out"
-                )
+                raise ConfigError(f"model.{name} without model.experts: the model would be dense: add model.experts=8")
         return
     if model.experts_per_token > model.experts:
         raise ConfigError(

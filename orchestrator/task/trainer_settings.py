@@ -216,7 +216,7 @@ def _check_adapters(given: Mapping[str, str], written: Value) -> Iterator[Issue]
 def _check_shape(known: TrainerSettings, given: Mapping[str, str], written: Value) -> Iterator[Issue]:
     """Check the arithmetic that the trainer would refuse on the hosts."""
     values = {**known.presets.get(given.get(MODEL, ""), {}), **given}
-    yield from _check_context(known, values, written)
+    yield from _check_row(known, values, written)
 
     def whole(name: str) -> int:
         text = values.get(f"model.{name}", known.keys[f"model.{name}"].default)
@@ -293,21 +293,24 @@ def _find_idle_expert_settings(known: TrainerSettings, values: Mapping[str, str]
         text = values.get(name, default)
         if text != default and not (text[:1].isdigit() and default[:1].isdigit() and float(text) == float(default)):
             what = f"{name}={text} without model.experts: the model would be dense"
-            yield Issue(
-                path=_path(name, written), what=what, why="", next_step=f"add model.experts=8, or leave {name} out"
-            )
+            yield Issue(path=_path(name, written), what=what, why="", next_step="add model.experts=8, or leave it out")
 
 
-def _check_context(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
-    length, context = (int(values.get(name, known.keys[name].default)) for name in ("seq_len", "mesh.context"))
-    parts = 2 * context
-    if context > 1 and length % parts:
-        yield Issue(
-            path=_path("mesh.context", written),
-            what=f"seq_len={length} does not divide into {parts} parts, two for each device of mesh.context={context}",
-            why="",
-            next_step=f"write seq_len={-(-length // parts) * parts}, or another mesh.context",
-        )
+def _check_row(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
+    names = ("seq_len", "mesh.context", "mesh.tensor")
+    length, context, tensor = (int(values.get(name, known.keys[name].default)) for name in names)
+    parts = 2 * context if context > 1 else 1
+    step = math.lcm(parts, context * tensor)
+    axis, what = "", ""
+    if length % parts:
+        axis = "mesh.context"
+        what = f"seq_len={length} does not divide into {parts} parts, two for each device of mesh.context={context}"
+    elif length % step:
+        axis = "mesh.tensor"
+        what = f"mesh.tensor={tensor} does not divide the {length // context} tokens of a row on a device"
+    if axis:
+        next_step = f"write seq_len={-(-length // step) * step}, or another {axis}"
+        yield Issue(path=_path(axis, written), what=what, why="", next_step=next_step)
 
 
 def _path(name: str, written: Value) -> Path:

@@ -90,16 +90,30 @@ def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
     assert hint in issue.what, "of several problems only `what` is shown"
 
 
-@pytest.mark.parametrize(("length", "context", "wrong"), [("128", "3", True), ("96", "3", False), ("127", "1", False)])
-def test_rows_that_do_not_divide_over_the_context_axis_are_refused(length: str, context: str, wrong: bool) -> None:
-    given = {"seq_len": length, "mesh.context": context}
+@pytest.mark.parametrize(
+    ("length", "context", "tensor", "axis", "what", "near"),
+    [
+        (128, 3, 1, "mesh.context", "seq_len=128 does not divide into 6 parts, two for each", 132),
+        (96, 3, 2, "", "", 96),
+        (127, 1, 1, "", "", 127),
+        (127, 1, 2, "mesh.tensor", "mesh.tensor=2 does not divide the 127 tokens of a row on a device", 128),
+        (100, 2, 4, "mesh.tensor", "mesh.tensor=4 does not divide the 50 tokens of a row on a device", 104),
+    ],
+)
+def test_rows_that_do_not_divide_over_an_axis_are_refused(
+    length: int, context: int, tensor: int, axis: str, what: str, near: int
+) -> None:
+    given = {"seq_len": str(length), "mesh.context": str(context), "mesh.tensor": str(tensor)}
+    words = [f"{name}={value}" for name, value in given.items()]
     found = list(trainer_settings.find_setting_problems(tuple(given.items()), {"train": {"args": {**given}}}))
-    assert bool(found) == wrong
-    if wrong:
-        assert found[0].path == ("train", "args", "mesh.context")
-        assert "does not divide into 6 parts" in found[0].what and "write seq_len=132" in found[0].next_step
-        with pytest.raises(ConfigError, match=r"seq_len=128 does not divide into 6 parts.*use seq_len=132"):
-            parse_config([f"{name}={value}" for name, value in given.items()])
+    assert bool(found) == bool(axis)
+    if not axis:
+        parse_config(words)
+        return
+    assert found[0].path == ("train", "args", axis)
+    assert what in found[0].what and f"write seq_len={near}" in found[0].next_step
+    with pytest.raises(ConfigError, match=f"{what}.*use seq_len={near}"):
+        parse_config(words)
 
 
 @pytest.mark.parametrize("digits", [19, 20, 400])

@@ -92,7 +92,7 @@ def test_a_model_that_is_evaluated_keeps_and_repeats_nothing() -> None:
     assert counter.calls["aten.mm.default"] == 7 * SMALL.layers
 
 
-@pytest.mark.parametrize("mesh", [Mesh(), Mesh(1, 2), Mesh(1, 2, 2)], ids=repr)
+@pytest.mark.parametrize("mesh", [Mesh(), Mesh(1, 2), Mesh(1, 1, 2), Mesh(1, 2, 2)], ids=repr)
 def test_less_memory_with_more_recomputation_and_traffic_as_the_plan_counts_it(mesh: Mesh) -> None:
     config = parse_config(["model=10m", "model.layers=4", "batch=16", "dtype=bf16", "engine=torch", "model.vocab=512"])
     peaks: list[int] = []
@@ -102,11 +102,9 @@ def test_less_memory_with_more_recomputation_and_traffic_as_the_plan_counts_it(m
         peaks.append(found.peak)
         sent = {one.kind: one.bytes for one in found.collectives}
         planned = Traffic.of(chosen, mesh)
-        if mesh.fsdp > 1:
+        if mesh.devices > 1:
             gathered = (sent["all_gather"] + sent["reduce_scatter"]) / 2  # a ring of two sends half
-            assert planned.fsdp == pytest.approx(gathered, rel=0.01)
-        if mesh.tensor > 1:
-            assert planned.tensor == pytest.approx(sent["all_reduce"], rel=0.05)
+            assert planned.fsdp + planned.tensor == pytest.approx(gathered, rel=0.01)
     assert peaks[2] < 0.8 * peaks[1] < 0.8 * 0.85 * peaks[0]
 
 

@@ -3,8 +3,10 @@
 The whole step runs inside one `jax.shard_map`: functions see one device's shards. A weight is sharded over `fsdp`; it
 is gathered where it is used, in the products' type, and once more for the backward pass, so no copy is kept in between.
 The backward pass of a recomputed block uses what the recomputation gathered. A weight's gradient is computed and summed
-in fp32. Over `tensor` the parts follow Megatron-LM (Shoeybi et al. 2019, section 3): sharded outputs follow an identity
-whose gradient is summed, and sharded inputs are followed by a sum whose gradient is an identity.
+in fp32. Over `tensor` the parts follow Megatron-LM with sequence parallelism (Korthikanti et al. 2022, arXiv
+2205.05198, section 4.2.2): between products each device has some tokens of each row. Products with sharded outputs read
+all of them, which are gathered, and what products with sharded inputs add up to is scattered over the tokens. JAX's own
+gradient of each of the two is the other.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from typing import Any, Final
 from jax import Array
 
 from trainer.config import DTypeName
-from trainer.jax_engine.library import jax, jnp, lax
+from trainer.jax_engine.library import ad_checkpoint, jax, jnp, lax
 from trainer.shape.mesh import Mesh
 
 DATA: Final = "data"
 FSDP: Final = "fsdp"
 TENSOR: Final = "tensor"
 AXES: Final = (DATA, FSDP, TENSOR)
+SCATTERED: Final = "scattered"
+"""Name of what selective recomputation keeps, so that sums over the tensor axis are not repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +82,20 @@ def gather_vector(arithmetic: Arithmetic, part: Array) -> Array:
     return result
 
 
-def copy_to_tensor_axis(arithmetic: Arithmetic, x: Array) -> Array:
-    """Return x, equal over the tensor axis, as input of products with sharded outputs; gradients are summed."""
-    result: Array = _differentiable_enter(arithmetic, x)
+def gather_tokens(arithmetic: Arithmetic, own: Array, dimension: int = 1) -> Array:
+    """Return the values of all tokens, which the tensor axis divides along that dimension."""
+    if arithmetic.mesh.tensor == 1:
+        return own
+    result: Array = lax.all_gather(own, TENSOR, axis=dimension, tiled=True)
     return result
 
 
-def reduce_from_tensor_axis(arithmetic: Arithmetic, x: Array) -> Array:
-    """Sum each device's x over the tensor axis; the gradient passes unchanged."""
-    result: Array = _differentiable_leave(arithmetic, x)
+def scatter_sum(arithmetic: Arithmetic, x: Array, dimension: int = 1) -> Array:
+    """Sum each device's x over the tensor axis, and keep this device's tokens, which are along that dimension."""
+    if arithmetic.mesh.tensor == 1:
+        return x
+    found = lax.psum_scatter(x, TENSOR, scatter_dimension=dimension, tiled=True)
+    result: Array = ad_checkpoint.checkpoint_name(found, SCATTERED)
     return result
 
 
@@ -107,7 +116,7 @@ def reduce_scatter_fsdp(arithmetic: Arithmetic, whole: Array, divided: int | Non
 
 
 def sum_over_tensor(arithmetic: Arithmetic, x: Array) -> Array:
-    """Sum over the tensor axis; not differentiable: see `copy_to_tensor_axis` and `reduce_from_tensor_axis`."""
+    """Sum over the tensor axis; for values that are not differentiated."""
     return lax.psum(x, TENSOR) if arithmetic.mesh.tensor > 1 else x
 
 
@@ -154,31 +163,7 @@ def _vector_backward(arithmetic: Arithmetic, kept: None, slope: Array) -> tuple[
     return (reduce_scatter_fsdp(arithmetic, slope, 0),)
 
 
-def _same(arithmetic: Arithmetic, x: Array) -> Array:
-    return x
-
-
-def _same_forward(arithmetic: Arithmetic, x: Array) -> tuple[Array, None]:
-    return x, None
-
-
-def _same_backward(arithmetic: Arithmetic, kept: None, slope: Array) -> tuple[Array]:
-    return (slope,)
-
-
-def _sum_forward(arithmetic: Arithmetic, x: Array) -> tuple[Array, None]:
-    return sum_over_tensor(arithmetic, x), None
-
-
-def _sum_backward(arithmetic: Arithmetic, kept: None, slope: Array) -> tuple[Array]:
-    return (sum_over_tensor(arithmetic, slope),)
-
-
 _differentiable_product: Any = jax.custom_vjp(_product, nondiff_argnums=(0, 1))
 _differentiable_product.defvjp(_product_forward, _product_backward)
 _differentiable_vector: Any = jax.custom_vjp(_vector, nondiff_argnums=(0,))
 _differentiable_vector.defvjp(_vector_forward, _vector_backward)
-_differentiable_enter: Any = jax.custom_vjp(_same, nondiff_argnums=(0,))
-_differentiable_enter.defvjp(_same_forward, _sum_backward)
-_differentiable_leave: Any = jax.custom_vjp(sum_over_tensor, nondiff_argnums=(0,))
-_differentiable_leave.defvjp(_sum_forward, _same_backward)

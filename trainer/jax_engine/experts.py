@@ -1,7 +1,7 @@
 """A feed-forward part of several experts, of which a router chooses some for each token (mixture of experts).
 
 trainer/torch_engine/experts.py describes how rows are sorted, and router_loss.py there the loss. Shapes are static, and
-no token is dropped. Over a tensor axis each device has whole experts.
+no token is dropped. Over a tensor axis each device has some of the tokens, which it routes, and whole experts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from trainer.jax_engine.arithmetic import (
     FSDP,
     TENSOR,
     Arithmetic,
-    copy_to_tensor_axis,
     gather_fsdp,
+    gather_tokens,
     matmul,
-    reduce_from_tensor_axis,
     reduce_scatter_fsdp,
+    scatter_sum,
 )
 from trainer.jax_engine.library import ad_checkpoint, jax, jnp, lax
 
@@ -64,8 +64,8 @@ def compute_experts(
     """
     flat = x.reshape(-1, x.shape[-1])
     shares, experts, balance = _choose(arithmetic, model, weights.router, flat)
+    flat, shares, experts = (gather_tokens(arithmetic, values, 0) for values in (flat, shares, experts))
     order, place, sizes = _sort(arithmetic, experts.ravel(), weights.gate.shape[0])
-    flat, shares = copy_to_tensor_axis(arithmetic, flat), copy_to_tensor_axis(arithmetic, shares)
     own = jnp.arange(order.shape[0])[:, None] < sizes.sum() if arithmetic.mesh.tensor > 1 else None
 
     def product(rows: Array, weight: Array, divided: int) -> Array:
@@ -77,7 +77,7 @@ def compute_experts(
     gate, up = (_keep(product(rows, weight, 2)) for weight in (weights.gate, weights.up))
     hidden = (activate(gate, up) * weighed).astype(arithmetic.type)
     found = _differentiable_collect(model.experts_per_token, product(hidden, weights.down, 1), order, place, own)
-    return reduce_from_tensor_axis(arithmetic, found).reshape(x.shape), balance
+    return scatter_sum(arithmetic, found, 0).reshape(x.shape), balance
 
 
 def compute_router_loss(arithmetic: Arithmetic, model: ModelConfig, balance: Array) -> tuple[Array, Array]:
@@ -86,14 +86,14 @@ def compute_router_loss(arithmetic: Arithmetic, model: ModelConfig, balance: Arr
     Args:
         arithmetic: Its mesh.
         model: Its sizes.
-        balance: Of the routers for this device's rows, shape (layers, 2, experts).
+        balance: Of the routers for this device's tokens, shape (layers, 2, experts).
 
     Returns:
-        The part, whose sum over all rows is the loss; the loss of all rows and the largest share of an expert, shape
+        The part, whose sum over all devices is the loss; the loss of all rows and the largest share of an expert, shape
         (2,).
     """
     mesh = arithmetic.mesh
-    axes = [axis for axis, size in ((DATA, mesh.data), (FSDP, mesh.fsdp)) if size > 1]
+    axes = [axis for axis, size in ((DATA, mesh.data), (FSDP, mesh.fsdp), (TENSOR, mesh.tensor)) if size > 1]
     whole = lax.stop_gradient(balance)
     whole = lax.psum(whole, axes) if axes else whole
     choices, shares = whole.sum(axis=0)

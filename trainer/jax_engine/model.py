@@ -11,12 +11,13 @@ from jax import Array
 
 from trainer.config import DTypeName, ModelConfig, RematLevel
 from trainer.jax_engine.arithmetic import (
+    SCATTERED,
     TENSOR,
     Arithmetic,
-    copy_to_tensor_axis,
+    gather_tokens,
     gather_vector,
     matmul,
-    reduce_from_tensor_axis,
+    scatter_sum,
 )
 from trainer.jax_engine.attention import ATTENTION_RESULT, AttentionMask, Kernel, Scores, attend, split_documents
 from trainer.jax_engine.context import take_own_tokens
@@ -62,6 +63,8 @@ class Recipe:
 
 def compute_loss(recipe: Recipe, weights: Mapping[str, Array], rows: Array, angles: Array) -> Array:
     """Return `recipe.scale` times the summed loss, in nats, of all tokens of this device's rows.
+
+    It is that of all devices of the tensor axis, which divide the tokens between products.
 
     The arguments are those of `compute_loss_and_balance`.
     """
@@ -139,9 +142,8 @@ def _recompute_block(recipe: Recipe, block: Callable[..., _BlockResult]) -> Call
         return block
     policies = jax.checkpoint_policies
     # Products with weights have no batch dimensions; attention's have, and only its result is kept.
-    kept = policies.save_from_both_policies(
-        policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(ATTENTION_RESULT, EXPERT_RESULT)
-    )
+    named = policies.save_only_these_names(ATTENTION_RESULT, EXPERT_RESULT, SCATTERED)
+    kept = policies.save_from_both_policies(policies.dots_with_no_batch_dims_saveable, named)
     # Inside a scan nothing can be merged with the forward pass, so no barrier against it is needed.
     result: Callable[..., _BlockResult] = jax.checkpoint(
         block, prevent_cse=not recipe.scanned, policy=kept if recipe.remat == "selective" else None
@@ -162,7 +164,7 @@ def _attention(
     Args:
         recipe: The model.
         own: Weights of the block.
-        x: Shape (rows, length, dim).
+        x: Shape (rows, length, dim), of this device's tokens.
         angles: As in `compute_loss`.
         documents: Number of each token's document; None for one document a row.
         is_local: Whether the block has the window; an array where a scan has blocks of both kinds.
@@ -173,7 +175,7 @@ def _attention(
         if isinstance(is_local, bool)
         else jnp.where(is_local, angles[-2:], angles[:2])
     )
-    x = copy_to_tensor_axis(arithmetic, x)
+    x = gather_tokens(arithmetic, x)
 
     def project(part: str) -> Array:
         found = _apply_column(recipe, own, f"attention.{part}", x)
@@ -220,9 +222,9 @@ def _apply_column(recipe: Recipe, own: Mapping[str, Array], layer: str, x: Array
 def _apply_row(recipe: Recipe, own: Mapping[str, Array], layer: str, x: Array) -> Array:
     """Apply a layer, with its adapter, whose inputs the tensor axis may shard."""
     arithmetic, (a, b) = recipe.arithmetic, _name_adapter(layer)
-    found = reduce_from_tensor_axis(arithmetic, matmul(arithmetic, 0, x, own[f"{layer}.weight"]))
+    found = scatter_sum(arithmetic, matmul(arithmetic, 0, x, own[f"{layer}.weight"]))
     if a in own:
-        narrow = reduce_from_tensor_axis(arithmetic, matmul(arithmetic, None, x, own[a]))
+        narrow = scatter_sum(arithmetic, matmul(arithmetic, None, x, own[a]))
         found += recipe.adapted * matmul(arithmetic, None, narrow, own[b])
     return found
 
@@ -250,7 +252,7 @@ def _feed_forward(recipe: Recipe, own: Mapping[str, Array], x: Array) -> tuple[A
             own["ffn.router.weight"], own["ffn.experts.gate"], own["ffn.experts.up"], own["ffn.experts.down"]
         )
         return compute_experts(arithmetic, recipe.model, held, x, combine)
-    x = copy_to_tensor_axis(arithmetic, x)
+    x = gather_tokens(arithmetic, x)
     gate, up = (_apply_column(recipe, own, layer, x) for layer in ("ffn.gate", "ffn.up"))
     return _apply_row(recipe, own, "ffn.down", combine(gate, up)), None
 

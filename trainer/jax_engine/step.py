@@ -184,7 +184,7 @@ def _step(
     for weight in weights:
         if mesh.fsdp > 1 and FSDP not in weight.spec:  # copies, of which each device has the part of its rows
             slopes[weight.name] = lax.psum(slopes[weight.name], FSDP)
-        if weight.parameters[0].partial:  # each device has only the part of its heads
+        if TENSOR not in weight.spec:  # each device has only the part of its tokens or heads
             slopes[weight.name] = sum_over_tensor(recipe.arithmetic, slopes[weight.name])
     numbers = _numbers(mesh, weights, loss, slopes, stops)
     clip = jnp.minimum(1.0, config.grad_clip / (numbers[1] + 1e-6)) if config.grad_clip else None

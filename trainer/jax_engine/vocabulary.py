@@ -1,5 +1,7 @@
 """Token lookup and loss, the two ends of the model with the vocabulary, which is sharded over the tensor axis.
 
+That axis also divides the tokens of each row, except where a device meets its part of the vocabulary with all of them.
+
 The loss computes its gradients in the forward pass, a part of the sequence at a time, so all logits never exist
 together, and none is computed twice.
 """
@@ -11,18 +13,27 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from trainer.jax_engine.arithmetic import TENSOR, Arithmetic, dot, gather_fsdp, reduce_scatter_fsdp, sum_over_tensor
+from trainer.jax_engine.arithmetic import (
+    TENSOR,
+    Arithmetic,
+    dot,
+    gather_fsdp,
+    gather_tokens,
+    reduce_scatter_fsdp,
+    scatter_sum,
+    sum_over_tensor,
+)
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.shape.limits import LOGITS_BYTES
 
 
 def look_up_tokens(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array:
-    """Return the embeddings of tokens in fp32, shape (rows, length, dim).
+    """Return the embeddings of this device's tokens in fp32, shape (rows, length, dim).
 
     Args:
         arithmetic: The mesh.
         table: This device's shard of the (vocabulary, dim) embedding.
-        tokens: Shape (rows, length).
+        tokens: Shape (rows, length), of all devices of the tensor axis.
     """
     result: Array = _differentiable_look_up(arithmetic, table, tokens)
     return result
@@ -34,7 +45,7 @@ def _look_up(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array:
     if arithmetic.mesh.tensor == 1:
         return whole[tokens].astype(jnp.float32)
     local, inside = _local(tokens, table.shape[0])
-    return sum_over_tensor(arithmetic, jnp.where(inside[..., None], whole[local].astype(jnp.float32), 0.0))
+    return scatter_sum(arithmetic, jnp.where(inside[..., None], whole[local].astype(jnp.float32), 0.0))
 
 
 def _look_up_forward(arithmetic: Arithmetic, table: Array, tokens: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -50,7 +61,7 @@ def _look_up_backward(
     local = tokens
     if arithmetic.mesh.tensor > 1:
         local, inside = _local(tokens, words)
-        slope = jnp.where(inside[..., None], slope, 0.0)
+        slope = jnp.where(inside[..., None], gather_tokens(arithmetic, slope), 0.0)
     whole = whole.at[local].add(slope)
     return reduce_scatter_fsdp(arithmetic, whole, 1), np.zeros(tokens.shape, jax.dtypes.float0)
 
@@ -74,9 +85,9 @@ def compute_loss_sum(
     Args:
         arithmetic: Type of the products, and the mesh.
         scale: Factor of the loss.
-        x: Shape (rows, length, dim), equal over the tensor axis.
+        x: Shape (rows, length, dim), of this device's tokens.
         head: This device's shard of the (vocabulary, dim) matrix.
-        targets: Shape (rows, length).
+        targets: Shape (rows, length), of all devices of the tensor axis.
         counted: Which targets the sum contains, same shape; None for all.
         softcap: Bound of the logits; 0 for none.
     """
@@ -133,7 +144,8 @@ def _loss(
     """Return the loss and its gradients by x and by head."""
     whole = gather_fsdp(arithmetic, head.astype(arithmetic.type), 1)
     rows, length, _ = x.shape
-    parts = count_chunks(rows, length, head.shape[0])
+    sharers = arithmetic.mesh.tensor
+    parts = count_chunks(rows * sharers, length, head.shape[0])
     if parts == 1:
         loss, by_x, by_whole = _chunk(arithmetic, scale, softcap, whole, x, targets, counted)
         return loss, by_x, reduce_scatter_fsdp(arithmetic, by_whole, 1)
@@ -143,7 +155,7 @@ def _loss(
         return (carry[0] + loss, carry[1] + by_whole), by_x
 
     start = (jnp.zeros((), jnp.float32), jnp.zeros(whole.shape, jnp.float32))
-    split = tuple(_split(values, parts) for values in (x, targets, counted) if values is not None)
+    split = (_split(x, 1, parts), *(_split(one, sharers, parts) for one in (targets, counted) if one is not None))
     (loss, by_whole), by_x = lax.scan(body, start, split)
     return loss, jnp.moveaxis(by_x, 0, 1).reshape(x.shape), reduce_scatter_fsdp(arithmetic, by_whole, 1)
 
@@ -157,7 +169,7 @@ def _chunk(
     targets: Array,
     counted: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    low = x.astype(arithmetic.type)
+    low = gather_tokens(arithmetic, x.astype(arithmetic.type))
     logits = dot(arithmetic, low, head, ((2,), (1,)), jnp.float32)
     bounded = jnp.tanh(logits / softcap) if softcap else None
     if bounded is not None:
@@ -184,7 +196,7 @@ def _chunk(
     if counted is not None:
         slope = jnp.where(counted[..., None], slope, 0.0)
     slope = slope.astype(arithmetic.type)
-    by_x = sum_over_tensor(arithmetic, dot(arithmetic, slope, head, ((2,), (0,)), arithmetic.type))
+    by_x = scatter_sum(arithmetic, dot(arithmetic, slope, head, ((2,), (0,)), arithmetic.type))
     by_head = dot(arithmetic, slope, low, ((0, 1), (0, 1)), jnp.float32)
     return loss, by_x.astype(x.dtype), by_head
 
@@ -198,10 +210,14 @@ def count_chunks(rows: int, length: int, words: int) -> int:
     )
 
 
-def _split(x: Array, parts: int) -> Array:
-    """Reshape (rows, length, ...) to (parts, rows, length / parts, ...)."""
+def _split(x: Array, sharers: int, parts: int) -> Array:
+    """Reshape (rows, length, ...) to (parts, rows, length / parts, ...).
+
+    A row has the tokens of each of the `sharers` devices one after the other, and each part has some of all of them.
+    """
     rows, length, *rest = x.shape
-    result: Array = jnp.moveaxis(x.reshape(rows, parts, length // parts, *rest), 1, 0)
+    split = x.reshape(rows, sharers, parts, length // (sharers * parts), *rest)
+    result: Array = jnp.moveaxis(split, 2, 0).reshape(parts, rows, length // parts, *rest)
     return result
 
 

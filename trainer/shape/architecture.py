@@ -30,10 +30,10 @@ Role: TypeAlias = Literal[
     "lora_row",
     "lora_copy",
 ]
-"""column: outputs may be sharded over the tensor axis (query, key, value, gate, up). row: inputs may be. head_vector:
-whole on each device of the tensor axis, which has the gradient of its heads alone; those gradients are summed.
-router: whole on each device, with the whole gradient of its rows. expert_column, expert_row: the matrices of all
-experts, shape (experts, out, in); the tensor axis shards the experts.
+"""column: outputs may be sharded over the tensor axis (query, key, value, gate, up). row: inputs may be. norm, router:
+whole on each device of the tensor axis, which has the gradient of its tokens alone. head_vector: likewise, with the
+gradient of its heads. expert_column, expert_row: the matrices of all experts, shape (experts, out, in); the tensor axis
+shards the experts.
 trainer/shape/lora.py describes the roles of adapters."""
 
 INIT_STD = 0.02
@@ -76,11 +76,6 @@ class Parameter:
     def is_expert(self) -> bool:
         """Whether it holds matrices of all experts, of which each token uses some."""
         return self.role in ("expert_column", "expert_row")
-
-    @property
-    def partial(self) -> bool:
-        """Whether each device of the tensor axis has only a part of the gradient, so that the parts are summed."""
-        return self.role in ("head_vector", "lora_shared")
 
 
 @lru_cache(maxsize=32)

@@ -3,7 +3,8 @@
 Engines turn it into FSDP2 and DTensor placements, torch_xla partition specs, or JAX PartitionSpecs. Weights are sharded
 over `fsdp` always along a dimension of size model.dim, and vectors along their only one (trainer/shape/mesh.py checks
 that they divide); LoRA adapters and routers are not. Over `tensor`, matrices are sharded along their heads, their
-hidden units, their experts or the vocabulary, and vectors not at all. `data` holds copies.
+hidden units, their experts or the vocabulary, and vectors not at all: then each device has a part of the gradient, of
+its tokens or its heads, and the parts are summed. `data` holds copies.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Adapters are small, so each device of the data and fsdp axes has copies. Over th
 
 - query, key, value, gate, up: `b` is sharded as the layer's outputs (lora_column). `a` is whole, and each device has
   the gradient of its outputs alone (lora_shared).
-- out, down: `a` is sharded as the layer's inputs (lora_row). x @ a.T is summed over the axis, so `b` is a copy with the
-  whole gradient (lora_copy).
+- out, down: `a` is sharded as the layer's inputs (lora_row). The sum of x @ a.T is scattered over the tokens, so `b` is
+  whole, and each device has the gradient of its tokens alone (lora_copy).
 """
 
 from __future__ import annotations

@@ -187,8 +187,13 @@ class _Count:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one micro-batch on one device."""
+        """Tokens of one micro-batch on one device, in products."""
         return self.rows * self.config.seq_len // self.mesh.context
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens of one micro-batch on one device between products: the tensor axis divides them, but in torch_xla."""
+        return self.tokens // (1 if self.config.device == "xla" else self.mesh.tensor)
 
     @property
     def rows(self) -> int:
@@ -240,20 +245,21 @@ class _Count:
 
     def residual(self) -> int:
         """Return the bytes of the residual stream between two blocks."""
-        return self.tokens * self.model.dim * self.stream
+        return self.own_tokens * self.model.dim * self.stream
 
     def kept_of_block(self, level: RematLevel) -> int:
         """Return the bytes that one block keeps for its backward pass.
 
-        Without recomputation. Not sharded: the stream before each norm and the norm's output, in the products' type.
-        Sharded over the tensor axis: queries, keys, values, the output of attention; gate, up, and their product (torch
-        uncompiled: silu of gate, too); queries and keys before their norm, where they have one. torch with a bound of
-        scores: the scores. With norms of results: these, not sharded. float8: operands that only a product reads, in 8
-        bits. Selective: the stream before the block, the products but the last, and the output of attention. Full: the
-        stream.
+        Without recomputation. Of all tokens: each norm's output, in the products' type. Of the device's own tokens,
+        which a tensor axis divides: the stream before each norm; norms of results. Sharded over that axis: queries,
+        keys, values, the output of attention; gate, up, and their product (torch uncompiled: silu of gate, too);
+        queries and keys before their norm, where they have one. torch with a bound of scores: the scores. float8:
+        operands that only a product reads, in 8 bits. Selective: the stream before the block, the products but the
+        last, and the output of attention; on a tensor axis torch keeps the product after it of all tokens, JAX what is
+        scattered of it. Full: the stream.
 
-        Of experts each device has a row for each choice of each of its tokens, also where a tensor axis shards them:
-        the input, gate, up, and their product, before and after its share; and fp32 shares of all experts.
+        Of experts each device has a row for each choice of each of all tokens: the input, gate, up, and their product,
+        before and after its share; and of the own tokens fp32 shares of all experts.
         """
         if level == "full":
             return self.residual()
@@ -262,30 +268,33 @@ class _Count:
         stream = self.stream if self.fuses else FLOAT  # norms of torch keep what they convert
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
         if level == "selective":
-            whole, hidden, normed, scored = (stream + width) * model.dim, 2, 0, 0
+            own, hidden, normed, scored = stream * model.dim, 2, 0, 0
+            whole = width * model.dim
+            if self.engine == "jax":
+                own, whole = own + whole, 0
         else:
             scored = self.capped_scores()
-            whole, hidden = 2 * (stream + width) * model.dim, 3 if self.fuses else 4
-            whole += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
-            whole -= 2 * model.dim * (width - self.operand_width)
+            own, hidden = 2 * stream * model.dim, 3 if self.fuses else 4
+            own += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
+            whole = 2 * model.dim * self.operand_width
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
         dense = 0
         if not model.experts:
             narrowed = 0 if level == "selective" else width - self.operand_width
             dense = (width * hidden - narrowed) * model.hidden
         divided = (width * (2 * wide + 2 * narrow) + dense + normed) // self.mesh.tensor
-        return self.tokens * (whole + divided + self.kept_of_experts(level)) + narrow_results + scored
+        kept = self.tokens * (whole + divided + self.kept_of_experts(level)) + narrow_results + scored
+        return kept + self.own_tokens * (own + (FLOAT * model.experts if level == "none" else 0))
 
     def kept_of_experts(self, level: RematLevel) -> int:
-        """Return the bytes that the experts of a block keep for a token."""
+        """Return the bytes that the experts of a block keep for each of all tokens."""
         model, width = self.model, self.width
         if not model.experts:
             return 0
         if level == "selective":
             return width * model.experts_per_token * 2 * model.expert_dim
         hidden = 4 if self.fuses else 5
-        rows = width * model.experts_per_token * (model.dim + hidden * model.expert_dim)
-        return rows + FLOAT * model.experts
+        return width * model.experts_per_token * (model.dim + hidden * model.expert_dim)
 
     def count_hidden(self) -> int:
         """Return the hidden values of a token on one device: of the feed-forward layer, or of its experts."""

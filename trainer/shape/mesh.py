@@ -24,7 +24,7 @@ class Mesh:
     Attributes:
         data: Replicas of the model.
         fsdp: Devices that shard the weights of a replica.
-        tensor: Devices that share each token.
+        tensor: Devices that share each token in products, and between them divide the tokens of each row.
         context: Devices of data x fsdp that divide the tokens of each row among them.
     """
 
@@ -143,7 +143,7 @@ def check_batch(config: Config, mesh: Mesh) -> int:
     Raises:
         ConfigError: The batch or the rows do not divide.
     """
-    config.check_context(mesh.context)
+    config.check_row(mesh.context, mesh.tensor)
     return config.rows_per_micro_batch(mesh.shards)
 
 

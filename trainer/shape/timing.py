@@ -272,26 +272,38 @@ class Traffic:
     def of(cls, config: Config, mesh: Mesh) -> Traffic:
         """Count the bytes. A ring sends (n - 1) / n of what it gathers.
 
-        Along data, gradients are summed once. Along tensor, the stream is summed twice in each pass of a block, once
-        more for recomputation, and at both ends of the model. Muon moves each hidden matrix to one device, and the
-        result to all. Along context, keys and values of a device reach the others in each pass, and their gradients
-        reach it in fp32; full recomputation moves them once more.
+        Along data, gradients are summed once. Muon moves each hidden matrix to one device, and the result to all. Along
+        context, keys and values of a device reach the others in each pass, and their gradients reach it in fp32; full
+        recomputation moves them once more.
         """
         width = 4 if config.products == "fp32" else 2
         lora = config.lora.rank > 0
         # Adapters are summed over all shards once; that is counted along data, and their parts along tensor as whole.
         trained = count_trained_parameters(config.model, config.lora) / (1 if lora else mesh.tensor * mesh.fsdp)
         tokens = config.batch * config.seq_len / mesh.tensor_groups
-        stream = tokens * config.model.dim
-        sums = config.model.layers * (4 if config.recomputed == "none" else 5)
         muon = count_hidden_values(config.model) * width / mesh.tensor if config.optim.kind == "muon" else 0.0
         gathered = config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor + 2 * muon / mesh.tensor_groups
         return cls(
             data=(2 * 4 * trained + muon / mesh.fsdp) * _ring(mesh.tensor_groups if lora else mesh.data),
             fsdp=gathered * _ring(mesh.fsdp),
-            tensor=(2 * stream * (sums * width + width + 4) + 2 * muon / mesh.tensor_groups) * _ring(mesh.tensor),
+            tensor=(_count_stream_bytes(config, mesh, tokens, width) + 2 * muon / mesh.tensor_groups)
+            * _ring(mesh.tensor),
             context=_count_ring_bytes(config, mesh, tokens, width),
         )
+
+
+def _count_stream_bytes(config: Config, mesh: Mesh, tokens: float, width: int) -> float:
+    """Return the bytes of all tokens' values that are gathered or scattered over the tensor axis.
+
+    Each pass of a block gathers them before attention and before the feed-forward part, and scatters both results. A
+    recomputation does so again but for the last result, and JAX's selective one keeps the other, too. At the ends of
+    the model, torch sums gradients of the head in fp32, and embeddings in the type in which it gathers the table.
+    """
+    jax = config.engine == "jax"
+    again = {"none": 0, "selective": 2 if jax else 3, "full": 3}[config.recomputed]
+    embedded = width if mesh.fsdp > 1 and not jax else 4
+    ends = 2 * embedded + width + (width if jax else 4)
+    return tokens * config.model.dim * (config.model.layers * (8 + again) * width + ends)
 
 
 def _count_ring_bytes(config: Config, mesh: Mesh, tokens: float, width: int) -> float:

@@ -85,11 +85,11 @@ class ResourceAccount(TorchDispatchMode):
         if decomposition is not None:  # what it sends and allocates within counts, too
             with self._entered_again():
                 return decomposition(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         kind = _kind(func)
         if kind:
             self._counts[kind] += 1
-            self._bytes[kind] += max(t.numel() * t.element_size() for t in _tensors(args))
-        result = func(*args, **(kwargs or {}))
+            self._bytes[kind] += max(t.numel() * t.element_size() for t in _tensors((args, result)))
         for tensor in _tensors(result):
             self._see(tensor.untyped_storage())
         return result

@@ -223,7 +223,7 @@ def assemble_model(
         loss=_loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled),
         slots=slots,
         gradients=make_gradients(model, trained, mesh, groups),
-        router_loss=RouterLoss(config, groups.shards or groups.data) if config.model.experts else None,
+        router_loss=RouterLoss(config, mesh) if config.model.experts else None,
         optimizer=optimizer,
         averages=averages,
         state=State(slots, optimizer, averages, mesh, index),
@@ -273,7 +273,7 @@ def _loss(
     slicer = compiled(compute_slice_loss) if compiled is not None and share is None else None
 
     def sliced(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        size = _choose_slice(tokens, fit)
+        size = _choose_slice(tokens // mesh.tensor, max(1, fit // mesh.tensor))
         return compute_sliced_loss(
             hidden,
             weight,

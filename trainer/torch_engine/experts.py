@@ -2,7 +2,8 @@
 
 No token is dropped. Each choice of an expert by a token is a row. Rows are sorted by expert, and each expert computes
 its own in one grouped product, so shapes are static and the CPU does not wait for the router. Over a tensor axis each
-device has whole experts: it sorts their rows to the front, computes these, and the results are summed.
+device has some of the tokens and whole experts. It routes its tokens; then tokens and choices are gathered. It sorts
+the rows of its experts to the front and computes these, and sums of the results are scattered over the tokens.
 
 The shares of the chosen experts are multiplied before the last product, not after it: the sum is the same, and the
 results of that product are not needed for the backward pass.
@@ -44,8 +45,8 @@ class ExpertFeedForward(nn.Module):
 
     Attributes:
         first: Index of this device's first expert.
-        enter: Applied to what the experts read, where a tensor axis shards them; sums gradients.
-        join: Sums results, where a tensor axis shards the experts.
+        enter: Gathers all tokens' values, where a tensor axis shards the experts; scatters sums of gradients.
+        join: Scatters sums of results over the tokens, where a tensor axis shards the experts.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -61,9 +62,9 @@ class ExpertFeedForward(nn.Module):
         """Return the result, in the shape of x, and the router's balance, as `Router.forward` does."""
         flat = x.flatten(0, 1)
         shares, experts, balance = self.router(flat)
-        rows = sort_rows(experts, self.experts.gate.shape[0], self.first, divided=self.enter is not None)
         if self.enter is not None:
-            flat, shares = self.enter(flat), self.enter(shares)
+            flat, shares, experts = self.enter(flat), self.enter(shares), self.enter(experts)
+        rows = sort_rows(experts, self.experts.gate.shape[0], self.first, divided=self.enter is not None)
         inputs = spread(flat, rows, self.chosen)
         weighed = spread(shares.reshape(-1, 1), rows, 1)
         result = collect(self.experts(inputs, weighed, rows.ends), rows, self.chosen)

@@ -6,9 +6,9 @@ first step, as in torch's DistributedDataParallel, sums in another order after a
 last bit.) The loss and the stop requests are appended to the last buffer, so they need no separate message.
 ShardedGradients are summed by FSDP2; the loss, the stop requests and the squared norm share one small sum.
 
-Where a tensor axis shards the heads, each device has only its heads' part of the gradients of their biases and norms.
-One more sum completes them. So it is with routers, which FSDP2 does not shard, and of which each device has its rows'
-part of the gradients.
+A tensor axis shards tokens, heads and hidden units. Of a weight that it does not shard, each device has its tokens' or
+its heads' part of the gradient. One more sum completes them. So it is over the other axes with routers, which FSDP2
+does not shard.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Reduction:
         # Created once: converting a list to a GPU tensor makes the CPU wait for all queued work.
         self._copies = torch.tensor(copies, dtype=torch.float32, device=slots[0].weight.device)
         self._tensor, self._group = mesh.tensor, tensor
-        self._partial = [at for at, slot in enumerate(slots) if slot.parameter.partial]
+        self._partial = [at for at, slot in enumerate(slots) if get_layout(slot.parameter).tensor is None]
 
     @torch.no_grad()
     def reduce(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:

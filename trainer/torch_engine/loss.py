@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # the usual name
@@ -77,12 +77,12 @@ def compute_sliced_loss(
     """Compute the same loss from at most `rows` tokens at a time.
 
     Args:
-        hidden: Shape (batch, length, dim).
+        hidden: Shape (batch, length, dim); with `share` of this process's tokens of each row.
         weight: Shape (vocab, dim), or this process's rows of it.
-        targets: Shape (batch, length).
-        rows: Most tokens per slice.
-        share: The rows of the vocabulary that `weight` holds; every process of the group gets the same loss, and the
-            whole gradient of `hidden`.
+        targets: Shape (batch, length), of whole rows.
+        rows: Most tokens per slice; with `share` most of this process's tokens.
+        share: The rows of the vocabulary that `weight` holds; every process of the group gets the same loss of all
+            their tokens, and the whole gradient of `hidden`.
         slicer: A compiled `compute_slice_loss`.
         marked: Negative targets, which are not trained on, add 0 to the mean over all targets.
         softcap: Bound of the logits; 0 for none.
@@ -111,23 +111,23 @@ class _SlicedLoss(torch.autograd.Function):
         share: VocabularyShare | None,
         dtype: torch.dtype | None,
     ) -> Tensor:
-        flat, answers = hidden.detach().flatten(0, 1), targets.flatten()
+        flat = hidden.detach().flatten(0, 1)
+        # Of each process's tokens, which a row has one after the other.
+        answers: Tensor = targets.view(len(targets), -1, hidden.shape[1]).transpose(0, 1).flatten(1)
         used = weight.detach() if dtype is None else weight.detach().to(dtype)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         to_hidden = torch.empty_like(flat, dtype=torch.float32)
         to_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         with torch.autocast(hidden.device.type, enabled=False):
             for part in _slices(len(flat), rows):
-                x = flat[part].to(used.dtype)
-                losses, slope = slicer(x @ used.T, answers[part], 1.0 / len(flat))
+                x = _gather(share, flat[part].to(used.dtype), len(answers))
+                losses, slope = slicer(x @ used.T, answers[:, part].flatten(), 1.0 / answers.numel())
                 total += losses.sum()
-                to_hidden[part] = slope @ used
+                to_hidden[part] = _scatter_sum(share, slope @ used, len(answers))
                 if to_weight is not None:
                     to_weight += slope.T @ x
-        if share is not None:
-            dist.all_reduce(to_hidden, group=share.group)
         ctx.save_for_backward(to_hidden.view_as(hidden).to(hidden.dtype), to_weight)
-        return total / len(flat)
+        return total / answers.numel()
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -185,6 +185,24 @@ def _slice(vocabulary: VocabularyShare | None, logits: Tensor, answers: Tensor, 
     slope.div_(sums[0][:, None])
     slope.scatter_add_(1, place, -mine.float()[:, None])
     return sums[0].log() - sums[1], slope.mul_(share).to(dtype)
+
+
+def _gather(share: VocabularyShare | None, own: Tensor, processes: int) -> Tensor:
+    """Return the rows of all processes of the group, one after the other."""
+    if share is None:
+        return own
+    functional: Any = torch.ops._c10d_functional  # dist's own functions change their names between versions
+    found: Tensor = functional.all_gather_into_tensor(own, processes, share.group.group_name)
+    return cast("Tensor", functional.wait_tensor(found))
+
+
+def _scatter_sum(share: VocabularyShare | None, every: Tensor, processes: int) -> Tensor:
+    """Return this process's rows of the sum over the processes of the group, in float32."""
+    if share is None:
+        return every
+    functional: Any = torch.ops._c10d_functional  # see above
+    found: Tensor = functional.reduce_scatter_tensor(every.float(), "sum", processes, share.group.group_name)
+    return cast("Tensor", functional.wait_tensor(found))
 
 
 def _slices(total: int, rows: int) -> Iterator[slice]:

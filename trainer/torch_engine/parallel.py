@@ -96,9 +96,14 @@ def get_vocabulary_share(config: ModelConfig, mesh: Mesh, groups: AxisGroups, de
 
 
 def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
-    """Shard heads, hidden units and the vocabulary over the tensor axis; the residual stream is the same on all."""
+    """Shard heads, hidden units and the vocabulary over the tensor axis, and between them the tokens of each row.
+
+    Products with sharded outputs read all tokens, which are gathered for them. What products with sharded inputs add up
+    to is scattered over the tokens (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2). So norms stay plain
+    modules, and each device has its tokens' part of the gradients of their weights; see gradients.py.
+    """
     # Imported here and below: importing takes a second, which runs on replicas or one device do not need.
-    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         PrepareModuleInput,
@@ -106,22 +111,22 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
         parallelize_module,
     )
 
-    whole, cut = (Replicate(),), ColwiseParallel
+    own, whole, cut = Shard(1), Replicate(), ColwiseParallel
     dense = not any(isinstance(module, ExpertFeedForward) for module in model.modules())
-    plan: dict[str, Any] = {"embedding": RowwiseParallel(input_layouts=Replicate())}
+    plan: dict[str, Any] = {"embedding": RowwiseParallel(input_layouts=whole, output_layouts=own)}
     if model.head is not None:
         plan["head"] = cut()
     for layer in range(len(model.blocks)):
-        # One conversion for all layers that read x, so that its gradient is summed over the axis once.
+        # One conversion for all layers that read x, so that it is gathered, and its gradient scattered, once.
         plan[f"blocks.{layer}.attention"] = PrepareModuleInput(
-            input_layouts=(Replicate(), None, None, None), desired_input_layouts=(Replicate(), None, None, None)
+            input_layouts=(own, None, None, None), desired_input_layouts=(whole, None, None, None)
         )
         if dense:
-            plan[f"blocks.{layer}.ffn"] = PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
+            plan[f"blocks.{layer}.ffn"] = PrepareModuleInput(input_layouts=own, desired_input_layouts=whole)
         for name in ("attention.query", "attention.key", "attention.value", *(("ffn.gate", "ffn.up") if dense else ())):
             plan[f"blocks.{layer}.{name}"] = cut()
         for name in ("attention.out", *(("ffn.down",) if dense else ())):
-            plan[f"blocks.{layer}.{name}"] = RowwiseParallel()
+            plan[f"blocks.{layer}.{name}"] = RowwiseParallel(output_layouts=own)
     parallelize_module(model, mesh, plan)
     for module in model.modules():
         if isinstance(module, Bias):
@@ -136,19 +141,18 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
 
 def _shard_experts(ffn: ExpertFeedForward, mesh: DeviceMesh) -> None:
     """Keep this device's experts as plain tensors."""
-    from torch.distributed.tensor import DTensor, Partial, Replicate
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
     unchecked: Any = DTensor
 
     def enter(x: Tensor) -> Tensor:
-        whole: Any = unchecked.from_local(x, mesh, (Replicate(),), run_check=False)
+        own: Any = unchecked.from_local(x, mesh, (Shard(0),), run_check=False)
+        whole: Any = own.redistribute(placements=(Replicate(),))
         return cast("Tensor", whole.to_local(grad_placements=(Partial(),)))
 
     def join(y: Tensor) -> Tensor:
-        summed: Any = unchecked.from_local(y, mesh, (Partial(),), run_check=False).redistribute(
-            placements=(Replicate(),)
-        )
-        return cast("Tensor", summed.to_local())
+        parts: Any = unchecked.from_local(y, mesh, (Partial(),), run_check=False)
+        return cast("Tensor", parts.redistribute(placements=(Shard(0),)).to_local())
 
     ffn.enter, ffn.join = enter, join
     experts = ffn.experts
@@ -160,15 +164,15 @@ def _shard_experts(ffn: ExpertFeedForward, mesh: DeviceMesh) -> None:
 
 def _shard_adapter(adapter: Adapter, mesh: DeviceMesh, *, by_outputs: bool) -> None:
     """Keep this device's part of an adapter as plain tensors; trainer/shape/lora.py describes the parts."""
-    from torch.distributed.tensor import DTensor, Partial, Replicate
+    from torch.distributed.tensor import DTensor, Partial, Shard
 
     def enter(x: Tensor) -> Tensor:
-        whole: Any = x  # a DTensor, whose gradient is summed once for all layers that read it
+        whole: Any = x  # a DTensor, whose gradient is scattered once for all layers that read it
         return cast("Tensor", whole.to_local(grad_placements=(Partial(),)))
 
     def join(narrow: Tensor) -> Tensor:
         unchecked: Any = DTensor
-        summed: Any = unchecked.from_local(narrow, mesh, (Partial(),)).redistribute(placements=(Replicate(),))
+        summed: Any = unchecked.from_local(narrow, mesh, (Partial(),)).redistribute(placements=(Shard(1),))
         return cast("Tensor", summed.to_local())
 
     if by_outputs:

@@ -150,6 +150,15 @@ def _fake_processes(count: int, rank: int) -> Generator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        _forget_meshes()
+
+
+def _forget_meshes() -> None:
+    """Clear DTensor's cache, which takes the meshes of two ranks as equal although their groups have other names."""
+    import torch.distributed.tensor.debug as unchecked  # importing takes a second
+
+    debug: Any = unchecked
+    debug._clear_sharding_prop_cache()
 
 
 def _bytes(tensors: Any) -> int:

@@ -12,21 +12,20 @@ are in the same micro-batch: each shard of rows is cut into micro-batches by its
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from trainer.config import Config
+from trainer.shape.mesh import Mesh
 from trainer.torch_engine.untyped import dist
 
 
 class RouterLoss:
     """Computes the loss of each micro-batch, and its mean over a step."""
 
-    def __init__(self, config: Config, group: Any) -> None:
-        """Begin without numbers; `group` has the processes that have other rows, None for none."""
-        self._chosen, self._count, self._group = config.model.experts_per_token, config.accumulate, group
+    def __init__(self, config: Config, mesh: Mesh) -> None:
+        """Begin without numbers; each device of the mesh has other tokens."""
+        self._chosen, self._summed = config.model.experts_per_token, mesh.devices > 1
         self._weight = config.model.router_loss / config.accumulate
         self._found: list[Tensor] = []
 
@@ -38,12 +37,12 @@ class RouterLoss:
         """Return this process's part of a micro-batch's loss, times its factor in the loss of the step.
 
         Args:
-            balance: Of the routers for this process's rows, shape (layers, 2, experts).
+            balance: Of the routers for this process's tokens, shape (layers, 2, experts).
         """
         layers, _, experts = balance.shape
         whole = balance.detach().clone()
-        if self._group is not None:
-            dist.all_reduce(whole, group=self._group)
+        if self._summed:
+            dist.all_reduce(whole)
         choices, shares = whole.sum(dim=0)
         total = choices.sum()  # tokens x experts of a token x layers
         slope = choices * (experts * self._chosen**2 / total**2)
