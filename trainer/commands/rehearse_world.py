@@ -20,6 +20,7 @@ from trainer.shape.architecture import count_parameters
 from trainer.shape.layout import compute_box, get_layout
 from trainer.shape.lora import list_run_parameters
 from trainer.shape.mesh import Mesh, Topology, check_batch, resolve_mesh
+from trainer.shape.pipeline import refuse_pipeline
 
 if TYPE_CHECKING:
     from trainer.torch_engine.rehearsal import RehearsedStep
@@ -103,6 +104,7 @@ def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
     config = resolve_arithmetic(config, "cuda" if config.device == "auto" else config.device)
     total = hosts * devices
     mesh = resolve_mesh(config.mesh, Topology(total, devices, shard_weights=config.device != "cpu"), config.model)
+    refuse_pipeline(config, mesh, "")
     rows = check_batch(config, mesh)
     try:
         from trainer.torch_engine.rehearsal import rehearse_step

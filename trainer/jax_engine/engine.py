@@ -33,6 +33,7 @@ from trainer.jax_engine.step import Step, build_step
 from trainer.shape.box import TensorRegion
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, refuse_context, resolve_mesh
+from trainer.shape.pipeline import refuse_pipeline
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.team import Team
 
@@ -52,6 +53,7 @@ def open_jax_engine(config: Config, world: World, team: Team) -> JaxEngine:
     mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
     if devices[0].platform == "neuron":
         refuse_context(mesh, "JAX on Neuron")
+    refuse_pipeline(config, mesh, "JAX")
     usable = agree_on_memory(team, find_usable_memory(world)) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "jax", usable)
     grid = arrange_devices(devices, mesh)

@@ -14,6 +14,7 @@ from trainer.errors import ConfigError
 from trainer.shape.hardware import Hardware
 from trainer.shape.memory import TIGHT, Engine, Memory, estimate_memory, estimate_usable_memory, list_levels
 from trainer.shape.mesh import Mesh, Topology, check_batch, refuse_context, resolve_mesh
+from trainer.shape.pipeline import refuse_pipeline
 from trainer.shape.timing import Timing
 
 Code: TypeAlias = Literal[
@@ -76,8 +77,18 @@ def choose_mesh(config: Config, hardware: Hardware) -> Mesh:
         refuse_context(mesh, "torch_xla" if config.device == "xla" else "Neuron")
     elif hardware.kind == "tpu" and config.engine == "torch":
         refuse_context(mesh, "torch on a TPU")
+    refuse_pipeline(config, mesh, _name_without_stages(config, hardware))
     check_batch(config, mesh)
     return mesh
+
+
+def _name_without_stages(config: Config, hardware: Hardware) -> str:
+    """Name what computes where that has no stages; empty where it has."""
+    if config.engine == "jax":
+        return "JAX"
+    if config.device == "xla":
+        return "torch_xla"
+    return {"tpu": "torch on a TPU", "neuron": "Neuron"}.get(hardware.kind, "")
 
 
 def _fast(config: Config, hardware: Hardware) -> int:
