@@ -119,7 +119,7 @@ def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> N
     assert (
         found["hosts"] == 2
         and found["devices"] == 8
-        and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2, "context": 1}
+        and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2, "context": 1, "pipeline": 1}
     )
     assert found["first"]["peak"] > found["first"]["weights"] > 0
     assert {one["kind"] for one in found["first"]["collectives"]} >= {"all_gather", "reduce_scatter", "all_reduce"}

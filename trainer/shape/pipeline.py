@@ -72,6 +72,7 @@ def make_stage(model: ModelConfig, count: int, index: int) -> Stage:
     return Stage(index=index, count=count, layers=range(index * each, (index + 1) * each), tied=model.tied)
 
 
+@lru_cache(maxsize=32)
 def list_stages(model: ModelConfig, mesh: Mesh) -> tuple[Stage, ...]:
     """Return all stages of a mesh."""
     return tuple(make_stage(model, mesh.pipeline, index) for index in range(mesh.pipeline))
