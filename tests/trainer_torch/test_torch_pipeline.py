@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 from torch import Tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch_cases import SMALL
 
 from trainer.config import Config, ModelConfig
@@ -22,6 +23,7 @@ from trainer.shape.search import find_fastest
 from trainer.shape.timing import Traffic
 from trainer.torch_engine.pipeline import Pipeline
 from trainer.torch_engine.rehearsal import rehearse_step
+from trainer.torch_engine.untyped import dist
 
 change = dataclasses.replace
 IN_FOUR = change(SMALL, accumulate=4, model=change(SMALL.model, layers=4))
@@ -132,12 +134,12 @@ def test_the_estimates_are_those_of_a_rehearsed_step(mesh: Mesh) -> None:
     assert Traffic.of(config, mesh).pipeline == sent
     names = [set(found.shapes) for found in stages]
     assert names[0] & names[-1] == {"embedding.weight"}
-    assert set.union(*names) == {parameter.name for parameter in list_parameters(model)}
+    assert {name for each in names for name in each} == {parameter.name for parameter in list_parameters(model)}
 
 
 def test_an_error_in_a_stage_stays_what_it_was() -> None:
     """torch wraps it, and would hide whether a device is full or a rank was lost."""
-    torch.distributed.init_process_group("fake", store=torch.distributed.HashStore(), rank=0, world_size=2)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
 
     def fail(_values: Tensor, _documents: Tensor | None) -> Tensor:
         raise torch.OutOfMemoryError("no memory")
@@ -147,7 +149,7 @@ def test_an_error_in_a_stage_stays_what_it_was() -> None:
             IN_FOUR,
             Mesh(pipeline=2),
             make_stage(IN_FOUR.model, 2, 0),
-            torch.distributed.group.WORLD,
+            dist.group.WORLD,
             torch.device("cpu"),
             compute=fail,
             loss=lambda hidden, _: hidden.sum(),
@@ -158,4 +160,4 @@ def test_an_error_in_a_stage_stays_what_it_was() -> None:
         with pytest.raises(torch.OutOfMemoryError, match=r"^no memory$"):
             pipeline.backward(rows, rows, None, 1.0)
     finally:
-        torch.distributed.destroy_process_group()
+        dist.destroy_process_group()
