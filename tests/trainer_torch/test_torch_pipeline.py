@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch_cases import SMALL
 
+from trainer.commands import rehearse_world
 from trainer.config import Config, ModelConfig
 from trainer.errors import ConfigError
 from trainer.options import parse_config
@@ -121,6 +122,7 @@ def test_a_plan_counts_the_time_for_which_stages_wait_and_what_they_send() -> No
     assert chosen is not None and chosen.advice.mesh.pipeline == 2
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mesh", [Mesh(pipeline=4), Mesh(fsdp=2, pipeline=2)], ids=repr)
 def test_the_estimates_are_those_of_a_rehearsed_step(mesh: Mesh) -> None:
     model = ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, vocab=512)
@@ -161,3 +163,20 @@ def test_an_error_in_a_stage_stays_what_it_was() -> None:
             pipeline.backward(rows, rows, None, 1.0)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.rotating
+def test_a_rehearsed_world_has_the_first_and_the_last_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["hosts=2", "devices=2", "model=tiny", "device=cpu", "mesh.pipeline=2", "accumulate=2", "batch=8"]
+    assert rehearse_world.run(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 hosts x 2 devices = 4 ranks: pipeline 2 x data 2 x fsdp 1 x tensor 1"
+    assert [line.partition(":")[0] for line in lines if line.startswith("bytes")] == [
+        "bytes on a device of the first stage",
+        "bytes on a device of the last stage",
+    ]
+    assert [line for line in lines if line.startswith("rank")] == [
+        "rank 0 and rank 1 join the same collectives",
+        "rank 2 and rank 3 join the same collectives",
+    ]
+    assert sum(" x send " in line for line in lines) == 2

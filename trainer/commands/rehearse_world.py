@@ -173,7 +173,10 @@ def _lines(report: Report) -> Iterator[str]:
     for shape in report.shapes:
         axes = ", ".join(_axis(axis, mesh) for axis in shape.along)
         yield f"{shape.name:<{width}}  {shape.count:>5}  {_by(shape.whole):>16}  {_by(shape.part):>16}  {axes}"
-    for found, where in ((report.first, " of the first stage" if report.last else ""), (report.last, " of the last")):
+    for found, where in (
+        (report.first, " of the first stage" if report.last else ""),
+        (report.last, " of the last stage"),
+    ):
         if found is None:
             continue
         yield ""
