@@ -190,6 +190,9 @@ class MeshConfig:
     context: Annotated[
         int, Doc(text="devices of data x fsdp that divide the tokens of each row (context parallelism)", least=1)
     ] = 1
+    pipeline: Annotated[
+        int, Doc(text="stages of the model's blocks, each on its devices (pipeline parallelism)", least=1)
+    ] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ ARMS = (
     Arm("torch", 2, mesh=("mesh.tensor=2",), name="torch 2 tensor"),
     Arm("torch", 4, mesh=("mesh.fsdp=2", "mesh.tensor=2"), name="torch 4 fsdp x tensor"),
     Arm("torch", 2, mesh=("mesh.fsdp=2", "mesh.context=2"), name="torch 2 context"),
+    Arm("torch", 2, mesh=("mesh.pipeline=2", "accumulate=4"), name="torch 2 pipeline"),
     Arm("jax", 1, name="jax 1"),
     Arm("jax", 2, mesh=("mesh.data=2",), name="jax 2 data"),
     Arm("jax", 4, mesh=("mesh.data=4",), name="jax 4 data"),

@@ -119,11 +119,15 @@ def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> N
     assert (
         found["hosts"] == 2
         and found["devices"] == 8
-        and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2, "context": 1}
+        and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2, "context": 1, "pipeline": 1}
     )
     assert found["first"]["peak"] > found["first"]["weights"] > 0
     assert {one["kind"] for one in found["first"]["collectives"]} >= {"all_gather", "reduce_scatter", "all_reduce"}
     last = plan["advice"][0]["text"][-1]
     assert "the first and the last of 16 ranks agree" in last and ", fits on each device" in last
+    staged = GPU.replace('mesh.tensor: "2"', 'mesh.pipeline: "2", accumulate: "2"')
+    plan = json.loads(orch.ok("plan", plan_json(tmp_path, staged), "--rehearse-world", "-o", "json"))
+    last = plan["advice"][0]["text"][-1]
+    assert "the first and the last rank of a stage agree" in last and " send" in last
     large = orch("plan", plan_json(tmp_path, GPU.replace("batch: 32", "batch: 524288")), "--rehearse-world")
     assert large.returncode == 2 and "does-not-fit" in large.stderr and "does NOT fit" in large.stdout

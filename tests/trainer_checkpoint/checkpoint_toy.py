@@ -24,6 +24,7 @@ from trainer.shape.architecture import Parameter, list_parameters
 from trainer.shape.box import Box, TensorRegion
 from trainer.shape.layout import choose_writer, compute_box
 from trainer.shape.mesh import Mesh, RowShare
+from trainer.shape.pipeline import list_stages
 from trainer.tcp_team import join_team
 from trainer.team import Team
 
@@ -119,7 +120,7 @@ class ToyEngine:
             piece
             for position, parameter in enumerate(list_parameters(self.config.model))
             for device in self._devices
-            if choose_writer(parameter, position, self._mesh, device) == device
+            if self._has(device, parameter) and choose_writer(parameter, position, self._mesh, device) == device
             for piece in self._pieces(parameter, compute_box(parameter, self._mesh, device))
         ]
 
@@ -133,6 +134,7 @@ class ToyEngine:
             (parameter, compute_box(parameter, self._mesh, device))
             for parameter in list_parameters(self.config.model)
             for device in self._devices
+            if self._has(device, parameter)
         }
         return [piece for parameter, box in sorted(boxes, key=repr) for piece in self._pieces(parameter, box)]
 
@@ -166,6 +168,9 @@ class ToyEngine:
             source = expected(piece.name)
             correct = np.zeros(piece.shape, np.float32) if source is None else truth(source, piece.shape, step)
             np.testing.assert_array_equal(values, correct[piece.box.slices()], err_msg=piece.name)
+
+    def _has(self, device: int, parameter: Parameter) -> bool:
+        return list_stages(self.config.model, self._mesh)[self._mesh.get_stage(device)].has(parameter)
 
     def _pieces(self, parameter: Parameter, box: Box) -> Iterator[TensorRegion]:
         names = [f"model/{parameter.name}"]

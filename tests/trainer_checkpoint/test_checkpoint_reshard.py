@@ -19,6 +19,8 @@ LAYOUTS = [
     (Mesh(fsdp=2, tensor=2), 4),
     (Mesh(data=2, fsdp=2, tensor=2), 2),
     (Mesh(data=2, fsdp=2, context=4), 4),
+    (Mesh(fsdp=2, pipeline=2), 4),
+    (Mesh(data=2, tensor=2, pipeline=2), 2),
 ]
 
 

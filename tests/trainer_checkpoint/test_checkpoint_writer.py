@@ -176,6 +176,25 @@ def test_a_checkpoint_with_missing_values_is_not_written(tmp_path: Path) -> None
     assert not (tmp_path / "c" / manifest_of(5)).exists()
 
 
+def test_a_checkpoint_without_the_values_of_a_stage_is_not_written(tmp_path: Path) -> None:
+    """Only the last stage of a pipeline has the norm, so rank 0 alone could not miss it."""
+    place = f"file://{tmp_path}/c"
+
+    def rank(team: Team) -> None:
+        writer = CheckpointWriter(
+            open_store(place, create=True), team.side_channel(20), RunInfo("run", 1, {}), RetentionPolicy(2)
+        )
+        mesh = Mesh(pipeline=2)
+        engine = _Forgetful(CONFIG, mesh, team.world.rank, team.world.size, 5)
+        assert ("model/norm.weight" in {piece.name for piece in engine.needed()}) == (team.world.rank == 1)
+        writer.save(engine, data_of(5))
+        with pytest.raises(StorageError, match="checkpoint 5 was not written: its parts hold"):
+            writer.wait_until_written()
+
+    as_world(2, rank)
+    assert not (tmp_path / "c" / manifest_of(5)).exists()
+
+
 def test_the_saved_values_are_those_of_the_moment_of_saving(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     writer, engine = writer_for(store), engine_at(5)
@@ -226,7 +245,8 @@ def test_rank_lost_after_the_manifest_does_not_undo_the_checkpoint(tmp_path: Pat
         side = team.side_channel(20)
         if not team.world.is_first:
             side.gather("")
-            side.gather([[], {}, "", False])
+            side.gather([[], {}, "", False, "no tensors"])
+            side.gather({})
             side.close()
             return
         writer = CheckpointWriter(

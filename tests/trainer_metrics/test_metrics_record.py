@@ -143,7 +143,7 @@ def test_environment_reports_cover_all_ranks_once_per_attempt(tmp_path: Path) ->
     assert names == ["diagnostics-0002.json", "diagnostics.json", "environment-0002.json", "environment.json"]
     environment = json.loads((folder / "environment.json").read_text())
     assert (environment["world"], environment["engine"], environment["attempt"]) == (2, "torch", 1)
-    assert environment["mesh"] == {"data": 2, "fsdp": 1, "tensor": 1, "context": 1, "devices": 2}
+    assert environment["mesh"] == {"data": 2, "fsdp": 1, "tensor": 1, "context": 1, "pipeline": 1, "devices": 2}
     assert [each["rows"]["first"] for each in environment["ranks"]] == [0, 1]
     assert {each["host"] for each in environment["ranks"]} == {socket.gethostname()}
     assert environment["config"]["model.dim"] == 32

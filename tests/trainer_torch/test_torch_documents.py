@@ -199,7 +199,7 @@ def test_meshes_and_micro_batches_have_the_numbers_of_one_device() -> None:
     (single,) = on_meshes(World(), None, [(MASKED, Mesh())])  # type: ignore[arg-type]  # alone
     in_two = change(MASKED, accumulate=2)
     cases = [(MASKED, Mesh(2)), (in_two, Mesh(2)), (MASKED, Mesh(1, 2)), (in_two, Mesh(1, 1, 2))]
-    cases += [(change(MASKED, compile="true"), Mesh(1, 1, 2)), (in_two, Mesh(1, 2, 1, 2))]
+    cases += [(change(MASKED, compile="true"), Mesh(1, 1, 2)), (in_two, Mesh(1, 2, 1, 2)), (in_two, Mesh(pipeline=2))]
     for rank in in_world(2, on_meshes, cases):
         for (config, mesh), outcome in zip(cases, rank, strict=True):
             assert outcome == pytest.approx(np.array(single), abs=1e-5), (config.accumulate, mesh)

@@ -124,7 +124,7 @@ def test_ranks_and_micro_batches_have_the_loss_of_one_device() -> None:
     single, in_two = on_meshes(World(), None, [(MARKED, Mesh()), (IN_TWO, Mesh())])  # type: ignore[arg-type]  # alone
     assert in_two[0] == pytest.approx(np.array(single[0]), abs=1e-5)
     cases = [(MARKED, Mesh(2)), (IN_TWO, Mesh(2)), (MARKED, Mesh(1, 2)), (IN_TWO, Mesh(1, 1, 2))]
-    cases.append((IN_TWO, Mesh(1, 2, 1, 2)))
+    cases += [(IN_TWO, Mesh(1, 2, 1, 2)), (IN_TWO, Mesh(pipeline=2))]
     for rank in in_world(2, on_meshes, cases):
         for (config, mesh), (outcome, _) in zip(cases, rank, strict=True):
             assert outcome == pytest.approx(np.array(single[0]), abs=1e-5), (config.accumulate, mesh)

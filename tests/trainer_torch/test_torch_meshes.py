@@ -25,13 +25,15 @@ from trainer.config import Config, RematLevel
 from trainer.engine import FloatArray
 from trainer.shape.mesh import Mesh
 
-pytestmark = pytest.mark.rotating
+# One worker computes all cases, once: each other would compute them again.
+pytestmark = [pytest.mark.rotating, pytest.mark.xdist_group("meshes"), pytest.mark.timeout(600)]
 
 change = dataclasses.replace
 
 ADAFACTOR = change(SMALL, optim=change(SMALL.optim, kind="adafactor"))
 MUON = change(SMALL, optim=change(SMALL.optim, kind="muon"))
 IN_TWO = change(SMALL, accumulate=2)
+IN_FOUR = change(SMALL, accumulate=4, remat="full", model=change(SMALL.model, layers=4))
 REMAT = change(SMALL, remat="full")
 SELECTIVE = change(SMALL, remat="selective")
 GROUPED = change(SMALL, model=change(SMALL.model, kv_heads=2, tied=False))
@@ -59,6 +61,8 @@ GEMMA = change(
         softcap=1.5,
     ),
 )
+# A pipeline needs several micro-batches.
+NARROW_IN_TWO, FAMILY_IN_TWO, GEMMA_IN_TWO = (change(one, accumulate=2) for one in (NARROW, FAMILY, GEMMA))
 EXPERTS = change(SMALL, model=change(SMALL.model, experts=4, experts_per_token=2, expert_hidden=24, router_loss=0.1))
 MESHES: Mapping[int, list[Mesh]] = {
     1: [Mesh()],
@@ -69,7 +73,10 @@ MESHES: Mapping[int, list[Mesh]] = {
     ],
 }
 EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
-    1: [(c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA, EXPERTS)],
+    1: [
+        *((c, Mesh()) for c in (ADAFACTOR, MUON, IN_TWO, REMAT, SELECTIVE, GROUPED, NARROW, FAMILY, GEMMA, EXPERTS)),
+        *((c, Mesh()) for c in (IN_FOUR, NARROW_IN_TWO, FAMILY_IN_TWO, GEMMA_IN_TWO)),
+    ],
     2: [
         (MUON, Mesh(2)),
         (MUON, Mesh(1, 2)),
@@ -99,6 +106,7 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (FAMILY, Mesh(2, 1, 1, 2)),
         (GEMMA, Mesh(1, 2, 1, 2)),
         (NARROW, Mesh(1, 2, 1, 2)),
+        *((c, Mesh(pipeline=2)) for c in (IN_TWO, IN_FOUR, NARROW_IN_TWO, FAMILY_IN_TWO, GEMMA_IN_TWO)),
     ],
     4: [
         (ADAFACTOR, Mesh(1, 2, 2)),
@@ -116,6 +124,14 @@ EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
         (EXPERTS, Mesh(1, 2, 2, 2)),
         (GEMMA, Mesh(1, 4, 1, 4)),
         (FAMILY, Mesh(1, 2, 2, 2)),
+        (IN_TWO, Mesh(fsdp=2, pipeline=2)),
+        (IN_TWO, Mesh(fsdp=2, context=2, pipeline=2)),
+        (IN_TWO, Mesh(tensor=2, pipeline=2)),
+        (IN_FOUR, Mesh(data=2, pipeline=2)),
+        (IN_FOUR, Mesh(fsdp=2, pipeline=2)),
+        (IN_FOUR, Mesh(pipeline=4)),
+        (GEMMA_IN_TWO, Mesh(tensor=2, pipeline=2)),
+        (NARROW_IN_TWO, Mesh(fsdp=2, pipeline=2)),
     ],
 }
 CASES = {size: [(SMALL, mesh) for mesh in MESHES[size]] + EXTRA[size] for size in MESHES}
@@ -183,6 +199,7 @@ def test_bf16_products_are_close_to_fp32_ones(found: Found) -> None:
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_resumed_run_is_the_same_to_the_last_bit(size: int) -> None:
     cases = [(SMALL, mesh) for mesh in MESHES[size]] + [(other, MESHES[size][-1]) for other in (ADAFACTOR, MUON)]
+    cases += [(IN_TWO, Mesh(pipeline=2))] if size == 2 else []
     for rank in in_world(size, stopped_and_resumed, cases):
         for through, resumed in rank:
             assert resumed == through
@@ -200,8 +217,20 @@ def test_a_state_can_be_continued_on_any_mesh(found: Found, config: Config) -> N
             assert [loss for loss, _, _ in other] == pytest.approx([loss for loss, _, _ in alone], abs=1e-5)
 
 
+@pytest.mark.promise("P32")
+def test_a_state_of_a_pipeline_can_be_continued_without_one_and_back(found: Found) -> None:
+    """Written by 4 processes, two for each of two stages, continued by 1 and by 2; and one device's by two stages."""
+    for source in (Mesh(fsdp=2, pipeline=2), Mesh()):
+        _, state = found[IN_TWO, source]
+        alone = in_world(1, continued, IN_TWO, Mesh(), state)[0]
+        assert alone[0][0] < found[IN_TWO, Mesh()][0][-1][0]
+        for mesh in (Mesh(fsdp=2), Mesh(pipeline=2)):
+            for other in in_world(2, continued, IN_TWO, mesh, state):
+                assert [loss for loss, _, _ in other] == pytest.approx([loss for loss, _, _ in alone], abs=1e-5)
+
+
 @pytest.mark.promise("P35")
-@pytest.mark.parametrize("mesh", [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2), Mesh(2, 1, 1, 2)], ids=repr)
+@pytest.mark.parametrize("mesh", [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2), Mesh(2, 1, 1, 2), Mesh(pipeline=2)], ids=repr)
 def test_a_rank_that_left_is_noticed_immediately(mesh: Mesh) -> None:
     (error, seconds), _ = in_world(2, left_alone, mesh, together=False)
     assert "rank 0 lost another rank" in error
@@ -223,7 +252,8 @@ def test_compiled_blocks_compute_the_same(found: Found) -> None:
     alone = in_world(1, on_meshes, levels)[0]
     cut = (change(config, remat="full"), Mesh(1, 1, 2))
     ring = (change(config, remat="selective"), Mesh(1, 2, 1, 2))
-    divided = in_world(2, on_meshes, [(config, Mesh(1, 2)), (config, Mesh(2)), cut, ring])[0]
+    stages = (change(config, accumulate=2), Mesh(pipeline=2))
+    divided = in_world(2, on_meshes, [(config, Mesh(1, 2)), (config, Mesh(2)), cut, ring, stages])[0]
     expected = found[SMALL, Mesh()][0]
     for numbers, _ in [*alone, *divided]:
         assert [loss for loss, _, _ in numbers] == pytest.approx([loss for loss, _, _ in expected], abs=1e-5)

@@ -142,13 +142,14 @@ def continued(world: World, team: Team, config: Config, mesh: Mesh, whole: Mappi
 def left_alone(world: World, team: Team, mesh: Mesh) -> tuple[str, float]:
     """End the last rank after two steps; return the others' error, and after how many seconds it came."""
     join_once(world, team)
-    engine = engine_on(SMALL, world, mesh)
-    run(engine, SMALL, last=2)
+    config = dataclasses.replace(SMALL, accumulate=mesh.pipeline)
+    engine = engine_on(config, world, mesh)
+    run(engine, config, last=2)
     if world.rank == world.size - 1:
         return "left", 0.0
     began = time.monotonic()
     try:
-        run(engine, SMALL, first=2)
+        run(engine, config, first=2)
     except PeerError as error:
         return str(error), time.monotonic() - began
     return "nothing was noticed", time.monotonic() - began

@@ -7,6 +7,7 @@ when every process has reported that its parts are in the bucket.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -86,12 +87,14 @@ class _Work:
 
     Attributes:
         values: Of each kind of tensor, how many values this process writes.
-        expected: How many all processes together must write.
+        whole: Number of values of each tensor of which this process has a region.
+        names: Digest of `whole`.
     """
 
     buffer: HostBuffer
     values: Mapping[str, int]
-    expected: Mapping[str, int]
+    whole: Mapping[str, int]
+    names: str
 
 
 class CheckpointWriter:
@@ -119,7 +122,7 @@ class CheckpointWriter:
     def allocate_buffers(self, engine: Engine) -> Future[_Work]:
         """Allocate the memory for the copy in the background, so that the first save need not wait for it."""
         if self._preparing is None:
-            self._preparing = self._pool.submit(_prepare, engine.written(), _expected(engine.needed()))
+            self._preparing = self._pool.submit(_prepare, engine.written(), engine.needed())
         return self._preparing
 
     def save(self, engine: Engine, data: DataState, eval_loss: float | None = None) -> float:
@@ -197,8 +200,8 @@ class CheckpointWriter:
                 move_latest_and_prune(store, folder, self._keep, self._report)
             return
         _raise_first([refusal])
-        whole, values = self._write_parts(store, folder, work)
-        failure = self._commit(store, folder, data, eval_loss, whole, values, work.expected) if first else ""
+        whole, values, expected = self._write_parts(store, folder, work)
+        failure = self._commit(store, folder, data, eval_loss, whole, values, expected) if first else ""
         self._report_commit(step, failure)
         if first:
             seconds = time.perf_counter() - started
@@ -208,24 +211,47 @@ class CheckpointWriter:
                 f"({size / 1e6:,.1f} MB, {size / 1e6 / seconds:,.0f} MB/s)"
             )
 
-    def _write_parts(self, store: Store, folder: StepFolder, work: _Work) -> tuple[tuple[Part, ...], Mapping[str, int]]:
-        """Upload this process's parts; return those of all processes, and how many values of each kind they hold."""
+    def _write_parts(
+        self, store: Store, folder: StepFolder, work: _Work
+    ) -> tuple[tuple[Part, ...], Mapping[str, int], Mapping[str, int]]:
+        """Upload this process's parts; return those of all, how many values of each kind they hold, and must hold."""
         reports = self._upload_and_share(store, folder, work)
-        if any(full for *_, full in reports):
+        if any(full for *_, full, _ in reports):
             first = self._team.world.is_first
             if self._team.gather(_make_room(store, folder, self._keep, self._report) if first else False)[0]:
                 reports = self._upload_and_share(store, folder, work)
-        _raise_first([failure for _, _, failure, _ in reports])
+        _raise_first([failure for _, _, failure, _, _ in reports])
         values = Counter[str]()
-        for _, counts, _, _ in reports:
+        for _, counts, *_ in reports:
             values.update(counts)
-        return tuple(Part.from_json(part) for parts, *_ in reports for part in parts), values
+        expected = self._count_expected(work, [names for *_, names in reports])
+        return tuple(Part.from_json(part) for parts, *_ in reports for part in parts), values, expected
+
+    def _count_expected(self, work: _Work, names: Sequence[str]) -> Mapping[str, int]:
+        """Count the values of each kind that all processes together must write.
+
+        Processes have regions of the same tensors (trainer/shape/layout.py), except where they are stages of a
+        pipeline: then the first process of each stage names its own.
+
+        Args:
+            work: Of this process.
+            names: The digest of all processes.
+        """
+        whole = dict(work.whole)
+        if len(set(names)) > 1:
+            rank = self._team.world.rank
+            for others in self._team.gather(whole if names.index(work.names) == rank else {}):
+                whole.update(others)
+        counts = Counter[str]()
+        for name, size in whole.items():
+            counts[_kind(name)] += size
+        return counts
 
     def _upload_and_share(self, store: Store, folder: StepFolder, work: _Work) -> list[Any]:
         parts, failure, full = self._upload(store, folder, work.buffer)
         # Who took the run over may remove these parts.
         failure = (self._find_taker() if self._team.world.is_first else "") or failure
-        return self._team.gather([[part.to_json() for part in parts], dict(work.values), failure, full])
+        return self._team.gather([[part.to_json() for part in parts], dict(work.values), failure, full, work.names])
 
     def _report_commit(self, step: int, failure: str) -> None:
         """Share whether rank 0 created the manifest; a rank that is lost afterwards does not undo the checkpoint."""
@@ -287,7 +313,8 @@ class CheckpointWriter:
         step = data.step
         if values != expected:
             # A fault of an engine: better no checkpoint than one that is found to be incomplete when it is needed.
-            return f"checkpoint {step} was not written: its parts hold {dict(values)} values instead of {expected}"
+            held = f"{dict(values)} values instead of {dict(expected)}"
+            return f"checkpoint {step} was not written: its parts hold {held}"
         manifest = Manifest(
             step=step,
             run_id=self._origin.run_id,
@@ -305,11 +332,15 @@ class CheckpointWriter:
         return publish_manifest(store, manifest, self._keep, self._report)
 
 
-def _prepare(written: Sequence[TensorRegion], expected: Mapping[str, int]) -> _Work:
+def _prepare(written: Sequence[TensorRegion], needed: Sequence[TensorRegion]) -> _Work:
     buffer = HostBuffer(written)
     for part in buffer.parts:
         part.prefault()
-    return _Work(buffer, _values(written), expected)
+    whole = {piece.name: math.prod(piece.shape) for piece in needed}
+    values = Counter[str]()
+    for piece in written:
+        values[_kind(piece.name)] += piece.box.size
+    return _Work(buffer, values, whole, hashlib.sha256(repr(sorted(whole.items())).encode()).hexdigest())
 
 
 def upload_part(store: Store, folder: str, name: str, part: PartBuffer) -> Part:
@@ -377,24 +408,8 @@ def _make_room(store: Store, folder: StepFolder, keep: RetentionPolicy, report: 
     return bool(removed)
 
 
-def _kind(piece: TensorRegion) -> str:
-    return piece.name.partition("/")[0]
-
-
-def _values(pieces: Sequence[TensorRegion]) -> dict[str, int]:
-    counts = Counter[str]()
-    for piece in pieces:
-        counts[_kind(piece)] += piece.box.size
-    return dict(counts)
-
-
-def _expected(needed: Sequence[TensorRegion]) -> dict[str, int]:
-    """Count the values of all processes together.
-
-    Every process has a region of every tensor (trainer/shape/layout.py), so rank 0's regions name them all.
-    """
-    whole = {piece.name: TensorRegion(piece.name, piece.shape, piece.box.whole(piece.shape)) for piece in needed}
-    return _values(list(whole.values()))
+def _kind(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _raise_first(failures: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from trainer.shape.architecture import count_parameters
 from trainer.shape.layout import compute_box, get_layout
 from trainer.shape.lora import list_run_parameters
 from trainer.shape.mesh import Mesh, Topology, check_batch, resolve_mesh
+from trainer.shape.pipeline import refuse_pipeline
 
 if TYPE_CHECKING:
     from trainer.torch_engine.rehearsal import RehearsedStep
@@ -61,7 +62,8 @@ class Report:
 
     Attributes:
         rows: Of a micro-batch on one device.
-        first: What rank 0 does; the last rank does the same.
+        first: What rank 0 does; the last rank of its stage does the same.
+        last: What the ranks of the last stage of a pipeline do; None without one.
     """
 
     hosts: int
@@ -71,6 +73,7 @@ class Report:
     rows: int
     shapes: tuple[Shape, ...]
     first: RehearsedStep
+    last: RehearsedStep | None = None
 
 
 def run(words: Sequence[str]) -> int:
@@ -90,7 +93,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
-    """Build the first and the last of hosts x devices ranks.
+    """Build the first and the last of hosts x devices ranks; of a pipeline, those of the first and the last stage.
 
     Raises:
         ConfigError: The mesh or the batch is wrong, or torch is missing.
@@ -103,6 +106,7 @@ def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
     config = resolve_arithmetic(config, "cuda" if config.device == "auto" else config.device)
     total = hosts * devices
     mesh = resolve_mesh(config.mesh, Topology(total, devices, shard_weights=config.device != "cpu"), config.model)
+    refuse_pipeline(config, mesh, "")
     rows = check_batch(config, mesh)
     try:
         from trainer.torch_engine.rehearsal import rehearse_step
@@ -110,9 +114,14 @@ def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
         if (error.name or "").partition(".")[0] != "torch":
             raise
         raise ConfigError("rehearse-world needs torch, which is not installed here: scripts/bootstrap") from None
-    first = rehearse_step(config, mesh, 0)
-    if total > 1:
-        _compare(first, rehearse_step(config, mesh, total - 1), total - 1)
+
+    def rehearse_stage(rank: int) -> RehearsedStep:
+        """Build the first and the last rank of a stage, whose first rank this is."""
+        found, end = rehearse_step(config, mesh, rank), rank + mesh.stage_devices - 1
+        if end > rank:
+            _compare(found, rehearse_step(config, mesh, end))
+        return found
+
     return Report(
         hosts=hosts,
         devices=devices,
@@ -120,17 +129,19 @@ def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
         parameters=count_parameters(config.model),
         rows=rows,
         shapes=tuple(_shapes(config, mesh)),
-        first=first,
+        first=rehearse_stage(0),
+        last=rehearse_stage(total - mesh.stage_devices) if mesh.pipeline > 1 else None,
     )
 
 
-def _compare(first: RehearsedStep, last: RehearsedStep, rank: int) -> None:
+def _compare(first: RehearsedStep, last: RehearsedStep) -> None:
     """Check that two ranks join the same collectives with as many bytes; otherwise all would wait forever."""
     one, other = list(first.collectives), list(last.collectives)
     if one != other:
         differing = next((pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]), (one[-1:], other[-1:]))
         raise PeerError(
-            f"rank 0 and rank {rank} would join different collectives: {differing[0]} against {differing[1]}"
+            f"rank {first.rank} and rank {last.rank} would join different collectives: "
+            f"{differing[0]} against {differing[1]}"
         )
 
 
@@ -149,10 +160,11 @@ def _shapes(config: Config, mesh: Mesh) -> Iterator[Shape]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    mesh, found = report.mesh, report.first
+    mesh = report.mesh
     ranks = report.hosts * report.devices
     axes = f"data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
     axes += f", context {mesh.context}" if mesh.context > 1 else ""
+    axes = f"pipeline {mesh.pipeline} x {axes}" if mesh.pipeline > 1 else axes
     yield f"{report.hosts} hosts x {report.devices} devices = {ranks} ranks: {axes}"
     yield f"{report.parameters:,} parameters; {report.rows} rows of a micro-batch on each device"
     width = max(len(shape.name) for shape in report.shapes)
@@ -161,15 +173,21 @@ def _lines(report: Report) -> Iterator[str]:
     for shape in report.shapes:
         axes = ", ".join(_axis(axis, mesh) for axis in shape.along)
         yield f"{shape.name:<{width}}  {shape.count:>5}  {_by(shape.whole):>16}  {_by(shape.part):>16}  {axes}"
-    yield ""
-    yield (
-        f"bytes on a device: weights {_bytes(found.weights)}, gradients {_bytes(found.gradients)}, "
-        f"optimizer {_bytes(found.optimizer)}, peak of a step {_bytes(found.peak)}"
-    )
-    for one in found.collectives:
-        yield f"{one.count:>6} x {one.kind:<16} {_bytes(one.bytes)} in all"
-    if ranks > 1:
-        yield f"rank 0 and rank {ranks - 1} join the same collectives"
+    for found, where in (
+        (report.first, " of the first stage" if report.last else ""),
+        (report.last, " of the last stage"),
+    ):
+        if found is None:
+            continue
+        yield ""
+        yield (
+            f"bytes on a device{where}: weights {_bytes(found.weights)}, gradients {_bytes(found.gradients)}, "
+            f"optimizer {_bytes(found.optimizer)}, peak of a step {_bytes(found.peak)}"
+        )
+        for one in found.collectives:
+            yield f"{one.count:>6} x {one.kind:<16} {_bytes(one.bytes)} in all"
+        if mesh.stage_devices > 1:
+            yield f"rank {found.rank} and rank {found.rank + mesh.stage_devices - 1} join the same collectives"
 
 
 def _axis(axis: str | None, mesh: Mesh) -> str:

@@ -36,7 +36,8 @@ def train_with_engine(words: Sequence[str], opener: Opener | None = None) -> Exi
     run, world = read_run(os.environ), read_world(os.environ)
     # Before any library is loaded: with one device a process, each needs its share of the rows.
     # More devices a process change only by what the shares are multiplied, not that this divides them.
-    config.rows_per_micro_batch(world.size // math.gcd(world.size, config.mesh.tensor * config.mesh.context))
+    sharers = config.mesh.tensor * config.mesh.context * config.mesh.pipeline
+    config.rows_per_micro_batch(world.size // math.gcd(world.size, sharers))
     from trainer.stacks import enable_stack_dumps
 
     enable_stack_dumps(os.environ, world.rank)

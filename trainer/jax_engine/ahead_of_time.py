@@ -29,6 +29,7 @@ from trainer.shape.hardware import Hardware
 from trainer.shape.lora import count_run_flops_per_token
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, resolve_mesh
+from trainer.shape.pipeline import refuse_pipeline
 from trainer.shape.step_identity import identify_step
 
 _HOST_CHIPS: Mapping[str, int] = MappingProxyType({each.name: each.host_chips for each in GENERATIONS})
@@ -127,6 +128,7 @@ def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> Com
     """
     devices = describe_devices(topology, slices)
     mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
+    refuse_pipeline(config, mesh, "JAX")
     capacity = find_usable_bytes("tpu", get_device_name(devices[0]), None)
     config = resolve_remat(config, mesh, "jax", capacity)
     step = build_step(config, mesh, arrange_devices(devices, mesh))

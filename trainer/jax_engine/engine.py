@@ -34,6 +34,7 @@ from trainer.shape.box import TensorRegion
 from trainer.shape.limits import refuse_experts
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, refuse_context, resolve_mesh
+from trainer.shape.pipeline import refuse_pipeline
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.team import Team
 
@@ -54,6 +55,7 @@ def open_jax_engine(config: Config, world: World, team: Team) -> JaxEngine:
     if devices[0].platform == "neuron":
         refuse_context(mesh, "JAX on Neuron")
         refuse_experts(config.model, "JAX on Neuron")
+    refuse_pipeline(config, mesh, "JAX")
     usable = agree_on_memory(team, find_usable_memory(world)) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "jax", usable)
     grid = arrange_devices(devices, mesh)

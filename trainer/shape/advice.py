@@ -174,6 +174,7 @@ def _list_speed_settings(config: Config) -> str:
             ("lora", str(bool(config.lora.rank)).lower(), "false"),
             ("experts", str(bool(config.model.experts)).lower(), "false"),
             ("context", str(config.mesh.context), "1"),
+            ("pipeline", str(config.mesh.pipeline), "1"),
         )
         if word != usual
     }
@@ -181,7 +182,12 @@ def _list_speed_settings(config: Config) -> str:
 
 
 def _count_checkpoint_bytes(config: Config, mesh: Mesh, need: Memory) -> int:
-    """Return the size of a checkpoint; adapters are on each device of fsdp, and in it once."""
+    """Return the size of a checkpoint; adapters are on each device of fsdp, and in it once.
+
+    Stages of a pipeline have unequal shares of the weights, each with as much optimizer state for a weight.
+    """
+    if mesh.pipeline > 1:
+        return 4 * count_parameters(config.model) * need.state // need.weights
     if not config.lora.rank:
         return need.state * mesh.fsdp * mesh.tensor
     values = count_parameters(config.model) + count_trained_parameters(config.model, config.lora)

@@ -15,6 +15,7 @@ from trainer.shape.hardware import Hardware
 from trainer.shape.limits import refuse_experts
 from trainer.shape.memory import TIGHT, Engine, Memory, estimate_memory, estimate_usable_memory, list_levels
 from trainer.shape.mesh import Mesh, Topology, check_batch, refuse_context, resolve_mesh
+from trainer.shape.pipeline import compute_slowdown, refuse_pipeline
 from trainer.shape.timing import Timing
 
 Code: TypeAlias = Literal[
@@ -33,6 +34,7 @@ Code: TypeAlias = Literal[
     "lora",
     "documents",
     "window",
+    "pipeline",
 ]
 GIB = 1 << 30
 LANES = 128  # TPU: width of the matrix unit (256 from v6e on) and of a vector register's row
@@ -40,6 +42,7 @@ CUDA_STEP = 8  # CUDA: tensor cores need multiples of 16 bytes
 FEW_TOKENS = 512  # per micro-batch and device; below about 300 reading the weights takes longer than the products
 CONTEXTS = (2, 4, 8, 16, 32, 64)  # tried where a row does not fit otherwise
 HALF = 0.5
+WAITING = 0.2  # share of a step that stages of a pipeline may wait without a concern
 NEGLIGIBLE = 0.02  # share of a product's time that padding may waste without a concern
 
 
@@ -72,13 +75,22 @@ def choose_mesh(config: Config, hardware: Hardware) -> Mesh:
     """
     topology = Topology(hardware.devices, _fast(config, hardware), shard_weights=hardware.kind != "cpu")
     mesh = resolve_mesh(config.mesh, topology, config.model)
-    if config.device == "xla" or hardware.kind == "neuron" or (hardware.kind == "tpu" and config.engine == "torch"):
-        device = {"neuron": "Neuron", "tpu": "torch on a TPU"}.get(hardware.kind, "")
-        device = "torch_xla" if config.device == "xla" else device
+    device = _name_untried(config, hardware)
+    if device:
         refuse_context(mesh, device)
         refuse_experts(config.model, device)
+    refuse_pipeline(config, mesh, "JAX" if config.engine == "jax" else device)
     check_batch(config, mesh)
     return mesh
+
+
+def _name_untried(config: Config, hardware: Hardware) -> str:
+    """Name what computes, where some programs were never tried; else nothing."""
+    if config.device == "xla":
+        return "torch_xla"
+    if hardware.kind == "tpu" and config.engine == "torch":
+        return "torch on a TPU"
+    return "Neuron" if hardware.kind == "neuron" else ""
 
 
 def _fast(config: Config, hardware: Hardware) -> int:
@@ -99,6 +111,7 @@ def find_concerns(
         *_of_arithmetic(config, hardware),
         *_of_shapes(config, mesh, hardware),
         *_of_batch(config, mesh, hardware, time),
+        *_of_stages(config, mesh),
         *_of_vocabulary(config),
         *_of_adapters(config),
         *_of_window(config),
@@ -158,18 +171,19 @@ def _changes(config: Config, hardware: Hardware) -> Iterator[tuple[tuple[str, ..
     doublings come last.
     """
     divisions: list[tuple[tuple[str, ...], Config]] = [((), config)]
-    divided = dataclasses.replace(config.mesh, data=AUTO, fsdp=hardware.devices)
-    if hardware.devices > 1 and config.mesh.fsdp != hardware.devices:
-        divisions.append(((f"mesh.fsdp={hardware.devices}",), dataclasses.replace(config, mesh=divided)))
+    devices = hardware.devices // config.mesh.pipeline
+    divided = dataclasses.replace(config.mesh, data=AUTO, fsdp=devices)
+    if devices > 1 and config.mesh.fsdp != devices:
+        divisions.append(((f"mesh.fsdp={devices}",), dataclasses.replace(config, mesh=divided)))
     for tensor in (2, 4, 8):
         if tensor > config.mesh.tensor and hardware.fast_devices % tensor == 0:
-            fsdp = hardware.devices // tensor
+            fsdp = devices // tensor
             mesh = dataclasses.replace(config.mesh, data=AUTO, fsdp=fsdp, tensor=tensor)
             words = (f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
             divisions.append((words, dataclasses.replace(config, mesh=mesh)))
     for context in CONTEXTS:
-        if context > config.mesh.context and hardware.devices % (context * config.mesh.tensor) == 0:
-            fsdp = hardware.devices // config.mesh.tensor
+        if context > config.mesh.context and devices % (context * config.mesh.tensor) == 0:
+            fsdp = devices // config.mesh.tensor
             mesh = dataclasses.replace(config.mesh, data=AUTO, fsdp=fsdp, context=context)
             words = (f"mesh.fsdp={fsdp}", f"mesh.context={context}")
             divisions.append((words, dataclasses.replace(config, mesh=mesh)))
@@ -243,15 +257,31 @@ def _of_batch(config: Config, mesh: Mesh, hardware: Hardware, time: Timing) -> I
         return
     rows = config.rows_per_micro_batch(mesh.shards)
     tokens = rows * config.seq_len // mesh.context
+    can_halve = config.accumulate // 2 >= mesh.pipeline
     if tokens < FEW_TOKENS and hardware.kind in ("tpu", "cuda", "neuron"):
         more = _multiple(config.batch, FEW_TOKENS / tokens)
-        fix = (f"accumulate={max(1, config.accumulate // 2)}",) if config.accumulate > 1 else (f"batch={more}",)
+        fix = (f"accumulate={config.accumulate // 2}",) if can_halve else (f"batch={more}",)
         words = f"a device computes only {tokens} tokens at a time, too few to fill its matrix units"
         yield Concern(code="small-batch", words=words, fix=fix)
     elif time.network_seconds and time.seconds and time.network_seconds > HALF * time.seconds[1]:
         share = f"the network takes {time.network_seconds:.2g} s of a step, the products {_products(time):.2g} s"
-        fix = (f"accumulate={config.accumulate // 2}",) if config.accumulate > 1 else (f"batch={2 * config.batch}",)
+        fix = (f"accumulate={config.accumulate // 2}",) if can_halve else (f"batch={2 * config.batch}",)
         yield Concern(code="network", words=f"{share}; more tokens per exchange would help", fix=fix)
+
+
+def _of_stages(config: Config, mesh: Mesh) -> Iterator[Concern]:
+    """Name a pipeline whose stages wait for much of a step, and the fewest micro-batches with which they do not."""
+    share = 1 - 1 / compute_slowdown(mesh, config.accumulate)
+    if share <= WAITING:
+        return
+    rows = config.rows_per_micro_batch(mesh.shards) * config.accumulate
+    counts = (count for count in range(config.accumulate + 1, rows + 1) if rows % count == 0)
+    enough = next((count for count in counts if 1 - 1 / compute_slowdown(mesh, count) <= WAITING), None)
+    words = f"each stage of the pipeline waits for {100 * share:.0f} % of a step"
+    if enough is None:
+        yield Concern(code="pipeline", words=f"{words}: use more rows in a batch, and more micro-batches")
+    else:
+        yield Concern(code="pipeline", words=f"{words}, less with more micro-batches", fix=(f"accumulate={enough}",))
 
 
 def _products(time: Timing) -> float:

@@ -5,11 +5,13 @@ over `fsdp` always along a dimension of size model.dim, and vectors along their 
 that they divide); LoRA adapters and routers are not. Over `tensor`, matrices are sharded along their heads, their
 hidden units, their experts or the vocabulary, and vectors not at all: then each device has a part of the gradient, of
 its tokens or its heads, and the parts are summed. `data` holds copies.
+
+Each stage of a pipeline divides its parameters (trainer/shape/pipeline.py) like this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -88,10 +90,17 @@ def choose_writer(parameter: Parameter, position: int, mesh: Mesh, device: int) 
     Returns:
         A device index, the same on every process.
     """
+    return choose_writer_of(parameter.role, get_layout(parameter).spec(len(parameter.shape)), position, mesh, device)
+
+
+def choose_writer_of(role: Role, axes: Sequence[str | None], position: int, mesh: Mesh, device: int) -> int:
+    """Return the same for a tensor of a parameter of this role that only these axes shard."""
     _, fsdp, tensor = mesh.coordinates(device)
+    # The last stage of a pipeline has an embedding, too, where the head is the embedding.
+    stage = 0 if role == "embedding" else mesh.get_stage(device)
     data = position % mesh.data
-    if get_layout(parameter).fsdp is None:
+    if "fsdp" not in axes:
         fsdp = position % mesh.fsdp
-    if get_layout(parameter).tensor is None:
+    if "tensor" not in axes:
         tensor = position % mesh.tensor
-    return (data * mesh.fsdp + fsdp) * mesh.tensor + tensor
+    return mesh.get_device(stage, data, fsdp, tensor)

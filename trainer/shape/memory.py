@@ -21,6 +21,7 @@ from trainer.shape.layout import get_layout
 from trainer.shape.limits import LOGITS_BYTES
 from trainer.shape.lora import list_run_parameters, list_targets
 from trainer.shape.mesh import Mesh
+from trainer.shape.pipeline import Stage, list_stage_parameters, list_stages
 
 Engine: TypeAlias = Literal["torch", "jax"]
 FLOAT = 4
@@ -74,15 +75,22 @@ def estimate_usable_memory(hardware: Hardware) -> int | None:
 
 
 def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
-    """Estimate the memory that one device of the mesh needs.
+    """Estimate the memory that one device of the mesh needs; of a pipeline, one of the stage that needs the most.
 
     Raises:
         ConfigError: The batch does not divide.
     """
-    count = _Count(config, mesh, engine)
-    local = _count_local(list_run_parameters(config.model, config.lora), mesh.fsdp, mesh.tensor)
+    stages = list_stages(config.model, mesh)  # the first has the most micro-batches in flight, the last the logits
+    found = [_estimate_stage(_Count(config, mesh, engine, stage)) for stage in {stages[0], stages[-1]}]
+    return max(found, key=lambda memory: memory.total)
+
+
+def _estimate_stage(count: _Count) -> Memory:
+    config, mesh, stage = count.config, count.mesh, count.stage
+    local = _count_local(count.parameters, mesh.fsdp, mesh.tensor)
     trained = _count_local(count.trained, mesh.fsdp, mesh.tensor)
-    activations = config.model.layers * count.kept_of_block(config.recomputed)
+    in_flight = stage.count_in_flight(config.accumulate)
+    activations = in_flight * len(stage.layers) * count.kept_of_block(config.recomputed) + count.passed_between_stages()
     gradients = count.gradients(trained)
     return Memory(
         weights=FLOAT * local,
@@ -91,8 +99,8 @@ def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
         gradients=gradients,
         gathered=count.gathered(local),
         activations=activations,
-        block=count.working_of_block() + count.recomputed_of_block() + count.attention_mask(),
-        logits=count.logits(),
+        block=count.working_of_block() + count.recomputed_of_block() + in_flight * count.attention_mask(),
+        logits=count.logits() if stage.is_last else 0,
         reused=min(gradients, activations) if count.gradients_come_late() else 0,
     )
 
@@ -153,14 +161,21 @@ class _Count:
     config: Config
     mesh: Mesh
     engine: Engine
+    stage: Stage
 
     @property
     def model(self) -> ModelConfig:
         return self.config.model
 
     @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        if self.stage.count == 1:
+            return list_run_parameters(self.model, self.config.lora)
+        return tuple(one for _, one in list_stage_parameters(self.model, self.config.lora, self.stage))
+
+    @property
     def trained(self) -> tuple[Parameter, ...]:
-        return tuple(one for one in list_run_parameters(self.model, self.config.lora) if not one.frozen)
+        return tuple(one for one in self.parameters if not one.frozen)
 
     @property
     def width(self) -> int:
@@ -242,6 +257,17 @@ class _Count:
         table = self.model.tokens * self.model.dim // self.mesh.tensor
         gradients = 0 if self.config.lora.rank else (block + table) * FLOAT
         return 2 * block * self.width + gradients + table * self.width + copies
+
+    def passed_between_stages(self) -> int:
+        """Return the bytes of the values and gradients between stages, of which torch has a buffer a micro-batch.
+
+        Sent values are kept until their gradient is there.
+        """
+        stage, count = self.stage, self.config.accumulate
+        if stage.count == 1:
+            return 0
+        received = (0 if stage.is_first else count) + (0 if stage.is_last else count)
+        return self.residual() * (received + (0 if stage.is_last else stage.count_in_flight(count)))
 
     def residual(self) -> int:
         """Return the bytes of the residual stream between two blocks."""

@@ -1,7 +1,8 @@
 """The mesh of devices: its axes, and which rows and which shard of the weights a device has.
 
-Device d of all (hosts in rank order, each host's devices in their order) has the coordinates in d = (data_index * fsdp
-+ fsdp_index) * tensor + tensor_index: neighbours share the tensor axis.
+Device d of all (hosts in rank order, each host's devices in their order) has the coordinates in d = ((stage * data +
+data_index) * fsdp + fsdp_index) * tensor + tensor_index: neighbours share the tensor axis, and the devices of a stage
+of the pipeline follow each other. trainer/shape/pipeline.py lists what a stage has.
 
 The context axis is no further factor of the number of devices. It groups those of data x fsdp: `context` devices that
 follow each other there, at the same position along tensor, compute the same rows, each some of their tokens. For
@@ -11,7 +12,7 @@ of gradients and the checkpoints of one without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainer.config import Config, MeshConfig, ModelConfig
 from trainer.errors import ConfigError
@@ -26,15 +27,22 @@ class Mesh:
         fsdp: Devices that shard the weights of a replica.
         tensor: Devices that share each token in products, and between them divide the tokens of each row.
         context: Devices of data x fsdp that divide the tokens of each row among them.
+        pipeline: Stages of the model's blocks, each on its own devices.
     """
 
     data: int = 1
     fsdp: int = 1
     tensor: int = 1
     context: int = 1
+    pipeline: int = 1
 
     @property
     def devices(self) -> int:
+        return self.pipeline * self.stage_devices
+
+    @property
+    def stage_devices(self) -> int:
+        """Number of devices of each stage."""
         return self.data * self.fsdp * self.tensor
 
     @property
@@ -44,14 +52,22 @@ class Mesh:
 
     @property
     def tensor_groups(self) -> int:
-        """Number of groups of devices that share their tokens."""
+        """Number of groups of devices of a stage that share their tokens."""
         return self.data * self.fsdp
 
     def coordinates(self, device: int) -> tuple[int, int, int]:
-        """Return (data index, fsdp index, tensor index) of a device."""
-        rest, tensor = divmod(device, self.tensor)
+        """Return (data index, fsdp index, tensor index) of a device within its stage."""
+        rest, tensor = divmod(device % self.stage_devices, self.tensor)
         data, fsdp = divmod(rest, self.fsdp)
         return data, fsdp, tensor
+
+    def get_stage(self, device: int) -> int:
+        """Return the stage of a device."""
+        return device // self.stage_devices
+
+    def get_device(self, stage: int, data: int, fsdp: int, tensor: int) -> int:
+        """Return the device with these coordinates."""
+        return ((stage * self.data + data) * self.fsdp + fsdp) * self.tensor + tensor
 
     def get_context_index(self, device: int) -> int:
         """Return which of the devices with the same rows a device is."""
@@ -93,9 +109,14 @@ def resolve_mesh(config: MeshConfig, topology: Topology, model: ModelConfig) -> 
     Raises:
         ConfigError: The product of the axes is not the number of devices, or an axis does not divide what it has to.
     """
+    if topology.devices % config.pipeline:
+        raise ConfigError(f"mesh.pipeline={config.pipeline} does not divide the {topology.devices} devices")
+    # A stage has the mesh that as many devices would have alone.
+    topology = replace(topology, devices=topology.devices // config.pipeline)
     devices, tensor = topology.devices, config.tensor
+    of_stage = " of a stage" if config.pipeline > 1 else ""
     if devices % tensor:
-        raise ConfigError(f"mesh.tensor={tensor} does not divide the {devices} devices")
+        raise ConfigError(f"mesh.tensor={tensor} does not divide the {devices} devices{of_stage}")
     shards = devices // tensor
     data, fsdp = config.data, config.fsdp
     if data and fsdp:
@@ -107,11 +128,11 @@ def resolve_mesh(config: MeshConfig, topology: Topology, model: ModelConfig) -> 
     else:
         fsdp = _default_fsdp(topology, shards, model)
         data = shards // fsdp
-    mesh = Mesh(data, fsdp, tensor, config.context)
-    if mesh.devices != devices:
+    mesh = Mesh(data, fsdp, tensor, config.context, config.pipeline)
+    if mesh.stage_devices != devices:
         raise ConfigError(
-            f"mesh.data={data} x mesh.fsdp={fsdp} x mesh.tensor={tensor} is {mesh.devices}, "
-            f"but there are {devices} devices: leave one of them out to have it computed"
+            f"mesh.data={data} x mesh.fsdp={fsdp} x mesh.tensor={tensor} is {mesh.stage_devices}, "
+            f"but there are {devices} devices{of_stage}: leave one of them out to have it computed"
         )
     if mesh.tensor_groups % mesh.context:
         raise ConfigError(
@@ -125,8 +146,14 @@ def assign_rows(mesh: Mesh, process: int, processes: int) -> RowShare:
     """Return the rows of one of `processes` equal processes; those that share rows get the same ones.
 
     Raises:
-        ConfigError: Neither of the devices that share rows and the devices per process divides the other.
+        ConfigError: Neither of the devices that share rows and the devices per process divides the other, or a process
+            has devices of several stages.
     """
+    if processes % mesh.pipeline:
+        raise ConfigError(f"mesh.pipeline={mesh.pipeline} does not divide the {processes} processes")
+    if mesh.pipeline > 1:  # stages have the same rows
+        processes //= mesh.pipeline
+        return assign_rows(replace(mesh, pipeline=1), process % processes, processes)
     local, sharers = mesh.devices // processes, mesh.tensor * mesh.context
     if local * processes != mesh.devices or (sharers % local and local % sharers):
         axes = f"mesh.tensor={mesh.tensor}" + (f" x mesh.context={mesh.context}" if mesh.context > 1 else "")

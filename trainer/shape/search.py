@@ -99,10 +99,13 @@ def _walk_ways(config: Config, hardware: Hardware) -> Iterator[tuple[Config, Mes
     for tensor in _TENSOR if given.tensor == 1 else (given.tensor,):
         if hardware.fast_devices % tensor:
             continue
-        for fsdp in (AUTO, hardware.devices // tensor) if given.fsdp == AUTO else (given.fsdp,):
+        sharded = hardware.devices // given.pipeline // tensor
+        for fsdp in (AUTO, sharded) if given.fsdp == AUTO else (given.fsdp,):
             divided = dataclasses.replace(config, mesh=dataclasses.replace(given, fsdp=fsdp, tensor=tensor))
             for remat in list_levels(divided):
-                changed = dataclasses.replace(divided, remat=remat, accumulate=1)
+                # Stages of a pipeline wait the less the more micro-batches there are: so it keeps those that are given.
+                least = 1 if given.pipeline == 1 else config.accumulate
+                changed = dataclasses.replace(divided, remat=remat, accumulate=least)
                 try:
                     refuse_float8(changed, hardware.kind)
                     mesh = choose_mesh(changed, hardware)
@@ -115,9 +118,9 @@ def _walk_ways(config: Config, hardware: Hardware) -> Iterator[tuple[Config, Mes
 
 @lru_cache(maxsize=4096)
 def fit_memory(config: Config, mesh: Mesh, engine: Engine, usable: int | None) -> Config | None:
-    """Return the settings with the fewest micro-batches that fit; None when none does."""
+    """Return the settings with the fewest micro-batches that fit, from `accumulate` on; None when none does."""
     rows = config.batch // mesh.shards
-    counts = [count for count in range(1, rows + 1) if rows % count == 0]
+    counts = [count for count in range(config.accumulate, rows + 1) if rows % count == 0]
 
     def fits(count: int) -> bool:
         return usable is None or count_bytes(config, mesh, engine, count) <= TIGHT * usable

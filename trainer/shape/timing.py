@@ -16,6 +16,7 @@ from trainer.shape.hardware import Hardware, Kind
 from trainer.shape.lora import count_run_flops_per_token, count_trained_parameters
 from trainer.shape.mesh import Mesh
 from trainer.shape.newton_schulz import count_hidden_values, count_orthogonalization_flops
+from trainer.shape.pipeline import compute_slowdown
 
 DAY = 86_400.0
 
@@ -168,7 +169,7 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
             tokens_per_day=None,
             source="no published peak for this device",
         )
-    peak = hardware.peak_flops * mesh.devices
+    peak = hardware.peak_flops * mesh.devices / compute_slowdown(mesh, config.accumulate)
     if config.products == "fp32":
         peak /= _find_cost_of_fp32(config, hardware)
     network = estimate_network_seconds(config, mesh, hardware)
@@ -178,7 +179,8 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
     # Kernels of attention reach less than products: the more, the longer the rows.
     attention = flops - count_run_flops_per_token(config.model, config.lora, 0) * tokens
     longest = ((flops + attention) * most + extra) / (peak * known.least) + (network or 0.0) + _STEP[1]
-    mfu = None if config.products == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
+    whole = hardware.peak_flops * mesh.devices  # with the time in which stages wait
+    mfu = None if config.products == "fp32" else (flops / (whole * longest), flops / (whole * shortest))
     return Timing(
         tokens=tokens,
         flops=flops,
@@ -256,6 +258,7 @@ def time_traffic(traffic: Traffic, mesh: Mesh, hardware: Hardware) -> float | No
         + traffic.context / rate(mesh.tensor, mesh.context)
         + traffic.fsdp / rate(mesh.tensor, mesh.fsdp)
         + traffic.data / rate(inner, mesh.data)
+        + traffic.pipeline / rate(inner * mesh.data, mesh.pipeline)
     )
 
 
@@ -267,6 +270,7 @@ class Traffic:
     fsdp: float
     tensor: float
     context: float
+    pipeline: float = 0.0
 
     @classmethod
     def of(cls, config: Config, mesh: Mesh) -> Traffic:
@@ -274,21 +278,25 @@ class Traffic:
 
         Along data, gradients are summed once. Muon moves each hidden matrix to one device, and the result to all. Along
         context, keys and values of a device reach the others in each pass, and their gradients reach it in fp32; full
-        recomputation moves them once more.
+        recomputation moves them once more. Along the pipeline, the stream moves forward and its gradient back, and a
+        tied embedding's gradient between the first and the last stage. Of stages, one with as many other parameters as
+        any counts.
         """
         width = 4 if config.products == "fp32" else 2
         lora = config.lora.rank > 0
         # Adapters are summed over all shards once; that is counted along data, and their parts along tensor as whole.
-        trained = count_trained_parameters(config.model, config.lora) / (1 if lora else mesh.tensor * mesh.fsdp)
+        trained = _count_trained(config, mesh) / (1 if lora else mesh.tensor * mesh.fsdp)
         tokens = config.batch * config.seq_len / mesh.tensor_groups
         muon = count_hidden_values(config.model) * width / mesh.tensor if config.optim.kind == "muon" else 0.0
-        gathered = config.accumulate * _count_sharded_bytes(config, width) / mesh.tensor + 2 * muon / mesh.tensor_groups
+        gathered = config.accumulate * _count_sharded_bytes(config, mesh, width) / mesh.tensor
+        gathered += 2 * muon / mesh.tensor_groups
         return cls(
             data=(2 * 4 * trained + muon / mesh.fsdp) * _ring(mesh.tensor_groups if lora else mesh.data),
             fsdp=gathered * _ring(mesh.fsdp),
             tensor=(_count_stream_bytes(config, mesh, tokens, width) + 2 * muon / mesh.tensor_groups)
             * _ring(mesh.tensor),
             context=_count_ring_bytes(config, mesh, tokens, width),
+            pipeline=_count_stage_bytes(config, mesh, tokens),
         )
 
 
@@ -303,7 +311,24 @@ def _count_stream_bytes(config: Config, mesh: Mesh, tokens: float, width: int) -
     again = {"none": 0, "selective": 2 if jax else 3, "full": 3}[config.recomputed]
     embedded = width if mesh.fsdp > 1 and not jax else 4
     ends = 2 * embedded + width + (width if jax else 4)
-    return tokens * config.model.dim * (config.model.layers * (8 + again) * width + ends)
+    return tokens * config.model.dim * (config.model.layers // mesh.pipeline * (8 + again) * width + ends)
+
+
+def _count_stage_bytes(config: Config, mesh: Mesh, tokens: float) -> float:
+    """Return what a device of the busiest stage sends to others: one at an end, or in the middle, if there is such."""
+    if mesh.pipeline == 1:
+        return 0.0
+    passed = tokens / mesh.tensor * config.model.dim * (4 if config.residual == "fp32" else 2)
+    tied = config.model.tokens * config.model.dim * 4 / (mesh.fsdp * mesh.tensor) if config.model.tied else 0.0
+    return max(passed + tied, 2 * passed if mesh.pipeline > 2 else 0.0)
+
+
+def _count_trained(config: Config, mesh: Mesh) -> float:
+    """Return the number of trained values of a stage; without a pipeline, of the model."""
+    if mesh.pipeline == 1:
+        return count_trained_parameters(config.model, config.lora)
+    blocks = config.model.layers * count_block_parameters(config.model)
+    return blocks / mesh.pipeline + config.model.tokens * config.model.dim
 
 
 def _count_ring_bytes(config: Config, mesh: Mesh, tokens: float, width: int) -> float:
@@ -312,10 +337,10 @@ def _count_ring_bytes(config: Config, mesh: Mesh, tokens: float, width: int) -> 
     model = config.model
     keys = 2 * tokens * model.kv_heads * model.head_dim / mesh.tensor
     passes = 3 if config.recomputed == "full" else 2
-    return model.layers * keys * (passes * (mesh.context - 1) * width + mesh.context * 4)
+    return model.layers // mesh.pipeline * keys * (passes * (mesh.context - 1) * width + mesh.context * 4)
 
 
-def _count_sharded_bytes(config: Config, width: int) -> float:
+def _count_sharded_bytes(config: Config, mesh: Mesh, width: int) -> float:
     """Return the bytes of all weights that a micro-batch gathers, and of the gradients that it scatters, in fp32.
 
     Weights of blocks are gathered for the forward pass and again for the backward pass. torch gathers the others once.
@@ -323,7 +348,9 @@ def _count_sharded_bytes(config: Config, width: int) -> float:
     """
     model = config.model
     blocks = model.layers * count_block_parameters(model)
-    others = count_parameters(model) - blocks
+    others: float = count_parameters(model) - blocks
+    if mesh.pipeline > 1:
+        blocks, others = blocks // mesh.pipeline, model.tokens * model.dim
     scattered = 0 if config.lora.rank else 1  # frozen weights have no gradients
     if config.engine != "jax":
         return (2 * blocks + others) * width + scattered * (blocks + others) * 4

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer.torch_engine.ring_attention import DECOMPOSITIONS
 
-_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Collective:
     """The collectives of one kind in a step.
 
     Attributes:
-        kind: all_reduce, all_gather or reduce_scatter.
+        kind: all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; send: to another stage of a pipeline.
         count: Number of calls in a step.
         bytes: Size of the whole buffers (which each device starts or ends with), summed over all calls.
     """
@@ -119,7 +119,7 @@ class ResourceAccount(TorchDispatchMode):
 
 
 def _kind(func: Any) -> str:
-    """Return all_reduce, all_gather or reduce_scatter, or "" for an operation that communicates nothing."""
+    """Return the kind of a collective, or "" for an operation that communicates nothing."""
     if func.namespace not in ("c10d", "_c10d_functional"):
         return ""
     name = str(func).partition(".")[2].replace("_", "")

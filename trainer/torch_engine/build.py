@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from trainer.config import Config
 from trainer.shape.limits import LOGITS_BYTES
 from trainer.shape.lora import list_targets, refuse_muon
 from trainer.shape.mesh import Mesh
+from trainer.shape.pipeline import make_stage
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.attention_mask import LEAST_HEAD_DIM, split_documents
@@ -39,6 +40,9 @@ from trainer.torch_engine.slots import Slot, fill_initial_values, list_slots
 from trainer.torch_engine.state import State
 from trainer.torch_engine.untyped import dist, is_fake_mode_active, run_backward
 
+if TYPE_CHECKING:
+    from trainer.torch_engine.pipeline import Pipeline
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltModel:
@@ -57,6 +61,7 @@ class BuiltModel:
     state: State
     compiled: TorchCompiler | None
     router_loss: RouterLoss | None = None
+    pipeline: Pipeline | None = None
 
     def step(self, rows: Tensor, rate: float, stop: bool, step: int) -> Tensor:
         """Run one optimizer step.
@@ -93,6 +98,8 @@ class BuiltModel:
             self.router_loss.begin()
         count = self.config.accumulate
         share = self._weigh_micro_batch(rows)
+        if self.pipeline is not None:
+            return self.pipeline.backward(*self._split_rows(rows), share)
         total = torch.zeros((), device=rows.device)
         for index, micro in enumerate(rows.chunk(count)):
             self.gradients.expect_backward(last=index == count - 1)
@@ -107,24 +114,32 @@ class BuiltModel:
     def evaluate(self, rows: Tensor) -> Tensor:
         """Return the mean loss of all processes' rows, in which unmarked tokens count as 0; nothing changes."""
         total = torch.zeros((), device=rows.device)
-        for micro in rows.chunk(self.config.accumulate):
-            total += self._compute_loss(micro)
-        total /= self.config.accumulate * self.mesh.devices
+        if self.pipeline is not None:
+            total += self.pipeline.evaluate(*self._split_rows(rows))
+        else:
+            for micro in rows.chunk(self.config.accumulate):
+                total += self._compute_loss(micro)
+        total /= self.config.accumulate * self.mesh.stage_devices
         if self.mesh.devices > 1:
             dist.all_reduce(total)
         return total
 
     def _compute_loss(self, rows: Tensor) -> Tensor:
         """Return the mean loss of a micro-batch, in which unmarked tokens count as 0."""
+        tokens, targets, documents = self._split_rows(rows)
+        with self.accelerator.autocast(self.config.products):
+            hidden = self.model(tokens, documents)
+            return self.loss(hidden, self.model.head_weight(), targets)
+
+    def _split_rows(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return this process's tokens and targets, and the numbers of documents of whole rows."""
         documents = None
         if self.config.data.document_mask:
             rows, documents = split_documents(rows)
         tokens, targets = (take_own_tokens(self.context, part) for part in (rows[:, :-1], rows[:, 1:]))
         if self.config.marked:
             tokens = torch.where(tokens < 0, ~tokens, tokens)
-        with self.accelerator.autocast(self.config.products):
-            hidden = self.model(tokens, documents)
-            return self.loss(hidden, self.model.head_weight(), targets)
+        return tokens, targets, documents
 
     def _weigh_micro_batch(self, rows: Tensor) -> float | Tensor:
         """Return the factor of a micro-batch's loss; together they make the mean over the step's marked tokens."""
@@ -134,7 +149,8 @@ class BuiltModel:
         marked = (rows[:, 1:] >= 0).sum(dtype=torch.int32)
         if self.mesh.devices > 1:  # before the backward pass: afterwards the buckets of gradients are on their way
             dist.all_reduce(marked)
-        sharers = self.mesh.tensor * self.mesh.context  # devices that have counted the same rows
+        # Devices that have counted the same rows.
+        sharers = self.mesh.tensor * self.mesh.context * self.mesh.pipeline
         return share * self.config.batch * self.config.seq_len * sharers / marked.clamp(min=1)
 
     def _factor(self, norm: Tensor) -> Tensor | None:
@@ -174,13 +190,15 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
             tiled=tiled,
             residual=config.residual,
             context=groups.context,
+            stage=make_stage(config.model, mesh.pipeline, dist.get_rank(groups.pipeline) if groups.pipeline else 0),
         )
         convert_blocks(model, config.float8, accelerator)
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)
-        last: Any = model.norm  # a method is replaced
-        last.forward = compiled(model.norm.forward)  # one pass over the data, not ten
+        if model.stage.is_last:
+            last: Any = model.norm  # a method is replaced
+            last.forward = compiled(model.norm.forward)  # one pass over the data, not ten
     shard_model(model, config.model, mesh, groups, narrow=config.products != "fp32")
     return ShardedModel(model, groups, compiled)
 
@@ -214,20 +232,55 @@ def assemble_model(
     trained = [slot for slot in slots if not slot.parameter.frozen]
     optimizer = _make_optimizer(config, accelerator, mesh, trained, groups, index)
     averages = AveragedWeights(trained, config.optim) if config.optim.ema else None
+    loss = _loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled)
+    gradients = make_gradients(model, trained, mesh, groups, model.stage.twin)
     return BuiltModel(
         config=config,
         accelerator=accelerator,
         mesh=mesh,
         model=model,
         context=groups.context,
-        loss=_loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled),
+        loss=loss,
         slots=slots,
-        gradients=make_gradients(model, trained, mesh, groups),
+        gradients=gradients,
         router_loss=RouterLoss(config, mesh) if config.model.experts else None,
         optimizer=optimizer,
         averages=averages,
         state=State(slots, optimizer, averages, mesh, index),
         compiled=compiled,
+        pipeline=_make_pipeline(config, accelerator, mesh, parts, loss, gradients) if mesh.pipeline > 1 else None,
+    )
+
+
+def _make_pipeline(
+    config: Config,
+    accelerator: NativeAccelerator,
+    mesh: Mesh,
+    parts: ShardedModel,
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+    gradients: Gradients,
+) -> Pipeline:
+    from trainer.torch_engine.pipeline import Pipeline
+
+    model = parts.model
+
+    def compute(values: Tensor, documents: Tensor | None) -> Tensor:
+        with accelerator.autocast(config.products):
+            return cast("Tensor", model(values, documents))
+
+    def compute_loss(hidden: Tensor, targets: Tensor) -> Tensor:
+        with accelerator.autocast(config.products):
+            return loss(hidden, model.head_weight(), targets)
+
+    return Pipeline(
+        config,
+        mesh,
+        model.stage,
+        parts.groups.pipeline,
+        accelerator.device,
+        compute=compute,
+        loss=compute_loss,
+        before_backward=lambda last: gradients.expect_backward(last=last),
     )
 
 

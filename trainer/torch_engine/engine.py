@@ -26,8 +26,10 @@ from trainer.engine import Engine, FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.shape.box import TensorRegion
 from trainer.shape.limits import refuse_experts
+from trainer.shape.lora import list_run_parameters
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, Topology, assign_rows, check_batch, refuse_context, resolve_mesh
+from trainer.shape.pipeline import refuse_pipeline
 from trainer.team import Team
 from trainer.torch_engine import process_group
 from trainer.torch_engine.build import BuiltModel, assemble_model, build_sharded_model, list_notes
@@ -56,6 +58,7 @@ def open_torch_engine(config: Config, world: World, team: Team) -> Engine:
     if word not in ("cpu", "cuda"):
         refuse_context(mesh, f"torch's device {word}")
         refuse_experts(config.model, f"torch's device {word}")
+    refuse_pipeline(config, mesh, "" if word in ("cpu", "cuda") else f"torch's device {word}")
     check_batch(config, mesh)
     usable = _agree_on_memory(accelerator, team) if config.remat == "auto" else None
     config = resolve_remat(config, mesh, "torch", usable)
@@ -106,8 +109,9 @@ class TorchEngine:
 
     def headline(self) -> str:
         mesh = self.mesh
-        context = f" context={mesh.context}" if mesh.context > 1 else ""
-        where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor}{context} ({self._accelerator.backend})"
+        more = f" context={mesh.context}" if mesh.context > 1 else ""
+        more += f" pipeline={mesh.pipeline}" if mesh.pipeline > 1 else ""
+        where = f", mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor}{more} ({self._accelerator.backend})"
         level = self._config.recomputed
         how = f"{self._config.products}{', compiled' if self._config.compiled else ''}"
         how += ", bf16 residual stream" if self._config.residual == "bf16" else ""
@@ -141,8 +145,8 @@ class TorchEngine:
             "dtype": "fp32" if config.products == "fp32" else "bf16",
             "torch": torch.__version__,
             "backend": self._accelerator.backend,
-            "modules": str(self._build.model),
-            "parameters": [(slot.parameter.name, slot.parameter.shape) for slot in self._build.slots],
+            "modules": str(self._build.model) if self.mesh.pipeline == 1 else "",  # stages differ
+            "parameters": [(one.name, one.shape) for one in list_run_parameters(config.model, config.lora)],
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 

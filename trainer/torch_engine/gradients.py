@@ -69,26 +69,61 @@ class Gradients(Protocol):
         ...
 
 
-def make_gradients(model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: AxisGroups) -> Gradients:
-    """Choose the implementation for the mesh."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twin:
+    """The other stage of a pipeline that has the embedding, too, because it is also the head.
+
+    Attributes:
+        group: The devices with the same position in all stages.
+        peer: Its index in the group.
+        slot: Index of the embedding among the slots.
+    """
+
+    group: Any
+    peer: int
+    slot: int
+
+    @torch.no_grad()
+    def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Add both stages' parts of the embedding's gradient, in place: the same sum on both."""
+        own = gradients[self.slot]
+        sent, received = own.contiguous(), torch.empty(own.shape, dtype=own.dtype, device=own.device)
+        messages = ((dist.isend, sent), (dist.irecv, received))
+        for work in dist.batch_isend_irecv(
+            [dist.P2POp(operation, values, group=self.group, group_peer=self.peer) for operation, values in messages]
+        ):
+            work.wait()
+        own += received
+
+
+def make_gradients(
+    model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: AxisGroups, twin_stage: int | None = None
+) -> Gradients:
+    """Choose the implementation for the mesh; `twin_stage` is the other stage that has the embedding, if one has."""
     if mesh.devices == 1:
         return LocalGradients(slots)
+    twin = None
+    if twin_stage is not None:
+        at = next(at for at, slot in enumerate(slots) if slot.parameter.role == "embedding")
+        twin = Twin(group=groups.pipeline, peer=twin_stage, slot=at)
     if mesh.fsdp > 1 and get_layout(slots[0].parameter).fsdp is None:  # adapters: copies on all devices of a shard
         copies = Mesh(mesh.tensor_groups, 1, mesh.tensor)
         return BucketedGradients(slots, copies, groups.shards, tensor=groups.tensor)
     if mesh.fsdp > 1:
-        return ShardedGradients(model, slots, mesh, groups)
+        return ShardedGradients(model, slots, mesh, groups, twin)
     if mesh.data > 1:
-        return BucketedGradients(slots, mesh, groups.data, tensor=groups.tensor)
-    return LocalGradients(slots, mesh, groups.tensor)
+        return BucketedGradients(slots, mesh, groups.data, tensor=groups.tensor, twin=twin)
+    return LocalGradients(slots, mesh, groups.tensor, twin)
 
 
 class LocalGradients:
     """Gradients of one replica whose rows were all computed here; the tensor axis of `mesh` may shard the weights."""
 
-    def __init__(self, slots: Sequence[Slot], mesh: Mesh | None = None, tensor: Any = None) -> None:
+    def __init__(
+        self, slots: Sequence[Slot], mesh: Mesh | None = None, tensor: Any = None, twin: Twin | None = None
+    ) -> None:
         self._slots = slots
-        self._reduction = None if mesh is None else Reduction(slots, mesh, tensor)
+        self._reduction = None if mesh is None else Reduction(slots, mesh, tensor, twin)
 
     def begin(self) -> None:
         for slot in self._slots:
@@ -112,10 +147,12 @@ class ShardedGradients:
     weights. Sums over `data` wait for the last micro-batch.
     """
 
-    def __init__(self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: AxisGroups) -> None:
+    def __init__(
+        self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: AxisGroups, twin: Twin | None = None
+    ) -> None:
         self._model: Any = model  # fully_shard adds methods to the module's class
         self._slots, self._mesh = slots, mesh
-        self._reduction = Reduction(slots, mesh, groups.tensor)
+        self._reduction = Reduction(slots, mesh, groups.tensor, twin)
         self._copies = [at for at, slot in enumerate(slots) if get_layout(slot.parameter).fsdp is None]
         self._shards = groups.shards
 
@@ -139,11 +176,19 @@ class BucketedGradients:
     """Gradients of replicas, each with its own rows."""
 
     def __init__(
-        self, slots: Sequence[Slot], mesh: Mesh, group: Any, bucket_bytes: int = BUCKET_BYTES, *, tensor: Any = None
+        self,
+        slots: Sequence[Slot],
+        mesh: Mesh,
+        group: Any,
+        bucket_bytes: int = BUCKET_BYTES,
+        *,
+        tensor: Any = None,
+        twin: Twin | None = None,
     ) -> None:
         self._group = group
         # Each tensor device sums the same loss over its replicas; stop requests are counted over all of them.
-        self._reduction = Reduction(slots, mesh, tensor) if mesh.tensor > 1 else None
+        alone = mesh.tensor == mesh.pipeline == 1
+        self._reduction = None if alone else Reduction(slots, mesh, tensor, twin)
         # The backward pass reaches the last layers first, so their buffer is sent first.
         self._buckets = _fill(slots[::-1], bucket_bytes)
         self._sent = 0
@@ -197,11 +242,15 @@ class BucketedGradients:
 class Reduction:
     """Completes the gradients over the tensor axis, and sums loss, stop requests and norm over all processes.
 
-    Each copy of a region contributes an equal share of its squared norm.
+    Each copy of a region contributes an equal share of its squared norm. Of a pipeline only the last stage has a loss,
+    and two stages may have parts of the embedding's gradient.
     """
 
-    def __init__(self, slots: Sequence[Slot], mesh: Mesh, tensor: Any) -> None:
+    def __init__(self, slots: Sequence[Slot], mesh: Mesh, tensor: Any, twin: Twin | None = None) -> None:
         copies = [_count_copies(get_layout(slot.parameter), mesh) for slot in slots]
+        self._twin = twin
+        if twin is not None:
+            copies[twin.slot] *= 2
         # Created once: converting a list to a GPU tensor makes the CPU wait for all queued work.
         self._copies = torch.tensor(copies, dtype=torch.float32, device=slots[0].weight.device)
         self._tensor, self._group = mesh.tensor, tensor
@@ -212,6 +261,8 @@ class Reduction:
         """Return the numbers of SummedGradients, and complete the gradients in place."""
         if self._tensor > 1 and self._partial:
             _sum_over([gradients[at] for at in self._partial], self._group)
+        if self._twin is not None:
+            self._twin.sum_gradients(gradients)
         shared = (compute_norms(gradients).square_() / self._copies).sum()
         numbers = torch.stack((loss.float() / self._tensor, torch.full_like(shared, float(stop)), shared))
         dist.all_reduce(numbers)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trainer.config import DTypeName, LoraConfig, ModelConfig
 from trainer.shape.lora import ATTENTION, FFN, list_targets
+from trainer.shape.pipeline import Stage, make_stage
 from trainer.shape.rotary import make_local_rotary_table, make_rotary_table
 from trainer.torch_engine.attention_mask import AttentionMask, attend_by_tiles, make_attention_mask
 from trainer.torch_engine.context import ContextShare, take_own_tokens
@@ -35,6 +36,7 @@ class Transformer(nn.Module):
 
     Attributes:
         balance: Of the routers in the newest forward pass, shape (layers, 2, experts); None without experts.
+        stage: The part of the model that this one is.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Transformer(nn.Module):
         tiled: bool = False,
         residual: DTypeName = "fp32",
         context: ContextShare | None = None,
+        stage: Stage | None = None,
     ) -> None:
         """Build the modules.
 
@@ -58,16 +61,22 @@ class Transformer(nn.Module):
             lora: Adapters, with which all other weights are frozen.
             residual: Type of the values between blocks.
             context: This process among those that divide the tokens of a row; None where each has whole rows.
+            stage: The part of the model that this one is; None for all of it. Modules of other stages do not exist.
         """
         super().__init__()
+        self.stage = stage = stage or make_stage(config, 1, 0)
         self._context = context
         self._config, self._seq_len, self._tiled = config, seq_len, tiled
         self._residual = torch.bfloat16 if residual == "bf16" else torch.float32
         self.balance: Tensor | None = None
-        self.embedding = Embedding(config.tokens, config.dim)
-        self.blocks = nn.ModuleList(Block(config, layer, rerun, lora) for layer in range(config.layers))
-        self.norm = Norm(config, config.dim)
-        self.head = None if config.tied else Linear(config.dim, config.tokens, bias=False)
+        if stage.has_embedding:
+            self.embedding = Embedding(config.tokens, config.dim)
+        self.blocks = nn.ModuleList()
+        for layer in stage.layers:
+            self.blocks.add_module(str(layer), Block(config, layer, rerun, lora))
+        if stage.is_last:
+            self.norm = Norm(config, config.dim)
+        self.head = Linear(config.dim, config.tokens, bias=False) if stage.is_last and not config.tied else None
         self.cosine: Tensor
         self.sine: Tensor
         self.local_cosine: Tensor
@@ -83,34 +92,45 @@ class Transformer(nn.Module):
                     weight.requires_grad_(isinstance(module, Adapter))
 
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
-        """Return the hidden state.
+        """Return the hidden state; before the last stage the residual stream.
 
         Args:
-            tokens: int64, shape (batch, length), length at most seq_len; with `context` those of this process.
+            tokens: int64, shape (batch, length), length at most seq_len; with `context` those of this process. After
+                the first stage what the one before has returned.
             documents: Number of each token's document, of whole rows; None where they attend across documents.
 
         Returns:
-            Shape (batch, length, dim).
+            Shape (batch, length, dim); a tensor axis divides the length.
         """
-        length = tokens.shape[1]
+        if not self.stage.is_first:  # a tensor axis divides the tokens of what the stage before has returned
+            length = len(self.cosine)
+            like = tokens.new_empty(()).expand(len(tokens), length)
+        else:
+            length, like = tokens.shape[1], tokens
         # Positions are those in the row, also within a document: only their differences reach the scores.
         angles = self.cosine[:length], self.sine[:length]
         local = (self.local_cosine[:length], self.local_sine[:length]) if self._config.local_rope_theta else angles
-        masks = self._make_masks(tokens, documents)
-        x: Tensor = self.embedding(tokens).float()
-        if self._config.embed_scale:
-            x = x * self._config.dim**0.5
-        x = x.to(self._residual)
+        masks = self._make_masks(like, documents)
+        x = self._embed(tokens) if self.stage.is_first else tokens
         balances: list[Tensor] = []
-        for layer, block in enumerate(self.blocks):
+        for layer, block in zip(self.stage.layers, self.blocks, strict=True):
             window = self._config.get_window(layer)
             found: BlockResult = block(x, *(local if window else angles), masks[window])
             if isinstance(found, tuple):
                 balances.append(found[1])
             x = found[0] if isinstance(found, tuple) else found
         self.balance = torch.stack(balances) if balances else None
+        if not self.stage.is_last:
+            return x
         result: Tensor = self.norm(x)
         return result
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        """Return the residual stream before the first block."""
+        x: Tensor = self.embedding(tokens).float()
+        if self._config.embed_scale:
+            x = x * self._config.dim**0.5
+        return x.to(self._residual)
 
     def _make_masks(self, tokens: Tensor, documents: Tensor | None) -> dict[int, AttentionMask | None]:
         """Return the mask of each window that blocks have; 0 for none."""
@@ -119,11 +139,11 @@ class Transformer(nn.Module):
         tiled = self._tiled and not config.attention_softcap
         return {
             window: make_attention_mask(tokens, window, documents, dtype=dtype, tiled=tiled, context=self._context)
-            for window in sorted({config.get_window(layer) for layer in range(config.layers)})
+            for window in sorted({config.get_window(layer) for layer in self.stage.layers})
         }
 
     def head_weight(self) -> Tensor:
-        """Return the head's weight, shape (vocab, dim)."""
+        """Return the head's weight, shape (vocab, dim), which the last stage has."""
         return self.embedding.weight if self.head is None else self.head.weight
 
     def fill_tables(self) -> None:

@@ -27,7 +27,7 @@ class AxisGroups:
     """The process groups along the axes; None where an axis has one device.
 
     `shards` has all devices of data and fsdp that have the same position along tensor, `context` those of them with the
-    same rows.
+    same rows. `pipeline` has the devices with the same position in all stages; the other groups are of one stage.
     """
 
     mesh: DeviceMesh | None
@@ -36,6 +36,7 @@ class AxisGroups:
     tensor: Any
     shards: Any = None
     context: ContextShare | None = None
+    pipeline: Any = None
 
 
 def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
@@ -45,23 +46,25 @@ def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
     """
     if mesh.devices == 1:
         return AxisGroups(mesh=None, data=None, fsdp=None, tensor=None)
-    whole = init_device_mesh(
-        device.type, (mesh.data, mesh.fsdp, mesh.tensor), mesh_dim_names=("data", "fsdp", "tensor")
-    )
+    sizes = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
+    if mesh.pipeline > 1:
+        sizes = {"pipeline": mesh.pipeline, **sizes}
+    whole = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     unchecked: Any = whole  # torch annotates slices of a mesh only partly
-    found = {
-        name: unchecked.get_group(name) if size > 1 else None
-        for name, size in (("data", mesh.data), ("fsdp", mesh.fsdp), ("tensor", mesh.tensor))
-    }
+    found = {name: unchecked.get_group(name) if size > 1 else None for name, size in sizes.items()}
     if mesh.fsdp > 1:
         found["shards"] = unchecked["data", "fsdp"]._flatten().get_group() if mesh.data > 1 else found["fsdp"]
+    if mesh.pipeline > 1:
+        from trainer.torch_engine.pipeline import meet_stages
+
+        meet_stages(found["pipeline"], device)
     return AxisGroups(mesh=whole, context=_make_context_share(mesh, device), **found)
 
 
 def _make_context_share(mesh: Mesh, device: torch.device) -> ContextShare | None:
     if mesh.context == 1:
         return None
-    shape, names = (mesh.shards, mesh.context, mesh.tensor), ("rows", "context", "beside")
+    shape, names = (mesh.pipeline * mesh.shards, mesh.context, mesh.tensor), ("rows", "context", "beside")
     unchecked: Any = init_device_mesh(device.type, shape, mesh_dim_names=names)  # see make_axis_groups
     group = unchecked.get_group("context")
     return ContextShare(group=group.group_name, size=mesh.context, index=unchecked.get_local_rank("context"))
@@ -113,10 +116,12 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
 
     own, whole, cut = Shard(1), Replicate(), ColwiseParallel
     dense = not any(isinstance(module, ExpertFeedForward) for module in model.modules())
-    plan: dict[str, Any] = {"embedding": RowwiseParallel(input_layouts=whole, output_layouts=own)}
+    plan: dict[str, Any] = {}
+    if hasattr(model, "embedding"):  # some stages of a pipeline have none
+        plan["embedding"] = RowwiseParallel(input_layouts=whole, output_layouts=own)
     if model.head is not None:
         plan["head"] = cut()
-    for layer in range(len(model.blocks)):
+    for layer, _ in model.blocks.named_children():
         # One conversion for all layers that read x, so that it is gathered, and its gradient scattered, once.
         plan[f"blocks.{layer}.attention"] = PrepareModuleInput(
             input_layouts=(own, None, None, None), desired_input_layouts=(whole, None, None, None)
@@ -136,7 +141,8 @@ def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
                 _shard_adapter(cast("Adapter", adapter), mesh, by_outputs=name not in ("out", "down"))
         if isinstance(module, ExpertFeedForward):
             _shard_experts(module, mesh)
-    model.embedding.register_forward_hook(_wait_for_sum)
+    if hasattr(model, "embedding"):
+        model.embedding.register_forward_hook(_wait_for_sum)
 
 
 def _shard_experts(ffn: ExpertFeedForward, mesh: DeviceMesh) -> None:
@@ -208,7 +214,11 @@ def _shard_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, na
     from torch.distributed.tensor import Shard
 
     handles = dict(model.named_parameters())
-    along = {id(handles[parameter.name]): get_layout(parameter).fsdp or 0 for parameter in list_parameters(config)}
+    along = {
+        id(handles[parameter.name]): get_layout(parameter).fsdp or 0
+        for parameter in list_parameters(config)
+        if parameter.name in handles  # other stages of a pipeline have the others
+    }
 
     def place(handle: nn.Parameter) -> Shard:
         return Shard(along[id(handle)])

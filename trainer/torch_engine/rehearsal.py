@@ -70,6 +70,8 @@ def rehearse_step(config: Config, mesh: Mesh, rank: int = 0) -> RehearsedStep:
         parts = build_sharded_model(config, accelerator, mesh)
         with FakeTensorMode(allow_non_fake_inputs=True), ResourceAccount() as account:
             build = assemble_model(config, accelerator, mesh, parts, rank)
+            if build.pipeline is not None:
+                build.pipeline.skip_negotiation()
             rows = torch.zeros((config.batch // mesh.shards, config.seq_len + 1), dtype=torch.int64)
             build.step(rows, config.optim.lr, False, 0)
     return _summary(rank, build, account)

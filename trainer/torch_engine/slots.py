@@ -17,8 +17,8 @@ from trainer.shape.architecture import Parameter
 from trainer.shape.box import Box
 from trainer.shape.initial_values import make_initial_values
 from trainer.shape.layout import compute_box
-from trainer.shape.lora import list_run_parameters
 from trainer.shape.mesh import Mesh
+from trainer.shape.pipeline import list_stage_parameters, make_stage
 from trainer.torch_engine.model import NO_LORA
 from trainer.torch_engine.untyped import from_numpy
 
@@ -61,6 +61,7 @@ def list_slots(
 ) -> Sequence[Slot]:
     """List the slots in the order of the list of parameters; `device` is this process's index on the mesh."""
     handles = dict(model.named_parameters())
+    stage = make_stage(config, mesh.pipeline, mesh.get_stage(device))
     slots = [
         Slot(
             position=position,
@@ -69,7 +70,7 @@ def list_slots(
             handle=handle,
             weight=get_local_tensor(handle.data),
         )
-        for position, parameter in enumerate(list_run_parameters(config, lora))
+        for position, parameter in list_stage_parameters(config, lora, stage)
         for handle in (handles.pop(parameter.name),)
     ]
     if handles:

@@ -12,7 +12,7 @@ from torch import Tensor
 from trainer.engine import FloatArray
 from trainer.errors import StorageError
 from trainer.shape.box import Box, TensorRegion
-from trainer.shape.layout import get_layout
+from trainer.shape.layout import choose_writer_of, get_layout
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.host_copy import HostCopier
 from trainer.torch_engine.optimizer import AveragedWeights, Moment, Optimizer
@@ -85,15 +85,5 @@ def _of_moment(kind: str, moment: Moment, mesh: Mesh, device: int) -> HeldRegion
         shape, axes = (parameter.shape[moment.axis],), (axes[moment.axis],)
         box = Box((box.offset[moment.axis],), (box.extent[moment.axis],))
     name = f"{kind}/{parameter.name}" + (f"/{moment.suffix}" if moment.suffix else "")
-    return HeldRegion(TensorRegion(name, shape, box), moment.values, _writer(axes, moment.slot.position, mesh, device))
-
-
-def _writer(axes: Sequence[str | None], position: int, mesh: Mesh, device: int) -> int:
-    """Return the writer as trainer.shape.layout.choose_writer does, for tensors that fewer axes shard."""
-    _, fsdp, tensor = mesh.coordinates(device)
-    data = position % mesh.data
-    if "fsdp" not in axes:
-        fsdp = position % mesh.fsdp
-    if "tensor" not in axes:
-        tensor = position % mesh.tensor
-    return (data * mesh.fsdp + fsdp) * mesh.tensor + tensor
+    writer = choose_writer_of(parameter.role, axes, moment.slot.position, mesh, device)
+    return HeldRegion(TensorRegion(name, shape, box), moment.values, writer)

@@ -28,6 +28,7 @@ from trainer.shape.architecture import list_parameters
 from trainer.shape.box import Box, TensorRegion
 from trainer.shape.memory import resolve_remat
 from trainer.shape.mesh import Mesh, RowShare, assign_rows, check_batch, refuse_context
+from trainer.shape.pipeline import refuse_pipeline
 from trainer.team import Team
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.loss import compute_mean_loss
@@ -68,6 +69,7 @@ def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
     refuse_context(mesh, "torch_xla")
+    refuse_pipeline(config, mesh, "torch_xla")
     check_batch(config, mesh)
     usable = agree_on_memory(team, find_usable_share(runtime.describe())) if config.remat == "auto" else None
     config = resolve_remat(replace(config, device="xla"), mesh, "torch", usable)

@@ -55,7 +55,7 @@ def add_rank_rehearsal(
     line = summarize_ranks(found, usable)
     advice[0]["text"] = [*advice[0]["text"], f"rehearsed {line}"]
     error = None
-    if usable is not None and found["first"]["peak"] > usable:
+    if usable is not None and _peak(found) > usable:
         what = f"a step does not fit a device of {hardware['name']}"
         error = DoesNotFit(what, line, "remat=true, a larger accumulate, or more devices")
     return replace_estimate(ready, advice), error
@@ -71,8 +71,16 @@ def summarize_ranks(found: Mapping[str, Any], usable: int | None) -> str:
     first = found["first"]
     moved = ", ".join(f"{one['count']} {one['kind']}" for one in first["collectives"]) or "none"
     ranks = found["hosts"] * found["devices"]
+    stages = found["mesh"]["pipeline"]
     agree = f"the first and the last of {ranks} ranks agree; " if ranks > 1 else ""
-    fits = ""
+    if stages > 1:
+        agree = "the first and the last rank of a stage agree; " if ranks > stages else ""
+    peak, fits = _peak(found), ""
     if usable is not None:
-        fits = f" of {usable / _GIB:.2f} GiB, {'fits' if first['peak'] <= usable else 'does NOT fit'}"
-    return f"{agree}{first['peak'] / _GIB:.2f} GiB{fits} on each device at most; collectives of a step: {moved}"
+        fits = f" of {usable / _GIB:.2f} GiB, {'fits' if peak <= usable else 'does NOT fit'}"
+    return f"{agree}{peak / _GIB:.2f} GiB{fits} on each device at most; collectives of a step: {moved}"
+
+
+def _peak(found: Mapping[str, Any]) -> int:
+    """Return the most bytes of a device; of a pipeline, the first or the last stage needs the most."""
+    return max(int(one["peak"]) for one in (found["first"], found["last"]) if one)
