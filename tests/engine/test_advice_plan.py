@@ -222,6 +222,27 @@ def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Pa
     assert (here["kind"], here["devices"], here["peak_flops"]) == ("cpu", 2, None)
 
 
+@pytest.mark.parametrize(
+    ("machines", "setting"),
+    [
+        (("v5litepod-8", "--backend", "xla"), "model.experts=4"),
+        (("v5litepod-8", "--backend", "xla", "--smoke"), "optim.kind=muon"),
+        (("v5litepod-8", "--backend", "xla", "--allow-misfit"), "data.document_mask=true"),
+        (("trn1.32xlarge", "--backend", "neuron"), "lora.rank=4"),
+        (("v5litepod-8", "--backend", "xla"), "mesh.context=2"),
+    ],
+)
+@pytest.mark.parametrize("action", ["--dry-run", "--yes"])
+def test_settings_with_which_a_run_ends_when_it_starts_are_refused(
+    orch: Callable[..., Said], machines: tuple[str, ...], setting: str, action: str
+) -> None:
+    bucket = "s3://mine/runs" if machines[0].startswith("trn") else "gs://mine/runs"
+    said = orch("train", *machines, "--bucket", bucket, action, "model=tiny", "steps=20", "batch=64", setting)
+    assert said.status == 2 and not said.out
+    assert "the trainer cannot run with these settings" in said.err
+    assert setting.partition("=")[0] in said.err
+
+
 def test_only_what_jax_trains_on_tpus_is_compiled(orch: Callable[..., Said], tmp_path: Path) -> None:
     assert "no `train` section" in orch("plan", written(tmp_path, SIMPLE), "--compile").err
     local = orch("plan", written(tmp_path, TASK), "--infra", "local:2", "--compile")
