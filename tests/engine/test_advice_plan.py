@@ -263,6 +263,24 @@ def test_without_a_compiler_the_error_explains_how_to_install_one(
         assert said.status == 3 and "scripts/tpu-compiler" in said.err
 
 
+def test_a_step_that_does_not_fit_by_its_compilation_is_refused_in_the_plan(
+    orch: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text("""#!/bin/sh\necho '{"fits": false, "error": "wanted: 99 GiB", "seconds": 1}'\nexit 4\n""")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("ORCH_TPU_COMPILER", str(compiler))
+    words = ("train", "v5litepod-4", "--bucket", "gs://mine/runs", "--compile", "model=tiny", "batch=8", "steps=9")
+    shown = orch(*words, "--dry-run")
+    assert shown.status == 2 and "does NOT fit" in shown.out
+    assert "Refused: [does-not-fit]" in shown.out and "wanted: 99 GiB" in shown.out
+    assert "succeeded" not in shown.out and "To do it" not in shown.out
+    as_json = orch(*words, "-o", "json", "--dry-run")
+    assert as_json.status == 2 and json.loads(as_json.out)["refusal"]["code"] == "does-not-fit"
+    begun = orch(*words, "--yes")
+    assert begun.status == 2 and "error[does-not-fit]" in begun.err
+
+
 def test_only_what_torch_trains_is_built_in_one_process(orch: Callable[..., Said], tmp_path: Path) -> None:
     said = orch("plan", written(tmp_path, TASK), "--rehearse-world")
     assert said.status == 2 and "--compile" in said.err
