@@ -23,7 +23,7 @@ from orchestrator.engine.preparation.host_inputs import job_digest
 from orchestrator.engine.training.automatic import MachineChooser
 from orchestrator.engine.training.offers import list_offers
 from orchestrator.engine.training.work import read_training
-from orchestrator.errors import UserError
+from orchestrator.errors import AccessError, UserError
 from orchestrator.offers.offers import SURE, Offer, OfferRequest, make_offer
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Run
@@ -56,6 +56,23 @@ def refused(text: str) -> str:
     with pytest.raises(TaskError) as error:
         read(text)
     return str(error.value)
+
+
+@pytest.mark.parametrize(("bucket", "cloud"), [("gs", "gcp"), ("s3", "aws")])
+def test_clouds_whose_machines_cannot_open_the_bucket_are_left_out(bucket: str, cloud: str) -> None:
+    given = OWN + f"checkpoint: {{bucket: '{bucket}://mine/runs'}}\n"
+    file = read(given, "aws", "gcp")
+    assert {choice.infra.provider for choice in file.only.choices} == {cloud}
+    assert any(note.startswith("auto: left out: ") and f"{bucket}://mine/runs" in note for note in file.notes)
+    both = read(OWN, "aws", "gcp")
+    assert not any("left out: " in note and "could not open" in note for note in both.notes)
+
+
+def test_a_bucket_that_no_chosen_cloud_can_open_is_refused() -> None:
+    given = OWN + "checkpoint: {bucket: 'gs://mine/runs'}\n"
+    with pytest.raises(AccessError, match="could not open gs://mine/runs"):
+        read(given, "aws")
+    assert read(given + "secrets: {GOOGLE_APPLICATION_CREDENTIALS: /x}\n", "aws").only.choices
 
 
 @pytest.fixture(autouse=True)
