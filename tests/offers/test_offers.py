@@ -133,6 +133,20 @@ def test_the_commands_are_those_of_orch(tmp_path: Any, monkeypatch: pytest.Monke
         assert not any(concern["fatal"] for advice in plan["advice"] for concern in advice["concerns"]), one["command"]
 
 
+def test_the_size_of_the_data_is_that_of_the_plan_and_the_default_text_is_named() -> None:
+    words = ("offers", "--model", "1b", "--tokens", "20B", "--only", "v6e,spot")
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "data: about 19 GiB of tokens" in shown.stderr
+    assert "default text, in bytes, until data= is given" in shown.stderr
+    given = CliRunner().invoke(app, [*words, "data=gs://mine/books"], catch_exceptions=False)
+    assert "data: about 37 GiB of tokens" in given.stderr and "until data= is given" not in given.stderr
+    for line, size in (("", "18.6 GiB"), ("data=gs://mine/books", "37.3 GiB")):
+        plan = ["train", "v6e-8", "--bucket", "gs://mine/runs", "model=1b", "seq_len=2048", "batch=512", "steps=19074"]
+        planned = CliRunner().invoke(app, [*plan, *line.split(), "--dry-run", "-o", "json"], catch_exceptions=False)
+        (stored,) = (one for one in json.loads(planned.stdout)["advice"][0]["text"] if one.startswith("stored"))
+        assert f"the tokens of the run are about {size}" in stored
+
+
 def test_a_setting_cannot_become_a_command_of_a_shell() -> None:
     (command, *_) = (one["command"] for one in offers("--model", "1b", "data=/a; touch b"))
     assert "data=/a; touch b" in shlex.split(command)
@@ -149,6 +163,7 @@ def test_only_keeps_what_fits_each_kind_of_word() -> None:
         ("gcp,spot", lambda one: one["provider"] == "gcp" and one["market"] == "spot"),
         ("v6e,on-demand", lambda one: one["chip"] == "v6e" and one["market"] == "on-demand"),
         ("p5.48xlarge", lambda one: one["machine"] == "p5.48xlarge"),
+        ("H100:8,spot", lambda one: one["chip"] == "H100" and one["chips"] % 8 == 0 and one["market"] == "spot"),
     ):
         found = offers("--model", "1b", "--only", words)
         assert found and all(kept(one) for one in found), words

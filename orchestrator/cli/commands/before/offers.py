@@ -264,6 +264,7 @@ def _refuse_unfit(found: tuple[Offer, ...], shown: tuple[Offer, ...], request: O
 
 def _write(shown: tuple[Offer, ...], work: Training | OwnProgram, request: OfferRequest) -> None:
     from orchestrator.catalog.refreshed import describe_problems
+    from orchestrator.engine.training.work import Training
     from orchestrator.offers.estimates import SPOT_ASSUMPTION
     from orchestrator.offers.offer_table import SPEED_FROM, describe_costs, describe_prices, list_cells, list_titles
 
@@ -282,6 +283,8 @@ def _write(shown: tuple[Offer, ...], work: Training | OwnProgram, request: Offer
     ]
     if any(str(one.market) == "spot" and not (one.capacity and one.capacity.losses_per_hour) for one in shown):
         notes.append(SPOT_ASSUMPTION)
+    if isinstance(work, Training) and not work.has_data:
+        notes.append("the commands train on the trainer's default text, in bytes, until data= is given")
     notes += describe_problems(dict.fromkeys(one.machine.provider for one in shown), time.time())
     notes += sorted({f"speed: {one.speed_source}" for one in shown})
     write_stderr(*notes)
