@@ -219,6 +219,9 @@ def test_unknown_words_of_accelerators_are_named(orch: Orch, clean: Path) -> Non
     assert "none of these machines is sold in Capacity Blocks: " in block and "blocks find" not in block
     only = orch("accelerators", "--only", "azure")
     assert only.status == 2 and "`azure` is not a cloud" in only.err
+    for more in ((), ("-o", "json")):
+        none = orch("accelerators", "--only", "aws,v6e", *more)
+        assert none.status == 2 and "NAME" not in none.out and "no machine fits these words" in none.err
 
 
 def test_the_choices_of_the_command_are_those_of_the_catalogue() -> None:
