@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import time
 from importlib.resources import files
@@ -257,6 +258,13 @@ def test_a_range_of_nodes_keeps_the_batch_and_leaves_out_what_cannot_divide_it()
     assert [one.num_nodes for one in file.only.choices] == [8, 4, 2]
     assert all(dict(part.train.args)["batch"] == "512" for part in file.only.split() if part.train)
     assert any(note.startswith("left out: 7 x H100:8, 6 x H100:8") for note in file.notes)
+
+
+def test_each_offer_that_is_left_out_is_counted_once() -> None:
+    file = read(OWN.replace("budget: 2000, by: 4d", "budget: 300, by: 8h"))
+    (note,) = (note for note in file.notes if "offers left out" in note)
+    total, dear, late, beaten = map(int, re.findall(r"\d+", note))
+    assert total == dear + late + beaten and dear and late
 
 
 def test_an_own_program_learns_how_many_nodes_there_are() -> None:

@@ -216,6 +216,17 @@ def test_the_next_step_of_what_is_too_dear_or_late_works(words: list[str]) -> No
     assert shown and all(one["chance_in_time"] is None or one["chance_in_time"] >= SURE for one in shown)
 
 
+def test_the_proposed_deadline_is_the_nearest_that_works() -> None:
+    command = ["offers", "--model", "1b", "--only", "v6e,spot"]
+    with pytest.raises(UserError) as found:
+        CliRunner().invoke(app, [*command, "--by", "1m"], catch_exceptions=False)
+    option, by = found.value.next_step.split()
+    assert option == "--by" and by.endswith("m")
+    assert offers(*command[1:], "--by", by)
+    with pytest.raises(UserError, match="nothing runs this"):
+        CliRunner().invoke(app, [*command, "--by", f"{int(by[:-1]) - 10}m"], catch_exceptions=False)
+
+
 def test_a_program_of_ones_own_is_judged_by_its_flops_and_memory() -> None:
     found = offers("--flops", "1e21", "--memory", "320")
     assert all(resolve(one["machine"]).hbm_gib_per_chip * one["chips"] >= 320 for one in found)

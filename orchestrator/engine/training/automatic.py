@@ -275,12 +275,11 @@ def _describe(found: Sequence[Offer], chosen: Sequence[Offer], request: OfferReq
         cost = format_amount_range(one.dollars.low, one.dollars.high, 0)
         yield f"auto {number}: {one.name}, {one.market}: {low} to {high}, {cost} ({one.price_note}){sure}"
     others = [one for one in found if one not in chosen]
-    dear = [one for one in others if request.budget is not None and one.dollars.high > request.budget]
-    late = [one for one in others if request.seconds is not None and one.seconds.chance_below(request.seconds) < SURE]
-    beaten = len(others) - len({*map(id, dear), *map(id, late)})
-    why = [f"{len(dear)} may cost more than the budget"] if request.budget is not None else []
-    why += [f"{len(late)} may be late"] if request.seconds is not None else []
-    why.append(f"{beaten} beaten in both time and cost")
+    cheap = [one for one in others if request.budget is None or one.dollars.high <= request.budget]
+    beaten = [one for one in cheap if request.seconds is None or one.seconds.chance_below(request.seconds) >= SURE]
+    why = [f"{len(others) - len(cheap)} may cost more than the budget"] if request.budget is not None else []
+    why += [f"{len(cheap) - len(beaten)} may be late"] if request.seconds is not None else []
+    why.append(f"{len(beaten)} beaten in both time and cost")
     yield f"auto: {count_noun(len(others), 'offer')} left out: {', '.join(why)}"
 
 
