@@ -227,6 +227,15 @@ def test_the_proposed_deadline_is_the_nearest_that_works() -> None:
         CliRunner().invoke(app, [*command, "--by", f"{int(by[:-1]) - 10}m"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_the_kind_of_a_speeds_source_is_named_at_every_width(columns: str) -> None:
+    words = ("offers", "--model", "1b", "--tokens", "20B", "--by", "5d", "--only", "v6e,spot")
+    shown = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": columns})
+    assert ("SPEED FROM" in shown.stdout) is (columns == "200")
+    (line,) = (line for line in shown.stderr.splitlines() if line.startswith("speed of 1, 2, "))
+    assert ", published: MaxText's published v6e runs" in line
+
+
 def test_a_program_of_ones_own_is_judged_by_its_flops_and_memory() -> None:
     found = offers("--flops", "1e21", "--memory", "320")
     assert all(resolve(one["machine"]).hbm_gib_per_chip * one["chips"] >= 320 for one in found)

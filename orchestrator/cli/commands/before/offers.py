@@ -266,7 +266,14 @@ def _write(shown: tuple[Offer, ...], work: Training | OwnProgram, request: Offer
     from orchestrator.catalog.refreshed import describe_problems
     from orchestrator.engine.training.work import Training
     from orchestrator.offers.estimates import SPOT_ASSUMPTION
-    from orchestrator.offers.offer_table import SPEED_FROM, describe_costs, describe_prices, list_cells, list_titles
+    from orchestrator.offers.offer_table import (
+        SPEED_FROM,
+        describe_costs,
+        describe_prices,
+        describe_speeds,
+        list_cells,
+        list_titles,
+    )
 
     rows = [("", *list_titles(request))]
     rows += [(str(number), *list_cells(one, request)) for number, one in enumerate(shown, start=1)]
@@ -286,7 +293,7 @@ def _write(shown: tuple[Offer, ...], work: Training | OwnProgram, request: Offer
     if isinstance(work, Training) and not work.has_data:
         notes.append("the commands train on the trainer's default text, in bytes, until data= is given")
     notes += describe_problems(dict.fromkeys(one.machine.provider for one in shown), time.time())
-    notes += sorted({f"speed: {one.speed_source}" for one in shown})
+    notes += describe_speeds(shown)
     write_stderr(*notes)
 
 
