@@ -16,7 +16,7 @@ _WORDS = {
     "disks": "boot disks",
     "addresses": "public addresses",
     "storage": "checkpoints in the bucket",
-    "writes": "writing them",
+    "writes": "writing checkpoints",
     "reads": "reading from the bucket",
 }
 

@@ -258,6 +258,7 @@ def test_a_range_of_nodes_keeps_the_batch_and_leaves_out_what_cannot_divide_it()
     assert [one.num_nodes for one in file.only.choices] == [8, 4, 2]
     assert all(dict(part.train.args)["batch"] == "512" for part in file.only.split() if part.train)
     assert any(note.startswith("left out: 7 x H100:8, 6 x H100:8") for note in file.notes)
+    assert any(note.endswith("8 first; the batch is the same on all") for note in file.notes)
 
 
 def test_each_offer_that_is_left_out_is_counted_once() -> None:
@@ -273,6 +274,7 @@ def test_an_own_program_learns_how_many_nodes_there_are() -> None:
         resources: {accelerators: 'H100:8', infra: aws}
         run: ./train
     """)
+    assert not any("batch" in note for note in file.notes), "nothing is known of its batch"
     parts = file.only.split()
     assert [part.num_nodes for part in parts] == [4, 3, 2]
     assert [dict(part.envs)["ORCH_NUM_NODES"] for part in parts] == ["4", "3", "2"]

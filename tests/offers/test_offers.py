@@ -236,6 +236,21 @@ def test_the_kind_of_a_speeds_source_is_named_at_every_width(columns: str) -> No
     assert ", published: MaxText's published v6e runs" in line
 
 
+@pytest.mark.parametrize(
+    ("location", "only", "bucket", "foreign"),
+    [("us-east-1", "gcp", "s3", True), ("us-east-1", "aws", "s3", False), ("us", "aws", "gs", True)],
+)
+def test_the_bucket_of_a_command_is_of_the_cloud_of_its_location(
+    location: str, only: str, bucket: str, foreign: bool
+) -> None:
+    words = ("offers", "--model", "1b", "--tokens", "2B", "--only", only, "--bucket-in", location)
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert f"{bucket}://NAME" in shown.stdout and shown.stdout.count("://NAME") == shown.stdout.count(f"{bucket}://")
+    assert ("could not open" in shown.stderr) is foreign
+    assert ("give them: " in shown.stderr) is foreign
+    assert "writing them" not in shown.stderr
+
+
 def test_a_program_of_ones_own_is_judged_by_its_flops_and_memory() -> None:
     found = offers("--flops", "1e21", "--memory", "320")
     assert all(resolve(one["machine"]).hbm_gib_per_chip * one["chips"] >= 320 for one in found)

@@ -147,7 +147,8 @@ def _choose_sizes(section: TaskSection, chooser: MachineChooser) -> ChosenMachin
         why = "the batch does not divide over their devices, or the step does not fit their memory"
         raise UserError("no size of `num_nodes` can train this", f"{join_some(left_out)}: {why}", "orch offers")
     notes = [f"left out: {join_some(left_out)}: the batch does not divide, or does not fit"] if left_out else []
-    notes.append(f"the most nodes that are there are taken: {entries[0].num_nodes} first; the batch is the same on all")
+    same = "; the batch is the same on all" if section.train is not None else ""
+    notes.append(f"the most nodes that are there are taken: {entries[0].num_nodes} first{same}")
     return ChosenMachines(section=_replace_candidates(section, entries), notes=tuple(notes))
 
 
