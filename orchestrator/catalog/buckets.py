@@ -127,6 +127,11 @@ def is_in_s3(place: BucketPlace) -> bool:
     return re.search(r"-\d+$", place.location) is not None
 
 
+def find_scheme(place: BucketPlace) -> str:
+    """Return the scheme of addresses of buckets in this location."""
+    return "s3" if is_in_s3(place) else "gs"
+
+
 def _s3_price(from_: str, to: str) -> TransferPrice | None:
     for row in read_rows("buckets", "s3_transfer"):
         if from_.startswith(row.texts("from")) and to.startswith(row.texts("to")):

@@ -159,7 +159,8 @@ def refuse_unknown_region(machines: Iterable[Machine], region: str) -> None:
 
     near = get_close_matches(region, known, n=3, cutoff=0.5)
     why = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(known[:8])}, ..."
-    raise UserError(f"no such region is known: `{region}`", why, f"--region {(near or known)[0]}")
+    step = f"--region {near[0]}" if near else "name one of these, or leave --region out"
+    raise UserError(f"no such region is known: `{region}`", why, step)
 
 
 def _or_last(value: float | None) -> float:

@@ -16,7 +16,7 @@ _WORDS = {
     "disks": "boot disks",
     "addresses": "public addresses",
     "storage": "checkpoints in the bucket",
-    "writes": "writing them",
+    "writes": "writing checkpoints",
     "reads": "reading from the bucket",
 }
 
@@ -45,9 +45,13 @@ def list_cells(offer: Offer, request: OfferRequest) -> tuple[str, ...]:
         format_amount_range(*offer.price_per_hour, 2),
         format_times(offer.seconds),
         format_dollar_range(offer.dollars),
-        (offer.speed_origin or "").replace("-", " "),
+        _name_origin(offer),
         *([] if chance is None else [f"{100 * chance:.0f} %"]),
     )
+
+
+def _name_origin(offer: Offer) -> str:
+    return (offer.speed_origin or "").replace("-", " ")
 
 
 def format_times(found: Estimate) -> str:
@@ -75,6 +79,15 @@ def describe_prices(shown: Sequence[Offer]) -> Iterator[str]:
     yield from (
         f"check the price of {number}: {one.price_doubt}" for number, one in enumerate(shown, 1) if one.price_doubt
     )
+
+
+def describe_speeds(shown: Sequence[Offer]) -> Iterator[str]:
+    """Yield each source of speeds with its kind, which a narrow table leaves out, and the offers that have it."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for number, one in enumerate(shown, 1):
+        groups.setdefault((_name_origin(one), one.speed_source), []).append(str(number))
+    for (origin, source), numbers in groups.items():
+        yield f"speed of {', '.join(numbers)}{f', {origin}' if origin else ''}: {source}"
 
 
 def describe_costs(shown: Sequence[Offer], bucket: str) -> Iterator[str]:

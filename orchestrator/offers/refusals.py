@@ -28,7 +28,17 @@ def refuse_late_or_dear(found: Sequence[Offer], chosen: Sequence[Offer], request
     affordable = [one for one in found if request.budget is None or one.dollars.high <= request.budget]
     one = min(affordable or found, key=lambda one: one.seconds.high)
     more = "" if affordable else f" --budget {one.dollars.high + 1:.0f}"
-    raise UserError(what, f"the fastest is {_name(one)}", f"--by {one.seconds.high / 3600 + 1:.0f}h{more}")
+    raise UserError(what, f"the fastest is {_name(one)}", f"--by {_find_deadline(affordable or [one])}{more}")
+
+
+def _find_deadline(offers: Sequence[Offer]) -> str:
+    """Return the nearest deadline that one of the offers meets, in tens of minutes, or hours from four hours on."""
+    most = min(one.seconds.high for one in offers)  # the ninetieth percentile, or about that
+    step, unit, size = (600, "m", 60) if most < 4 * 3600 else (3600, "h", 3600)
+    count = int(most / step) + 1
+    while count > 1 and any(one.seconds.chance_below((count - 1) * step) >= SURE for one in offers):
+        count -= 1
+    return f"{count * step // size}{unit}"
 
 
 def _name(offer: Offer) -> str:

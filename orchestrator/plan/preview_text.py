@@ -62,7 +62,7 @@ def render_text(
         refusal: Why the command would refuse this plan, if it would.
     """
     page = _Page(plan, max(40, width), verbose, advice)
-    lines = [*page.head(), "", *page.steps(), "", *page.foot(command, refusal)]
+    lines = [*page.head(), "", *page.steps(refusal), "", *page.foot(command, refusal)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -134,12 +134,15 @@ class _Page:
             most = f", up to {format_rate(max(known))}" if known else ""
             yield from self._fill("  or else    ", f"{len(rest)} more choices{most} (all of them with -v)")
 
-    def steps(self) -> Iterator[str]:
+    def steps(self, refusal: OrchError | None = None) -> Iterator[str]:
+        """Return the numbered steps; without the result where the command would refuse them."""
         details = Details(self.width) if self.verbose else None
         number = 0
         for step in self.plan.steps:
             if isinstance(step, Wait):
                 yield from self._fill("  … ", fmt.to_one_line(_describe_wait(step, self.plan.now)))
+                continue
+            if refusal is not None and isinstance(step, Conclude):
                 continue
             number += 1
             yield from self._step(f"{number:2}. ", *_describe_action(step))

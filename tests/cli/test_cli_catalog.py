@@ -212,6 +212,8 @@ def test_a_chip_finds_its_shapes_and_prices_are_compared(orch: Orch, clean: Path
 def test_unknown_words_of_accelerators_are_named(orch: Orch, clean: Path) -> None:
     region = orch("accelerators", "--region", "us-eats-1")
     assert region.status == 2 and "no such region is known" in region.err and "us-east-1" in region.err
+    nowhere = orch("accelerators", "--region", "nowhere")
+    assert nowhere.status == 2 and "next: name one of these, or leave --region out" in nowhere.err
     sold = orch("accelerators", "v6e-8", "--region", "us-west-1")
     assert sold.status == 2 and "none of these machines is known to be sold" in sold.err
     assert "us-central1" in orch("accelerators", "v6e-8", "--region", "us-central").err
@@ -219,6 +221,9 @@ def test_unknown_words_of_accelerators_are_named(orch: Orch, clean: Path) -> Non
     assert "none of these machines is sold in Capacity Blocks: " in block and "blocks find" not in block
     only = orch("accelerators", "--only", "azure")
     assert only.status == 2 and "`azure` is not a cloud" in only.err
+    for more in ((), ("-o", "json")):
+        none = orch("accelerators", "--only", "aws,v6e", *more)
+        assert none.status == 2 and "NAME" not in none.out and "no machine fits these words" in none.err
 
 
 def test_the_choices_of_the_command_are_those_of_the_catalogue() -> None:

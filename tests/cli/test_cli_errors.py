@@ -110,6 +110,16 @@ def test_mistakes_in_arguments_are_said_in_plain_words(
     assert ended.err.splitlines() == [f"error[usage]: {said}", f"  next: {step}"]
 
 
+@pytest.mark.parametrize("command", ["plan", "launch"])
+@pytest.mark.parametrize("machines", ["H100:8", "v5litepod-16", "auto", "local:2"])
+def test_machines_and_settings_of_the_trainer_are_no_command(orch: Orch, command: str, machines: str) -> None:
+    ended = orch(command, machines, "model=300m", "model.experts=8")
+    assert ended.status == Exit.USAGE and f"`{machines}` names machines" in ended.err
+    assert f"next: orch train {machines} model=300m model.experts=8 " in ended.err
+    assert orch("plan", "--infra", "local:1", "env", "LR=0.1").status == 0
+    assert orch("plan", "--infra", "local:1", "make", "part=1").status == 0
+
+
 def test_a_missing_argument_is_exit_2(orch: Orch) -> None:
     said = orch("down")
     assert said.status == 2 and "CLUSTER" in said.err

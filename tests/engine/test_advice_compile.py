@@ -72,7 +72,7 @@ def test_the_step_is_compiled_once_and_one_that_does_not_fit_is_an_error(tmp_pat
     place = ("train", "v5litepod-4", "--infra", "gcp", "--bucket", "gs://bbb", "--compile")
     words = ("model=tiny", "model.layers=2", "batch=8", "dtype=bf16")
     shown = orch(*place, "--dry-run", *words)
-    assert shown.returncode == 2 and "does-not-fit" in shown.stderr and "wanted: 99 GiB" in shown.stderr
+    assert shown.returncode == 2 and "Refused: [does-not-fit]" in shown.stdout and "wanted: 99 GiB" in shown.stdout
     assert "compiled before" in shown.stdout
     begun = orch(*place, "--yes", *words)
     assert begun.returncode == 2 and "does-not-fit" in begun.stderr and "compiled before" in begun.stderr
@@ -130,4 +130,4 @@ def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> N
     last = plan["advice"][0]["text"][-1]
     assert "the first and the last rank of a stage agree" in last and " send" in last
     large = orch("plan", plan_json(tmp_path, GPU.replace("batch: 32", "batch: 524288")), "--rehearse-world")
-    assert large.returncode == 2 and "does-not-fit" in large.stderr and "does NOT fit" in large.stdout
+    assert large.returncode == 2 and "does NOT fit" in large.stdout and "Refused: [does-not-fit]" in large.stdout

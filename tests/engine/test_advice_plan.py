@@ -223,6 +223,27 @@ def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Pa
     assert (here["kind"], here["devices"], here["peak_flops"]) == ("cpu", 2, None)
 
 
+@pytest.mark.parametrize(
+    ("machines", "setting"),
+    [
+        (("v5litepod-8", "--backend", "xla"), "model.experts=4"),
+        (("v5litepod-8", "--backend", "xla", "--smoke"), "optim.kind=muon"),
+        (("v5litepod-8", "--backend", "xla", "--allow-misfit"), "data.document_mask=true"),
+        (("trn1.32xlarge", "--backend", "neuron"), "lora.rank=4"),
+        (("v5litepod-8", "--backend", "xla"), "mesh.context=2"),
+    ],
+)
+@pytest.mark.parametrize("action", ["--dry-run", "--yes"])
+def test_settings_with_which_a_run_ends_when_it_starts_are_refused(
+    orch: Callable[..., Said], machines: tuple[str, ...], setting: str, action: str
+) -> None:
+    bucket = "s3://mine/runs" if machines[0].startswith("trn") else "gs://mine/runs"
+    said = orch("train", *machines, "--bucket", bucket, action, "model=tiny", "steps=20", "batch=64", setting)
+    assert said.status == 2 and not said.out
+    assert "the trainer cannot run with these settings" in said.err
+    assert setting.partition("=")[0] in said.err
+
+
 def test_only_what_jax_trains_on_tpus_is_compiled(orch: Callable[..., Said], tmp_path: Path) -> None:
     assert "no `train` section" in orch("plan", written(tmp_path, SIMPLE), "--compile").err
     local = orch("plan", written(tmp_path, TASK), "--infra", "local:2", "--compile")
@@ -241,6 +262,24 @@ def test_without_a_compiler_the_error_explains_how_to_install_one(
         monkeypatch.delenv("ORCH_TPU_COMPILER")
         said = orch("plan", written(tmp_path, TASK), "--compile")
         assert said.status == 3 and "scripts/tpu-compiler" in said.err
+
+
+def test_a_step_that_does_not_fit_by_its_compilation_is_refused_in_the_plan(
+    orch: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text("""#!/bin/sh\necho '{"fits": false, "error": "wanted: 99 GiB", "seconds": 1}'\nexit 4\n""")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("ORCH_TPU_COMPILER", str(compiler))
+    words = ("train", "v5litepod-4", "--bucket", "gs://mine/runs", "--compile", "model=tiny", "batch=8", "steps=9")
+    shown = orch(*words, "--dry-run")
+    assert shown.status == 2 and "does NOT fit" in shown.out
+    assert "Refused: [does-not-fit]" in shown.out and "wanted: 99 GiB" in shown.out
+    assert "succeeded" not in shown.out and "To do it" not in shown.out
+    as_json = orch(*words, "-o", "json", "--dry-run")
+    assert as_json.status == 2 and json.loads(as_json.out)["refusal"]["code"] == "does-not-fit"
+    begun = orch(*words, "--yes")
+    assert begun.status == 2 and "error[does-not-fit]" in begun.err
 
 
 def test_only_what_torch_trains_is_built_in_one_process(orch: Callable[..., Said], tmp_path: Path) -> None:

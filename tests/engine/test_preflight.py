@@ -107,9 +107,12 @@ def test_credentials_given_by_the_provider_count() -> None:
         ("file_mounts: {/data: s3://mine/data}", "{infra: gcp, accelerators: v5e-8}", "AWS_ACCESS_KEY_ID"),
         ("file_mounts: {/data: {source: s3://mine/data, mode: COPY}}", "{infra: gcp, cpus: 4}", "~/.aws"),
         ("file_mounts: {/data: gs://mine/data}", "{infra: aws, cpus: 4}", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("checkpoint: {bucket: 's3://mine/data'}", "{accelerators: v6e-16}", "AWS_ACCESS_KEY_ID"),
+        ("checkpoint: {bucket: 'gs://mine/data'}", "{accelerators: 'H100:8'}", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("checkpoint: {bucket: 's3://mine/data'}", "{accelerators: [H100:8, v6e-16]}", "a bucket of Google"),
     ],
 )
-def test_a_mount_of_another_clouds_bucket_needs_credentials(more: str, resources: str, names: str) -> None:
+def test_a_bucket_of_another_cloud_needs_credentials(more: str, resources: str, names: str) -> None:
     refused = preflight_error(task(more, resources), HostFacts())
     assert isinstance(refused, AccessError) and "could not open" in refused.what and "mine/data" in refused.what
     assert names in refused.next_step
@@ -123,10 +126,21 @@ def test_a_mount_of_another_clouds_bucket_needs_credentials(more: str, resources
         task("secrets: {AWS_ACCESS_KEY_ID: a}\nfile_mounts: {/data: s3://mine/data}", "{infra: gcp, cpus: 4}"),
         task("file_mounts: {/data: s3://mine/data}", "{infra: gcp, cpus: 4, image_id: projects/p/global/images/i}"),
         task("file_mounts: {/data: s3://mine/data}", "{infra: local}"),
+        task("checkpoint: {bucket: 's3://mine/data'}", "{infra: local}"),
+        task("checkpoint: {bucket: 'gs://mine/data'}", "{accelerators: v6e-16}"),
+        task("secrets: {AWS_ACCESS_KEY_ID: a}\ncheckpoint: {bucket: 's3://mine/data'}", "{accelerators: v6e-16}"),
     ],
 )
 def test_a_mount_with_credentials_or_of_the_same_cloud_is_accepted(fine: Task) -> None:
     assert preflight_error(fine, HostFacts()) is None
+
+
+def test_training_data_in_a_bucket_of_another_cloud_need_credentials() -> None:
+    given = "resources: {accelerators: v6e-16}\ntrain: {args: {data: 's3://mine/data'}}\n"
+    refused = preflight_error(parse_task(given, file="t.yaml", env={}).only, HostFacts())
+    assert isinstance(refused, AccessError) and "s3://mine/data" in refused.what
+    given += "secrets: {AWS_ACCESS_KEY_ID: a}\n"
+    assert preflight_error(parse_task(given, file="t.yaml", env={}).only, HostFacts()) is None
 
 
 def train(resources: str, nodes: int = 1, backend: str = "auto") -> Task:

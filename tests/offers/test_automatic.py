@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import time
 from importlib.resources import files
@@ -23,7 +24,7 @@ from orchestrator.engine.preparation.host_inputs import job_digest
 from orchestrator.engine.training.automatic import MachineChooser
 from orchestrator.engine.training.offers import list_offers
 from orchestrator.engine.training.work import read_training
-from orchestrator.errors import UserError
+from orchestrator.errors import AccessError, UserError
 from orchestrator.offers.offers import SURE, Offer, OfferRequest, make_offer
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Run
@@ -56,6 +57,23 @@ def refused(text: str) -> str:
     with pytest.raises(TaskError) as error:
         read(text)
     return str(error.value)
+
+
+@pytest.mark.parametrize(("bucket", "cloud"), [("gs", "gcp"), ("s3", "aws")])
+def test_clouds_whose_machines_cannot_open_the_bucket_are_left_out(bucket: str, cloud: str) -> None:
+    given = OWN + f"checkpoint: {{bucket: '{bucket}://mine/runs'}}\n"
+    file = read(given, "aws", "gcp")
+    assert {choice.infra.provider for choice in file.only.choices} == {cloud}
+    assert any(note.startswith("auto: left out: ") and f"{bucket}://mine/runs" in note for note in file.notes)
+    both = read(OWN, "aws", "gcp")
+    assert not any("left out: " in note and "could not open" in note for note in both.notes)
+
+
+def test_a_bucket_that_no_chosen_cloud_can_open_is_refused() -> None:
+    given = OWN + "checkpoint: {bucket: 'gs://mine/runs'}\n"
+    with pytest.raises(AccessError, match="could not open gs://mine/runs"):
+        read(given, "aws")
+    assert read(given + "secrets: {GOOGLE_APPLICATION_CREDENTIALS: /x}\n", "aws").only.choices
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +258,14 @@ def test_a_range_of_nodes_keeps_the_batch_and_leaves_out_what_cannot_divide_it()
     assert [one.num_nodes for one in file.only.choices] == [8, 4, 2]
     assert all(dict(part.train.args)["batch"] == "512" for part in file.only.split() if part.train)
     assert any(note.startswith("left out: 7 x H100:8, 6 x H100:8") for note in file.notes)
+    assert any(note.endswith("8 first; the batch is the same on all") for note in file.notes)
+
+
+def test_each_offer_that_is_left_out_is_counted_once() -> None:
+    file = read(OWN.replace("budget: 2000, by: 4d", "budget: 300, by: 8h"))
+    (note,) = (note for note in file.notes if "offers left out" in note)
+    total, dear, late, beaten = map(int, re.findall(r"\d+", note))
+    assert total == dear + late + beaten and dear and late
 
 
 def test_an_own_program_learns_how_many_nodes_there_are() -> None:
@@ -248,6 +274,7 @@ def test_an_own_program_learns_how_many_nodes_there_are() -> None:
         resources: {accelerators: 'H100:8', infra: aws}
         run: ./train
     """)
+    assert not any("batch" in note for note in file.notes), "nothing is known of its batch"
     parts = file.only.split()
     assert [part.num_nodes for part in parts] == [4, 3, 2]
     assert [dict(part.envs)["ORCH_NUM_NODES"] for part in parts] == ["4", "3", "2"]

@@ -133,6 +133,20 @@ def test_the_commands_are_those_of_orch(tmp_path: Any, monkeypatch: pytest.Monke
         assert not any(concern["fatal"] for advice in plan["advice"] for concern in advice["concerns"]), one["command"]
 
 
+def test_the_size_of_the_data_is_that_of_the_plan_and_the_default_text_is_named() -> None:
+    words = ("offers", "--model", "1b", "--tokens", "20B", "--only", "v6e,spot")
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "data: about 19 GiB of tokens" in shown.stderr
+    assert "default text, in bytes, until data= is given" in shown.stderr
+    given = CliRunner().invoke(app, [*words, "data=gs://mine/books"], catch_exceptions=False)
+    assert "data: about 37 GiB of tokens" in given.stderr and "until data= is given" not in given.stderr
+    for line, size in (("", "18.6 GiB"), ("data=gs://mine/books", "37.3 GiB")):
+        plan = ["train", "v6e-8", "--bucket", "gs://mine/runs", "model=1b", "seq_len=2048", "batch=512", "steps=19074"]
+        planned = CliRunner().invoke(app, [*plan, *line.split(), "--dry-run", "-o", "json"], catch_exceptions=False)
+        (stored,) = (one for one in json.loads(planned.stdout)["advice"][0]["text"] if one.startswith("stored"))
+        assert f"the tokens of the run are about {size}" in stored
+
+
 def test_a_setting_cannot_become_a_command_of_a_shell() -> None:
     (command, *_) = (one["command"] for one in offers("--model", "1b", "data=/a; touch b"))
     assert "data=/a; touch b" in shlex.split(command)
@@ -149,6 +163,7 @@ def test_only_keeps_what_fits_each_kind_of_word() -> None:
         ("gcp,spot", lambda one: one["provider"] == "gcp" and one["market"] == "spot"),
         ("v6e,on-demand", lambda one: one["chip"] == "v6e" and one["market"] == "on-demand"),
         ("p5.48xlarge", lambda one: one["machine"] == "p5.48xlarge"),
+        ("H100:8,spot", lambda one: one["chip"] == "H100" and one["chips"] % 8 == 0 and one["market"] == "spot"),
     ):
         found = offers("--model", "1b", "--only", words)
         assert found and all(kept(one) for one in found), words
@@ -199,6 +214,41 @@ def test_the_next_step_of_what_is_too_dear_or_late_works(words: list[str]) -> No
     done = CliRunner().invoke(app, [*command, *words, *step, "-o", "json"], catch_exceptions=False)
     shown = json.loads(done.stdout)["offers"]
     assert shown and all(one["chance_in_time"] is None or one["chance_in_time"] >= SURE for one in shown)
+
+
+def test_the_proposed_deadline_is_the_nearest_that_works() -> None:
+    command = ["offers", "--model", "1b", "--only", "v6e,spot"]
+    with pytest.raises(UserError) as found:
+        CliRunner().invoke(app, [*command, "--by", "1m"], catch_exceptions=False)
+    option, by = found.value.next_step.split()
+    assert option == "--by" and by.endswith("m")
+    assert offers(*command[1:], "--by", by)
+    with pytest.raises(UserError, match="nothing runs this"):
+        CliRunner().invoke(app, [*command, "--by", f"{int(by[:-1]) - 10}m"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_the_kind_of_a_speeds_source_is_named_at_every_width(columns: str) -> None:
+    words = ("offers", "--model", "1b", "--tokens", "20B", "--by", "5d", "--only", "v6e,spot")
+    shown = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": columns})
+    assert ("SPEED FROM" in shown.stdout) is (columns == "200")
+    (line,) = (line for line in shown.stderr.splitlines() if line.startswith("speed of 1, 2, "))
+    assert ", published: MaxText's published v6e runs" in line
+
+
+@pytest.mark.parametrize(
+    ("location", "only", "bucket", "foreign"),
+    [("us-east-1", "gcp", "s3", True), ("us-east-1", "aws", "s3", False), ("us", "aws", "gs", True)],
+)
+def test_the_bucket_of_a_command_is_of_the_cloud_of_its_location(
+    location: str, only: str, bucket: str, foreign: bool
+) -> None:
+    words = ("offers", "--model", "1b", "--tokens", "2B", "--only", only, "--bucket-in", location)
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert f"{bucket}://NAME" in shown.stdout and shown.stdout.count("://NAME") == shown.stdout.count(f"{bucket}://")
+    assert ("could not open" in shown.stderr) is foreign
+    assert ("give them: " in shown.stderr) is foreign
+    assert "writing them" not in shown.stderr
 
 
 def test_a_program_of_ones_own_is_judged_by_its_flops_and_memory() -> None:

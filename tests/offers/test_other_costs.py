@@ -68,14 +68,15 @@ def test_the_cost_of_an_offer_is_the_sum_of_its_known_parts() -> None:
         size = one.other.sizes.checkpoint_bytes
         assert size is not None and 10 < size / GIB < 13, "1b: weights and two moments in fp32, 12 bytes of each"
     notes = list(describe_costs(found, ""))
-    assert notes[0] == "data: about 3.7 GiB of tokens, as the trainer keeps them"
+    assert notes[0] == "data: about 1.9 GiB of tokens, as the trainer keeps them"
     assert notes[1].endswith("the bucket keeps 5")
     assert any(note.startswith("price not known, and so not in the cost of") for note in notes)
 
 
 def test_a_larger_vocabulary_takes_four_bytes_of_a_token() -> None:
     for model, setting, width in (
-        ("1b", "seed=1", 2),
+        ("1b", "seed=1", 1),  # the default text, in bytes
+        ("1b", "data=s3://mine/books", 2),  # its tokenizer is not known
         ("1b", "model.vocab=50304", 2),
         ("1b", "model.vocab=128256", 4),
         ("qwen3-0.6b", "seed=1", 4),

@@ -622,7 +622,7 @@ def test_a_plan_that_would_be_refused_says_so_in_place_of_the_command() -> None:
     refusal = UserError("no credentials for s3://b", "no instance profile is set", "set aws.instance_profile")
     shown = preview.render_plan(plan(), command="orch launch task.yaml", refusal=refusal)
     assert "Refused: [usage] no credentials for s3://b (exit 2)" in shown
-    assert "To do it" not in shown and "Result: " not in shown
+    assert "To do it" not in shown and "Result: " not in shown and "succeeded" not in shown
     document = json.loads(preview.render_plan(plan(), "json", refusal=refusal))
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
     assert document["refusal"]["code"] == "usage" and document["refusal"]["status"] == 2

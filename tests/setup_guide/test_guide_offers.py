@@ -81,7 +81,7 @@ def test_what_is_too_dear_or_late_is_refused_with_what_would_do() -> None:
     for draft, step in ((replace(MODEL, budget=0.1), "--budget "), (replace(MODEL, by="1m"), "--by ")):
         with pytest.raises(UserError, match="nothing runs this") as error:
             propose(MACHINES, draft, Surroundings())
-        assert re.fullmatch(rf"{step}\d+h?", error.value.next_step)
+        assert re.fullmatch(rf"{step}\d+[mh]?", error.value.next_step)
 
 
 def test_auto_needs_a_cloud() -> None:

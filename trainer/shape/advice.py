@@ -12,7 +12,7 @@ from trainer.arithmetic import resolve_arithmetic
 from trainer.config import Config
 from trainer.errors import ConfigError
 from trainer.shape.architecture import count_active_parameters, count_parameters
-from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
+from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns, is_vocabulary_known
 from trainer.shape.float8 import refuse_float8
 from trainer.shape.hardware import Hardware
 from trainer.shape.lora import count_trained_parameters
@@ -30,6 +30,7 @@ from trainer.shape.timing import Timing, estimate_timing
 
 TOKENS_PER_PARAMETER = 20  # compute-optimal ratio (Hoffmann et al. 2022)
 _BILLION = 1e9
+_USUAL_TOKEN_BYTES = 2  # of a vocabulary that depends on the data: usual tokenizers have up to 65,536 tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
         concerns=find_concerns(config, mesh, hardware, engine, need, time),
         checkpoint_bytes=_count_checkpoint_bytes(config, mesh, need),
         kept=config.checkpoint.keep,
-        token_bytes=_count_token_bytes(config.model.tokens),
+        token_bytes=_count_token_bytes(config.model.tokens) if is_vocabulary_known(config) else _USUAL_TOKEN_BYTES,
         speed_settings=_list_speed_settings(config),
         step=identify_step(config, mesh, hardware),
         compiler_options=choose_compiler_options(hardware.chip) if (hardware.kind, engine) == ("tpu", "jax") else {},

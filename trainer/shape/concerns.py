@@ -298,7 +298,7 @@ def _multiple(batch: int, factor: float) -> int:
 
 
 def _of_vocabulary(config: Config) -> Iterator[Concern]:
-    if config.model.vocab == AUTO and config.data.tokenizer != "bytes" and not _is_bytes(config.data.source):
+    if not is_vocabulary_known(config):
         words = f"the vocabulary depends on the data; assumed to be {config.model.tokens}, as for bytes"
         yield Concern(code="vocabulary", words=f"{words}. For other tokenizers set", fix=("model.vocab=SIZE",))
 
@@ -322,8 +322,10 @@ def _of_torch_xla(config: Config) -> Iterator[Concern]:
         yield Concern(code="documents", words=words, fix=("data.document_mask=false",), fatal=True)
 
 
-def _is_bytes(source: str) -> bool:
-    return source.partition(":")[0] == "python-stdlib"
+def is_vocabulary_known(config: Config) -> bool:
+    """Return whether the size of the vocabulary follows from the settings, and not only from the data."""
+    in_bytes = config.data.tokenizer == "bytes" or config.data.source.partition(":")[0] == "python-stdlib"
+    return config.model.vocab != AUTO or in_bytes
 
 
 def ordinary(found: Sequence[Concern]) -> tuple[Concern, ...]:

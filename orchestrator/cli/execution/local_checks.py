@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.command import current_session
 from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr
 from orchestrator.cli.execution.act import ActMode, PreviewMode, perform, show
-from orchestrator.cli.failures import print_error
 from orchestrator.cli.parameters.shared import LocalChecks
 from orchestrator.errors import OrchError
 
@@ -24,7 +23,7 @@ def run_local_checks(ready: PreparedCommand, task: Task, mode: ActMode, local_ch
     """Try the training here, then preview or perform it; return the exit status.
 
     Raises:
-        OrchError: It cannot be tried; or, with nothing done, the step does not fit.
+        OrchError: It cannot be tried; or, with nothing done, the step does not fit and is to be performed.
     """
     from orchestrator.engine.training.compilation import add_compilation
     from orchestrator.engine.training.rank_rehearsal import add_rank_rehearsal
@@ -38,16 +37,12 @@ def run_local_checks(ready: PreparedCommand, task: Task, mode: ActMode, local_ch
         with _Progress("compiling the step") as progress:
             ready, wrong = add_compilation(ready, task, progress)
         failed = failed or wrong
-    status = 0
-    if isinstance(mode, PreviewMode):
-        status = show(ready, mode)
-    else:
-        write_stderr(*_lines(ready)[known:])
-    if failed is not None and isinstance(mode, PreviewMode) and mode.form == "json":
-        return print_error(failed, debug=current_session().debug)  # the plan is the one document on stdout
     if failed is not None:
-        raise failed
-    return status if isinstance(mode, PreviewMode) else perform(ready, mode)
+        ready = replace(ready, refused=failed)  # so that the plan says it, and promises no success
+    if isinstance(mode, PreviewMode):
+        return show(ready, mode)
+    write_stderr(*_lines(ready)[known:])
+    return perform(ready, mode)
 
 
 def _lines(ready: PreparedCommand) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 METAVAR = "TASK.yaml|-|'COMMAND'"
 _SUFFIXES = (".yaml", ".yml", ".json")
+_SETTING = re.compile(r"[a-z][a-z0-9_.]*=.*")  # of the trainer; variables of a shell are written in capitals
 _COMMAND = "run: null\n"  # the command comes as an override of `run`
 
 
@@ -73,7 +75,7 @@ def names_task_file(words: tuple[str, ...]) -> bool:
     """Return whether the words are the path of a task file.
 
     Raises:
-        UserError: They are several files, or a script.
+        UserError: They are several files, a script, or what `orch train` takes.
         NotFoundError: They look like a path, and there is nothing.
     """
     first = words[0]
@@ -84,6 +86,7 @@ def names_task_file(words: tuple[str, ...]) -> bool:
         if first.endswith(_SUFFIXES):
             step = f"orch launch {shlex.quote(first)}   or, for a command, one word: orch launch 'COMMAND'"
             raise UserError(f"more was given than a task file: {words[1][:40]}", "", step)
+        _refuse_training(words)
         return False
     if first.endswith(_SUFFIXES) or os.path.isdir(first):  # noqa: PTH112  # pathlib raises for names that no file has
         return True
@@ -96,6 +99,21 @@ def names_task_file(words: tuple[str, ...]) -> bool:
         step = f"for a command on the hosts: orch launch 'bash {first}' --workdir ."
         raise NotFoundError(f"there is no task file `{first}`", "", step)
     return False
+
+
+def _refuse_training(words: tuple[str, ...]) -> None:
+    """Raise UserError for machines and settings of the bundled trainer, which are no command for a shell."""
+    from orchestrator.catalog.accelerators import is_rented
+    from orchestrator.task.automatic import AUTO
+
+    first, *settings = words
+    if not all(map(_SETTING.fullmatch, settings)):
+        return
+    if first == AUTO or first.startswith("local:") or is_rented(first):
+        step = f"orch train {shlex.join(words)}   with --dry-run for its plan"
+        raise UserError(
+            f"`{first}` names machines, and is not a command", "`orch train` takes machines and settings", step
+        )
 
 
 def join_command(words: tuple[str, ...]) -> str:

@@ -8,9 +8,10 @@ from importlib.util import find_spec
 from shutil import which
 
 from orchestrator.distribution import install_command
-from orchestrator.drivers import get_driver, list_clouds
+from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.foreign_buckets import foreign_bucket_reason
 from orchestrator.errors import AccessError, OrchError, UserError
 from orchestrator.formatting import format_size
 from orchestrator.messages import join_some, to_one_line
@@ -21,6 +22,7 @@ from orchestrator.slices import HostFacts
 from orchestrator.task.infra import LOCAL
 from orchestrator.task.model import MountMode, Task
 from orchestrator.task.mounts import outside_targets
+from orchestrator.task.trainer_settings import list_data_sources
 
 # Linux refuses to start a program with a longer string in its environment, or with more in all: MAX_ARG_STRLEN is 32
 # pages, and all strings may fill a quarter of the stack, which is 8 MiB (execve(2), Linux manual pages 6.9, 2024).
@@ -151,29 +153,21 @@ def _shared_mount_error(task: Task) -> UserError | None:
 
 
 def foreign_bucket_error(task: Task, facts: HostFacts) -> AccessError | None:
-    """Return an error for a mount of another cloud's bucket on machines without credentials for it, or None.
+    """Return an error for a bucket of another cloud than that of the machines, without credentials for it; or None.
 
-    Rented machines have a role of their cloud at most. An image of the user's own may hold credentials.
+    It may be mounted, hold the data of the bundled trainer, or keep checkpoints. An image of the user's own may hold
+    credentials.
     """
     given = {name for name, _ in (*facts.env, *task.envs)} | set(task.secret_names)
-    targets = [f"{mount.target}/" for mount in task.file_mounts]
+    targets = [mount.target for mount in task.file_mounts]
+    data = list_data_sources(task.train.args) if task.train is not None else ()
+    buckets = (*(mount.source for mount in task.file_mounts), task.checkpoint.bucket, *data)
     for choice in task.choices:
-        here = get_driver(choice.infra.provider)
-        if not here.vendor or (choice.image_id and not choice.container):
+        if choice.image_id and not choice.container:
             continue
-        for mount in task.file_mounts:
-            scheme = mount.source.partition("://")[0]
-            of = next((one for one in list_clouds() if one.bucket_scheme == scheme), here)
-            if of is here or given.intersection(of.bucket_credentials):
-                continue
-            if any(target.startswith(f"{of.bucket_login}/") for target in targets):
-                continue
-            return AccessError(
-                f"{here.rents} could not open {mount.source}",
-                f"they have no credentials for {of.vendor}, and orch copies none of yours",
-                f"give them: {of.bucket_credentials[0]}, ... in secrets, or mount {of.bucket_login}"
-                f"; or use a bucket of {here.vendor}",
-            )
+        error = foreign_bucket_reason(choice.infra.provider, buckets, given, targets)
+        if error is not None:
+            return error
     return None
 
 

@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.catalog.accelerators import resolve
+from orchestrator.engine.preparation.foreign_buckets import foreign_bucket_reason
 from orchestrator.engine.state.own_capacity import read_own_capacity
 from orchestrator.engine.training.kept_speeds import read_project_speeds
 from orchestrator.engine.training.offers import MachineGroup, Speed, list_offers, time_training
 from orchestrator.engine.training.work import OwnProgram, Training, read_training
-from orchestrator.errors import UserError
+from orchestrator.errors import AccessError, UserError
 from orchestrator.formatting import format_amount, format_amount_range, format_duration, parse_deadline
 from orchestrator.messages import count_noun, join_some, join_words
 from orchestrator.offers.choice import find_firm, find_reserves
@@ -26,8 +27,9 @@ from orchestrator.task.automatic import AUTO, Automatic, ChosenMachines, Estimat
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.infra import Infra, parse_infra
 from orchestrator.task.model import TaskSection
-from orchestrator.task.resources import CandidateSection, ResourcesSection
+from orchestrator.task.resources import CONTAINER, CandidateSection, ResourcesSection
 from orchestrator.task.stacks import choose_stack
+from orchestrator.task.trainer_settings import list_data_sources
 
 MOST_SIZES = 64  # of a range of nodes, for all its candidates
 
@@ -83,8 +85,12 @@ def _choose_offers(section: TaskSection, chooser: MachineChooser) -> ChosenMachi
     )
     capacity = read_own_capacity(chooser.project) if chooser.project is not None else None
     known = list_offers(work, request, capacity or MappingProxyType({}), chooser.read_speeds())
-    found = [one for one in known if _has_stack(section, one)]
+    fitting = [one for one in known if _has_stack(section, one)]
+    closed = _find_closed_clouds(section, fitting)
+    found = [one for one in fitting if one.machine.provider not in closed]
     chosen = choose_offers(found, request)
+    if fitting and not found:
+        raise next(iter(closed.values()))
     if not found:
         why = "it fits on none of them, or none of them is known by these words and hosts"
         raise UserError("no machine with a known price runs this", why, "more max_hosts, other `only`, a smaller batch")
@@ -92,7 +98,8 @@ def _choose_offers(section: TaskSection, chooser: MachineChooser) -> ChosenMachi
     reserves = find_reserves(found, request)
     firm = find_firm(found, request)
     entries = [_make_entry(section, work, one, place) for one in (*chosen, *firm, *reserves)]
-    notes = [*_describe_work(section, work), *_describe(found, chosen, request)]
+    notes = [f"auto: left out: {error}; {error.next_step}" for error in closed.values()]
+    notes += [*_describe_work(section, work), *_describe(found, chosen, request)]
     notes += _list_others(firm, reserves)
     notes += _describe_losses((*chosen, *firm, *reserves))
     notes += _describe_speeds((*chosen, *firm, *reserves))
@@ -140,7 +147,8 @@ def _choose_sizes(section: TaskSection, chooser: MachineChooser) -> ChosenMachin
         why = "the batch does not divide over their devices, or the step does not fit their memory"
         raise UserError("no size of `num_nodes` can train this", f"{join_some(left_out)}: {why}", "orch offers")
     notes = [f"left out: {join_some(left_out)}: the batch does not divide, or does not fit"] if left_out else []
-    notes.append(f"the most nodes that are there are taken: {entries[0].num_nodes} first; the batch is the same on all")
+    same = "; the batch is the same on all" if section.train is not None else ""
+    notes.append(f"the most nodes that are there are taken: {entries[0].num_nodes} first{same}")
     return ChosenMachines(section=_replace_candidates(section, entries), notes=tuple(notes))
 
 
@@ -243,6 +251,22 @@ def _has_stack(section: TaskSection, offer: Offer) -> bool:
     return True
 
 
+def _find_closed_clouds(section: TaskSection, offers: Sequence[Offer]) -> dict[str, AccessError]:
+    """Return the clouds of the offers whose machines could not open a bucket of the task, each with the reason."""
+    if any(not image.startswith(CONTAINER) for _, image in section.resources.image_id):  # it may hold credentials
+        return {}
+    data = list_data_sources(section.train.args) if section.train is not None else ()
+    sources = (one if isinstance(one, str) else one.source for one in section.file_mounts.values())
+    buckets = (*sources, section.checkpoint.bucket, *data)
+    given = {*section.envs, *section.secrets}
+    closed: dict[str, AccessError] = {}
+    for provider in dict.fromkeys(one.machine.provider for one in offers):
+        error = foreign_bucket_reason(provider, buckets, given, section.file_mounts)
+        if error is not None:
+            closed[provider] = error
+    return closed
+
+
 def _describe(found: Sequence[Offer], chosen: Sequence[Offer], request: OfferRequest) -> Iterator[str]:
     """Yield a line for each choice, and what was left out and why."""
     for number, one in enumerate(chosen, 1):
@@ -252,12 +276,11 @@ def _describe(found: Sequence[Offer], chosen: Sequence[Offer], request: OfferReq
         cost = format_amount_range(one.dollars.low, one.dollars.high, 0)
         yield f"auto {number}: {one.name}, {one.market}: {low} to {high}, {cost} ({one.price_note}){sure}"
     others = [one for one in found if one not in chosen]
-    dear = [one for one in others if request.budget is not None and one.dollars.high > request.budget]
-    late = [one for one in others if request.seconds is not None and one.seconds.chance_below(request.seconds) < SURE]
-    beaten = len(others) - len({*map(id, dear), *map(id, late)})
-    why = [f"{len(dear)} may cost more than the budget"] if request.budget is not None else []
-    why += [f"{len(late)} may be late"] if request.seconds is not None else []
-    why.append(f"{beaten} beaten in both time and cost")
+    cheap = [one for one in others if request.budget is None or one.dollars.high <= request.budget]
+    beaten = [one for one in cheap if request.seconds is None or one.seconds.chance_below(request.seconds) >= SURE]
+    why = [f"{len(others) - len(cheap)} may cost more than the budget"] if request.budget is not None else []
+    why += [f"{len(cheap) - len(beaten)} may be late"] if request.seconds is not None else []
+    why.append(f"{len(beaten)} beaten in both time and cost")
     yield f"auto: {count_noun(len(others), 'offer')} left out: {', '.join(why)}"
 
 

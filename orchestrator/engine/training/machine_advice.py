@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from orchestrator.catalog.machines import Machine
 from orchestrator.engine.training.process import refuse_settings, run_trainer
-from orchestrator.errors import OrchError
+from orchestrator.errors import OrchError, UserError
 
 GIB = 1 << 30
 DEADLINE = 30.0
+_REFUSED = "the trainer cannot run with these settings"
 _BITS = 8
 
 
@@ -37,7 +38,7 @@ def request_advice(machines: Sequence[MachineKind], *, fastest: bool = False) ->
         fastest: Let the trainer choose mesh, micro-batches and recomputation, and leave out what nothing fits on.
 
     Raises:
-        UserError: The settings are wrong.
+        UserError: The settings are wrong, or a run with them ends when it starts.
         OrchError: The advice cannot be read.
     """
     found: list[Mapping[str, Any]] = []
@@ -45,15 +46,32 @@ def request_advice(machines: Sequence[MachineKind], *, fastest: bool = False) ->
         hardware = [one.hardware for one in machines if one.settings == settings]
         words = ["advise", "--json", *(["--fastest"] if fastest else []), "--hardware", json.dumps(hardware)]
         answer = run_trainer([*words, *settings], deadline=DEADLINE)
-        refuse_settings(answer, "the trainer cannot run with these settings")
+        refuse_settings(answer, _REFUSED)
         try:
-            found += cast("list[Mapping[str, Any]]", json.loads(answer.out))
+            advice = cast("list[Mapping[str, Any]]", json.loads(answer.out))
         except ValueError:
             raise OrchError(
                 "the trainer's advice cannot be read", answer.complaint, "reinstall orch: scripts/bootstrap"
             ) from None
+        for one in advice:
+            _refuse_fatal_concerns(one, settings)
+        found += advice
     order = [one.hardware["name"] for one in machines]
     return tuple(sorted(found, key=lambda advice: order.index(advice["hardware"]["name"])))
+
+
+def _refuse_fatal_concerns(advice: Mapping[str, Any], settings: Sequence[str]) -> None:
+    """Raise UserError for concerns by which the run would end when it starts.
+
+    That of the memory is an estimate: advice.find_misfit refuses it, beyond the error of the estimate alone.
+    """
+    fatal = [one for one in advice["concerns"] if one["fatal"] and one["code"] != "memory"]
+    if not fatal:
+        return
+    why = f"on {advice['hardware']['name']}: {'; '.join(one['words'] for one in fatal)}"
+    fix = " ".join(word for one in fatal for word in one["fix"])
+    other = ", or another backend, such as jax" if "device=xla" in settings else ""
+    raise UserError(_REFUSED, why, f"{fix}{other}" if fix else "python -m trainer --help")
 
 
 def describe_hardware(machine: Machine, *, nodes: int, hosts: int, kind: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class _Choice:
     def sort(cls, words: Sequence[str], groups: Sequence[MachineGroup]) -> _Choice:
         """Sort words. Raises UserError for one that is none of a cloud, a market, a chip and a machine."""
         clouds = {one.machine.provider for one in groups}
-        names = {name.lower() for one in groups for name in (one.machine.name, one.machine.chip) if name}
+        names = {name for one in groups for name in _list_names(one.machine)}
         given = {word.lower() for word in words}
         if unknown := sorted(given - clouds - MARKETS.keys() - names):
             near = did_you_mean(unknown[0], [*sorted(clouds), *MARKETS, *sorted(names)])
@@ -152,12 +152,18 @@ class _Choice:
 
     def fits(self, machine: Machine, market: str) -> bool:
         """Whether a machine in a market is chosen."""
-        named = {machine.name.lower(), machine.chip.lower()}
         return (
             (not self.clouds or machine.provider in self.clouds)
             and (not self.markets or market in self.markets)
-            and (not self.machines or bool(named & self.machines))
+            and (not self.machines or not self.machines.isdisjoint(_list_names(machine)))
         )
+
+
+def _list_names(machine: Machine) -> tuple[str, ...]:
+    """Return the words of `only` that mean a machine: its name, its chip, and the chip with their number."""
+    if not machine.chip:
+        return (machine.name.lower(),)
+    return machine.name.lower(), machine.chip.lower(), f"{machine.chip}:{machine.chips}".lower()
 
 
 def _find_prices(
@@ -211,17 +217,13 @@ def _read_speed(
     )
 
 
-# Of a vocabulary that is not given: the trainer assumes bytes, and tokenizers that are usual have up to 65,536 tokens.
-_TOKEN_BYTES = 2
-
-
 def _read_sizes(work: Training, advice: Mapping[str, Any]) -> RunSizes:
     """Return how much a run stores and reads."""
     tokens = advice["timing"]["tokens"]
     return RunSizes(
         checkpoint_bytes=advice["checkpoint_bytes"],
         kept=advice["kept"],
-        data_bytes=work.count_steps(tokens) * tokens * (advice["token_bytes"] if work.has_vocabulary else _TOKEN_BYTES),
+        data_bytes=work.count_steps(tokens) * tokens * advice["token_bytes"],
     )
 
 

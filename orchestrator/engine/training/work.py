@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import UserError
 from orchestrator.formatting import parse_count
-from orchestrator.task.trainer_settings import load_settings
+from orchestrator.task.trainer_settings import list_data_sources
 
 _SIZE = re.compile(r"\d+[mb]")
 _PER_PARAMETER = 20  # tokens, compute-optimal (Hoffmann et al. 2022)
@@ -38,13 +38,10 @@ class Training:
         return math.ceil(self.tokens / tokens) if self.steps is None else self.steps
 
     @property
-    def has_vocabulary(self) -> bool:
-        """Whether the size of the vocabulary is given, by a setting or by the preset of the model."""
-        presets = load_settings().presets
-        return any(
-            word.startswith("model.vocab=") or "model.vocab" in presets.get(word.removeprefix("model="), ())
-            for word in self.settings
-        )
+    def has_data(self) -> bool:
+        """Whether the settings name data: without, it is the trainer's default text."""
+        pairs = (word.partition("=") for word in self.settings)
+        return any(list_data_sources((name, value) for name, _, value in pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,10 @@ def accelerators(
     machines = _matching(name, cpu=cpu)
     markets = (market,) if market else _USUAL_MARKETS
     found = compare(choose_by_words(machines, words) if words else machines, markets, region, order or "")
+    if not found:
+        where = f" in {region}" if region else ""
+        why = "each cloud, chip and machine that is named has to fit" if words else ""
+        raise UserError(f"no machine{where} fits these words", why, "orch accelerators")
     if output == "json":
         items = [_as_json(one) for one in found]
         write_stdout(json.dumps({"version": 1, "kind": "accelerators", "accelerators": items}, indent=2))

@@ -264,17 +264,30 @@ def _refuse_unfit(found: tuple[Offer, ...], shown: tuple[Offer, ...], request: O
 
 def _write(shown: tuple[Offer, ...], work: Training | OwnProgram, request: OfferRequest) -> None:
     from orchestrator.catalog.refreshed import describe_problems
+    from orchestrator.engine.training.work import Training
     from orchestrator.offers.estimates import SPOT_ASSUMPTION
-    from orchestrator.offers.offer_table import SPEED_FROM, describe_costs, describe_prices, list_cells, list_titles
+    from orchestrator.offers.offer_table import (
+        SPEED_FROM,
+        describe_costs,
+        describe_prices,
+        describe_speeds,
+        list_cells,
+        list_titles,
+    )
 
     rows = [("", *list_titles(request))]
     rows += [(str(number), *list_cells(one, request)) for number, one in enumerate(shown, start=1)]
     write_stdout(*draw_table(rows, sys.stdout, optional=("$/H", "CHIPS", SPEED_FROM), whole=True), "")
-    write_stdout(*draw_list([(str(number), _command(one, work)) for number, one in enumerate(shown, 1)], sys.stdout))
+    write_stdout(
+        *draw_list(
+            [(str(number), _command(one, work, request.bucket)) for number, one in enumerate(shown, 1)], sys.stdout
+        )
+    )
     dates = sorted(one.price_note.rpartition(", ")[2] for one in shown)
     notes = [
         *describe_prices(shown),
         *describe_costs(shown, request.bucket),
+        *_describe_foreign_buckets(shown, request.bucket),
         f"prices are of {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else ""),
     ]
     notes += [
@@ -282,14 +295,15 @@ def _write(shown: tuple[Offer, ...], work: Training | OwnProgram, request: Offer
     ]
     if any(str(one.market) == "spot" and not (one.capacity and one.capacity.losses_per_hour) for one in shown):
         notes.append(SPOT_ASSUMPTION)
+    if isinstance(work, Training) and not work.has_data:
+        notes.append("the commands train on the trainer's default text, in bytes, until data= is given")
     notes += describe_problems(dict.fromkeys(one.machine.provider for one in shown), time.time())
-    notes += sorted({f"speed: {one.speed_source}" for one in shown})
+    notes += describe_speeds(shown)
     write_stderr(*notes)
 
 
-def _command(offer: Offer, work: Training | OwnProgram) -> str:
-    """Return the command that launches an offer; the bucket is the user's own."""
-    from orchestrator.drivers import get_driver
+def _command(offer: Offer, work: Training | OwnProgram, location: str) -> str:
+    """Return the command that launches an offer; the bucket is the user's own, of the cloud that has its location."""
     from orchestrator.engine.training.work import Training
     from orchestrator.slices import Spot
 
@@ -297,9 +311,29 @@ def _command(offer: Offer, work: Training | OwnProgram) -> str:
     nodes = ["--num-nodes", str(offer.nodes)] if offer.nodes > 1 else []
     if not isinstance(work, Training):
         return shlex.join(["orch", "launch", "task.yaml", "--accelerators", offer.machine.name, *nodes, *market])
-    bucket = f"{get_driver(offer.machine.provider).bucket_scheme or 's3'}://NAME"
+    bucket = _name_bucket(offer, location)
     added = [*work.settings, *offer.settings, f"steps={offer.steps}", f"checkpoint.every={offer.save_every}"]
     return shlex.join(["orch", "train", offer.machine.name, *nodes, *market, "--bucket", bucket, *added])
+
+
+def _name_bucket(offer: Offer, location: str) -> str:
+    from orchestrator.catalog.buckets import BucketPlace, find_scheme
+    from orchestrator.drivers import get_driver
+
+    scheme = find_scheme(BucketPlace(location)) if location else get_driver(offer.machine.provider).bucket_scheme
+    return f"{scheme or 's3'}://NAME"
+
+
+def _describe_foreign_buckets(shown: tuple[Offer, ...], location: str) -> list[str]:
+    """Return which offers need credentials for the bucket of another cloud, and how they are given."""
+    from orchestrator.engine.preparation.foreign_buckets import foreign_bucket_reason
+
+    groups: dict[str, list[str]] = {}
+    for number, one in enumerate(shown, 1):
+        error = foreign_bucket_reason(one.machine.provider, [_name_bucket(one, location)], (), ())
+        if error is not None:
+            groups.setdefault(f"{error}; {error.next_step}", []).append(str(number))
+    return [f"{', '.join(numbers)}: {reason}" for reason, numbers in groups.items()]
 
 
 def _as_json(offer: Offer, work: Training | OwnProgram, request: OfferRequest) -> dict[str, Any]:
@@ -334,7 +368,7 @@ def _as_json(offer: Offer, work: Training | OwnProgram, request: OfferRequest) -
             "median_wait": offer.capacity.median_wait,
             "losses_per_hour": offer.capacity.losses_per_hour,
         },
-        "command": _command(offer, work),
+        "command": _command(offer, work, request.bucket),
     }
 
 
