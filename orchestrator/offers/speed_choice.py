@@ -6,7 +6,6 @@ machines: the trainer gives each step an identity (trainer/shape/step_identity.p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +23,9 @@ class SpeedSource(StrEnum):
     LIKE_RUNS = "like-runs"
     PUBLISHED = "published"
     ASSUMED = "assumed"  # of an own program
+
+
+_LONGEST = 1e9  # seconds of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +99,11 @@ def read_compiled_speed(record: object) -> tuple[str, CompiledSpeed] | None:
         return None
     if not all(type(one) in (int, float) for one in numbers):
         return None
-    low, typical, high = (float(cast(float, one)) for one in numbers)
-    if not 0 < low <= typical <= high < math.inf:
+    low, typical, high = (cast(float, one) for one in numbers)
+    if not 0 < low <= typical <= high < _LONGEST:
         return None
     source = f"compiled for {values.get('topology', 'the slice')} on {values.get('day', 'a day not known')}"
-    step = Estimate(low=low, typical=typical, high=high)
+    step = Estimate(low=float(low), typical=float(typical), high=float(high))
     return identity, CompiledSpeed(step=step, source=f"{source}: {timing.get('source', '')}")
 
 

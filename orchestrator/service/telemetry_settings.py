@@ -15,6 +15,7 @@ from orchestrator.errors import UserError
 
 _METRIC_SECONDS = 60.0
 _MOST_SECONDS = 600.0  # of a request
+_LEAST_PAUSE, _MOST_PAUSE = 0.1, 86_400  # seconds
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _SIGNALS = ("METRICS", "TRACES")
 _COMPRESSIONS = ("none", "gzip", "deflate")
@@ -59,8 +60,9 @@ def read_telemetry_settings(environ: Mapping[str, str]) -> TelemetrySettings | N
     _check_certificates(environ)
     interval = environ.get("OTEL_METRIC_EXPORT_INTERVAL") or str(_METRIC_SECONDS * 1000)
     seconds = _parse_number(interval) / 1000
-    if not seconds > 0:
-        raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL={interval} is not a number of milliseconds", "", "unset it")
+    if not _LEAST_PAUSE <= seconds <= _MOST_PAUSE:
+        why = f"metrics are sent every {_LEAST_PAUSE} to {_MOST_PAUSE} s"
+        raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL={interval} is no such number of milliseconds", why, "unset it")
     return TelemetrySettings(metrics=sent["METRICS"], traces=sent["TRACES"], metric_seconds=seconds)
 
 
@@ -103,15 +105,16 @@ def _list_given(environ: Mapping[str, str], kind: str) -> Iterator[tuple[str, st
 
 
 def _check_endpoint(name: str, value: str) -> None:
+    shown = "..." if "@" in value else value  # it may have a password
     if not value.startswith(("http://", "https://")):
-        raise UserError(f"{name}={value} has no scheme", "", f"write http://{value} or https://")
+        raise UserError(f"{name}={shown} has no scheme", "", "write http://HOST:4318 or https://")
     try:
         parts = urlsplit(value)
-        known = bool(parts.hostname) and parts.port != 0
+        known = bool(parts.hostname) and parts.port != 0 and not any(map(str.isspace, value))
     except ValueError:
         known = False
     if not known:
-        raise UserError(f"{name}={value} is not an address", "", "write http://HOST:4318 or https://")
+        raise UserError(f"{name}={shown} is not an address", "", "write http://HOST:4318 or https://")
 
 
 def _check_certificates(environ: Mapping[str, str]) -> None:

@@ -249,10 +249,13 @@ def test_without_an_address_nothing_is_sent_and_the_library_is_not_needed() -> N
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "soon"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0.001"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "inf"),
         ("OTEL_TRACES_EXPORTER", "console"),
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://:4318"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:port"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector :4318"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "-1"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "nan"),
@@ -266,6 +269,13 @@ def test_without_an_address_nothing_is_sent_and_the_library_is_not_needed() -> N
 def test_a_setting_that_is_not_supported_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(UserError, match=f"^{name}={value}"):
         read_telemetry_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", name: value})
+
+
+@pytest.mark.parametrize("address", ["http://me:hidden@collector:port", "me:hidden@collector:4318"])
+def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(UserError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT") as refused:
+        read_telemetry_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": address})
+    assert "hidden" not in f"{refused.value} {refused.value.why} {refused.value.next_step}"
 
 
 def test_certificates_are_loaded_before_the_start(tmp_path: Path) -> None:
