@@ -61,8 +61,8 @@ def read_telemetry_settings(environ: Mapping[str, str]) -> TelemetrySettings | N
     interval = environ.get("OTEL_METRIC_EXPORT_INTERVAL") or str(_METRIC_SECONDS * 1000)
     seconds = _parse_number(interval) / 1000
     if not _LEAST_PAUSE <= seconds <= _MOST_PAUSE:
-        why = f"metrics are sent every {_LEAST_PAUSE} to {_MOST_PAUSE} s"
-        raise UserError(f"OTEL_METRIC_EXPORT_INTERVAL={interval} is no such number of milliseconds", why, "unset it")
+        what = f"OTEL_METRIC_EXPORT_INTERVAL={interval} is not a number of milliseconds that can be"
+        raise UserError(what, f"metrics are sent every {_LEAST_PAUSE} to {_MOST_PAUSE} s", "unset it")
     return TelemetrySettings(metrics=sent["METRICS"], traces=sent["TRACES"], metric_seconds=seconds)
 
 
