@@ -289,8 +289,8 @@ def _check_experts(known: TrainerSettings, values: Mapping[str, str], written: V
 
 def _find_idle_expert_settings(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
     for name in ("model.experts_per_token", "model.expert_hidden", "model.normalize_experts", "model.router_loss"):
-        default = known.keys[name].default
-        text = values.get(name, default)
+        default = known.keys[name].default.lower()
+        text = values.get(name, default).lower()
         if text != default and not (text[:1].isdigit() and default[:1].isdigit() and float(text) == float(default)):
             what = f"{name}={text} without model.experts: the model would be dense"
             yield Issue(path=_path(name, written), what=what, why="", next_step="add model.experts=8, or leave it out")

@@ -190,7 +190,7 @@ def test_a_training_too_large_for_this_computer_is_not_rehearsed(orch: Callable[
     ("setting", "why"),
     [
         ("batch=10", "does not divide over 16 shares"),
-        ("mesh.tensor=3", "mesh.tensor=3 does not divide"),
+        ("mesh.tensor=32", "mesh.tensor=32 does not divide"),
         ("mesh.context=32", "mesh.context=32 does not divide"),
     ],
 )

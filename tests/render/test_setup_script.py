@@ -286,7 +286,8 @@ def test_neuron_adds_libraries_beside_the_image_and_not_into_it(tmp_path: Path, 
 
 
 def test_packages_of_each_backend() -> None:
-    assert trainer_packages("cpu") == ("torch==2.13.0", "numpy>=2.0,<3", "obstore==0.12.1", "tokenizers==0.23.3")
+    libraries = ("numpy>=2.0,<3", "obstore==0.12.1", "tokenizers==0.23.3", "torchao==0.18.0")
+    assert trainer_packages("cpu") == ("torch==2.13.0", *libraries)
     assert trainer_packages("tpu")[:2] == ("torch==2.13.0", "torch_tpu==0.2.0")
     assert trainer_packages("xla")[:2] == ("torch==2.9.0", "torch_xla[tpu]==2.9.0")
     assert backend_packages("jax") == ("jax==0.10.2",)

@@ -61,12 +61,12 @@ def test_a_mesh_that_was_given_stays_and_machines_that_it_does_not_divide_are_le
 def test_rows_are_divided_over_devices_only_where_one_does_not_fit() -> None:
     hardware = H100[0]
     words = ["model=8b", "engine=torch", "compile=true", "batch=8"]
-    for length, context in ((8192, 1), (262_144, 4)):
+    for length, context in ((8192, 1), (524_288, 2)):
         found = find_fastest(parse_config([*words, f"seq_len={length}"]), hardware)
         assert found is not None and found.advice.mesh.context == context, length
         assert (f"mesh.context={context}" in found.settings) == (context > 1)
         assert found.advice.fits
-    advice = build_advice(parse_config([*words, "seq_len=262144"]), hardware)
+    advice = build_advice(parse_config([*words, "seq_len=524288"]), hardware)
     (concern,) = [one for one in advice.concerns if one.code == "memory"]
     assert concern.fatal and any(word.startswith("mesh.context=") for word in concern.fix)
     network = [
