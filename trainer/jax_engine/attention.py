@@ -143,7 +143,7 @@ def _attend_in_chunks(
     def pick(part: slice) -> Array | None:
         return None if mask.documents is None else mask.documents[:, part]
 
-    if len(chunks) == 1:
+    if len(chunks) == 1 and arithmetic.recomputed:
         return _plain(arithmetic, scores, window, 0, query, key, value, mask.documents, mask.documents)
     # Scores of one chunk of queries exist at a time, also in the backward pass; no other keys are used.
     part = jax.checkpoint(partial(_plain, arithmetic, scores, window), static_argnums=(0,))
