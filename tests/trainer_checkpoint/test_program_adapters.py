@@ -25,7 +25,13 @@ def start(folder: Path, *words: str, step_seconds: float = 0.0) -> subprocess.Po
     return subprocess.Popen(
         [sys.executable, *words],
         cwd=folder,
-        env={**kept, "OMP_NUM_THREADS": "1", "STEP_SECONDS": str(step_seconds), "TMPDIR": str(folder)},
+        env={
+            **kept,
+            "OMP_NUM_THREADS": "1",
+            "STEP_SECONDS": str(step_seconds),
+            "TMPDIR": str(folder),
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # see docs/own-programs.md
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
