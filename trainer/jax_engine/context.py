@@ -45,4 +45,9 @@ def send_to_next(mesh: Mesh, values: Any) -> Any:
         for first in range(0, mesh.tensor_groups, mesh.context)
         for index in range(mesh.context)
     ]
-    return jax.tree.map(lambda value: lax.ppermute(value, (DATA, FSDP), pairs), values)
+
+    def send(value: Array) -> Array:
+        result: Array = lax.ppermute(value, (DATA, FSDP), pairs)
+        return result
+
+    return jax.tree.map(send, values)

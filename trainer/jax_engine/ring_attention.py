@@ -211,7 +211,11 @@ def _attend_block(
     size = choose_ring_chunk(length)
     if size == length:
         return compute(jnp.zeros((), jnp.int32), query)
-    found: Any = lax.map(lambda one: compute(*one), (jnp.arange(0, length, size), _cut(query, size)))
+
+    def compute_chunk(one: tuple[Array, Array]) -> Sums:
+        return compute(*one)
+
+    found: Any = lax.map(compute_chunk, (jnp.arange(0, length, size), _cut(query, size)))
     return _join(found[0]), _join(found[1])
 
 
@@ -243,7 +247,10 @@ def _differentiate_block(
         by_query, by_key, by_value = compute(*one)
         return (sums[0] + by_key, sums[1] + by_value), by_query
 
-    parts = jnp.arange(0, length, size), jax.tree.map(lambda values: _cut(values, size), queries)
+    def cut(values: Array) -> Array:
+        return _cut(values, size)
+
+    parts = jnp.arange(0, length, size), jax.tree.map(cut, queries)
     nothing = tuple(jnp.zeros(one.shape, jnp.float32) for one in keys)
     (by_key, by_value), by_query = lax.scan(add, nothing, parts)
     return _join(by_query), by_key, by_value
@@ -276,9 +283,8 @@ def _compute_scores(
 def _merge(one: Sums, other: Sums) -> Sums:
     """Merge attention to some keys with that to others; the first sums must be finite."""
     total = jnp.logaddexp(one[1], other[1])
-    shares = (jnp.exp(part[1] - total)[..., None] for part in (one, other))
-    mixed: Array = sum(part[0] * share for part, share in zip((one, other), shares, strict=True))
-    return mixed, total
+    left, right = (part[0] * jnp.exp(part[1] - total)[..., None] for part in (one, other))
+    return left + right, total
 
 
 def _choose(condition: Array, one: Any, other: Any) -> Any:

@@ -105,7 +105,9 @@ def _differentiate(
             by_keys += finish_sending(returning)
         returning = start_sending(ring.share, by_keys)
         passing = passing if arriving is None else finish_sending(arriving)
-    home = by_keys if returning is None else finish_sending(returning)
+    if returning is None:
+        raise AssertionError("a ring has at least one turn")
+    home = finish_sending(returning)
     by_key, by_value = (one.view(key.shape).to(key.dtype, copy=True) for one in home.chunk(2))
     return by_query.to(query.dtype), by_key, by_value
 
@@ -193,7 +195,9 @@ class _Ring:
         masked = self.mask.documents is not None
         if window:  # then a tile is one part of queries and one of keys
             mine, theirs = list_parts(self.share), list_parts(self.share, turn)
-            apart = mine[tile.queries.start // half] - theirs[tile.keys.start // half]
+            first: int = tile.queries.start
+            first_key: int = tile.keys.start
+            apart = mine[first // half] - theirs[first_key // half]
             masked = masked or apart * half + half - 1 >= window
         attended = partial(self._find_attended, tile, turn) if masked else None
         return Scores(scale=self.scale, softcap=self.softcap, attended=attended)
