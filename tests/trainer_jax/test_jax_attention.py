@@ -101,3 +101,17 @@ def test_a_kernel_is_chosen_only_where_it_computes_the_requested_result(
 def test_documents_on_gpus_use_no_kernel_that_needs_a_matrix_of_scores() -> None:
     assert choose_kernel("cuda", Arithmetic("bf16", Mesh()), 64, 2048, documents=True) == "plain"
     assert choose_kernel("tpu", Arithmetic("bf16", Mesh()), 128, 2048, documents=True) == "splash"
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_scores_of_short_rows_are_kept_only_where_the_block_is_recomputed(recomputed: bool) -> None:
+    """The estimate of memory counts none without recomputation; a recomputed block would compute them a third time."""
+    length = 64
+    like = jnp.zeros((2, length, 4, 8), jnp.bfloat16)
+    kernel = partial(attend, Arithmetic("bf16", Mesh(), recomputed), "plain")
+
+    def keep(*arguments: Array) -> Any:
+        return jax.vjp(kernel, *arguments)[1]
+
+    kept = [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(keep, like, like, like))]
+    assert any(shape[-2:] == (length, length) and len(shape) > 2 for shape in kept) == recomputed

@@ -71,26 +71,7 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
     scanned = uses_scan(config.model.layers, platform)
     weights = list_weights(config.model, scanned, config.lora)
     leaves = list_leaves(config, weights)
-    arithmetic = Arithmetic(config.products, mesh, config.recomputed != "none")
-    recipe = Recipe(
-        model=config.model,
-        arithmetic=arithmetic,
-        kernel=choose_kernel(
-            platform,
-            arithmetic,
-            config.model.head_dim,
-            config.seq_len,
-            documents=config.data.document_mask,
-            softcap=config.model.attention_softcap,
-        ),
-        scanned=scanned,
-        remat=config.recomputed,
-        scale=1.0 / (config.batch * config.seq_len),
-        marked=config.marked,
-        documents=config.data.document_mask,
-        adapted=config.lora.scale if config.lora.rank else 0.0,
-        residual=config.residual,
-    )
+    recipe = _make_recipe(config, mesh, platform, scanned=scanned)
     places = {leaf.key: make_sharding(grid, *leaf.axes) for leaf in leaves}
     everywhere = make_sharding(grid)
     incoming = (places, make_rows_sharding(grid), everywhere, everywhere, make_sharding(grid, AXES))
@@ -134,6 +115,30 @@ def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
         grid=grid,
         micro=micro,
         compiler_options=options,
+    )
+
+
+def _make_recipe(config: Config, mesh: Mesh, platform: str, *, scanned: bool) -> Recipe:
+    """Return what the model computes on one device of the platform."""
+    arithmetic = Arithmetic(config.products, mesh, config.recomputed != "none")
+    return Recipe(
+        model=config.model,
+        arithmetic=arithmetic,
+        kernel=choose_kernel(
+            platform,
+            arithmetic,
+            config.model.head_dim,
+            config.seq_len,
+            documents=config.data.document_mask,
+            softcap=config.model.attention_softcap,
+        ),
+        scanned=scanned,
+        remat=config.recomputed,
+        scale=1.0 / (config.batch * config.seq_len),
+        marked=config.marked,
+        documents=config.data.document_mask,
+        adapted=config.lora.scale if config.lora.rank else 0.0,
+        residual=config.residual,
     )
 
 
