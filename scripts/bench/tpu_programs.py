@@ -2,10 +2,12 @@
 
     .venv-libtpu/bin/python scripts/bench/tpu_programs.py [v5e:2x4 ...]
 
-Both are the same model: scanned layers, full recomputation, products in bf16, weights and AdamW in fp32, gradients
-summed in fp32, all weights sharded over all chips. It needs JAX with libtpu (scripts/tpu-compiler) and no TPU, and runs
-nothing: it compiles. It prints one JSON object per topology and step: bytes of temporaries, and the number of
-collectives of each kind in the optimized program, counted by whether they are asynchronous, and by type.
+All are the same model: scanned layers, full recomputation, products in bf16, a residual stream, weights and AdamW in
+fp32, all weights sharded over all chips. `trainer` and `independent` sum gradients in fp32, and have the compiler
+options of the generation. `usual` is what JAX makes of the same formulas without either: it sums gradients in bf16. It
+needs JAX with libtpu (scripts/tpu-compiler) and no TPU, and runs nothing: it compiles. It prints one JSON object per
+topology and step: bytes of temporaries, and the number of collectives of each kind in the optimized program, counted by
+whether they are asynchronous, and by type.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from trainer.accelerators.tpu_compiler_options import choose_compiler_options
 from trainer.jax_engine.ahead_of_time import describe_devices
+from trainer.jax_engine.device_names import get_device_name
 from trainer.jax_engine.grid import arrange_devices
 from trainer.jax_engine.step import build_step
 from trainer.options import parse_config
@@ -62,9 +66,23 @@ def _rotate(x: Any, angles: Any) -> Any:
     return jnp.concatenate((a * cosine - b * sine, b * cosine + a * sine), -1).astype(x.dtype)
 
 
-def _block(x: Any, own: Any, angles: Any) -> Any:
+def _product(y: Any, weight: Any) -> Any:
+    return jnp.einsum("bsi,oi->bso", y, weight.astype(jnp.bfloat16))
+
+
+def _product_backward(kept: Any, slope: Any) -> Any:
+    y, weight = kept
+    by_weight = jnp.einsum("bso,bsi->oi", slope, y, preferred_element_type=jnp.float32)
+    return jnp.einsum("bso,oi->bsi", slope, weight.astype(jnp.bfloat16)), by_weight
+
+
+_product_summed_in_fp32 = jax.custom_vjp(_product)
+_product_summed_in_fp32.defvjp(lambda y, weight: (_product(y, weight), (y, weight)), _product_backward)
+
+
+def _block(x: Any, own: Any, angles: Any, multiply: Any) -> Any:
     def product(y: Any, name: str) -> Any:
-        return jnp.einsum("bsi,oi->bso", y, own[name].astype(jnp.bfloat16))
+        return multiply(y, own[name])
 
     y = _norm(x, own["norm1"])
     query, key, value = (product(y, name).reshape(*y.shape[:2], HEADS, -1) for name in ("query", "key", "value"))
@@ -79,17 +97,27 @@ def _block(x: Any, own: Any, angles: Any) -> Any:
     return x + product(jax.nn.silu(product(y, "gate")) * product(y, "up"), "down")
 
 
-def _loss(weights: Any, rows: Any, angles: Any, place: Any) -> Any:
+def _loss(weights: Any, rows: Any, angles: Any, place: Any, multiply: Any) -> Any:
     x = weights["embedding"].astype(jnp.bfloat16)[rows[:, :-1]].astype(jnp.float32)
     x = jax.lax.with_sharding_constraint(x, place)
-    block = jax.checkpoint(lambda x, own: (_block(x, own, angles), None), prevent_cse=False)
+    block = jax.checkpoint(lambda x, own: (_block(x, own, angles, multiply), None), prevent_cse=False)
     x = _norm(jax.lax.scan(block, x, weights["blocks"])[0], weights["norm"])
     logits = jnp.einsum("bsi,vi->bsv", x, weights["embedding"].astype(jnp.bfloat16), preferred_element_type=jnp.float32)
     picked = jnp.take_along_axis(logits, rows[:, 1:, None], -1)[..., 0]
     return (jax.nn.logsumexp(logits, -1) - picked).mean()
 
 
+def usual_step(devices: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the independent step with gradients summed in bf16, and the compiler's own options."""
+    return _partition(devices, _product, {})
+
+
 def independent_step(devices: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the independent step with the sums and the compiler options of the trainer's."""
+    return _partition(devices, _product_summed_in_fp32, choose_compiler_options(get_device_name(devices[0])))
+
+
+def _partition(devices: Any, multiply: Any, options: dict[str, str]) -> tuple[Any, tuple[Any, ...]]:
     """Return a jitted step whose collectives XLA's partitioner chooses, and the description of its arguments."""
     grid = Mesh(np.array(devices), ("chips",))
 
@@ -110,7 +138,7 @@ def independent_step(devices: Any) -> tuple[Any, tuple[Any, ...]]:
     places = jax.tree.map(lambda leaf: leaf.sharding, weights)
 
     def step(weights: Any, means: Any, squares: Any, rows: Any, angles: Any, rate: Any) -> Any:
-        loss, slopes = jax.value_and_grad(_loss)(weights, rows, angles, rows_place)
+        loss, slopes = jax.value_and_grad(_loss)(weights, rows, angles, rows_place, multiply)
         slopes = jax.lax.with_sharding_constraint(slopes, places)
         size = jnp.sqrt(sum(jnp.square(slope).sum() for slope in jax.tree.leaves(slopes)))
         slopes = jax.tree.map(lambda slope: slope * jnp.minimum(1.0, 1.0 / (size + 1e-6)), slopes)
@@ -128,7 +156,7 @@ def independent_step(devices: Any) -> tuple[Any, tuple[Any, ...]]:
     angles = array((2, LENGTH, DIM // HEADS // 2), jnp.float32)
     out = (places, places, places, None, None)
     arguments = (weights, weights, weights, rows, angles, array((), jnp.float32))
-    return jax.jit(step, donate_argnums=(0, 1, 2), out_shardings=out), arguments
+    return jax.jit(step, donate_argnums=(0, 1, 2), out_shardings=out, compiler_options=options or None), arguments
 
 
 def trainer_step(devices: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -169,13 +197,13 @@ def measure(step: tuple[Any, tuple[Any, ...]], keep: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = os.environ.get("STEPS", "trainer independent").split()
+    steps = {"trainer": trainer_step, "independent": independent_step, "usual": usual_step}
+    chosen = os.environ.get("STEPS", " ".join(steps)).split()
     for topology in sys.argv[1:] or ["v5e:2x4"]:
         devices = describe_devices(topology, 1)
-        for name, build in (("trainer", trainer_step), ("independent", independent_step)):
-            if name in chosen:
-                found = measure(build(devices), f"{name}-{topology}")
-                print(json.dumps({"topology": topology, "step": name, **found}), flush=True)
+        for name in chosen:
+            found = measure(steps[name](devices), f"{name}-{topology}")
+            print(json.dumps({"topology": topology, "step": name, **found}), flush=True)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def _loss(
     parts = count_chunks(rows * sharers, length, head.shape[0])
     if parts == 1:
         loss, by_x, by_whole = _chunk(arithmetic, scale, softcap, whole, x, targets, counted)
-        return loss, by_x, reduce_scatter_fsdp(arithmetic, by_whole, 1)
+        return loss, by_x, _scatter_early(arithmetic, by_whole)
 
     def body(carry: tuple[Array, Array], at: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
         loss, by_x, by_whole = _chunk(arithmetic, scale, softcap, whole, *at)
@@ -157,7 +157,17 @@ def _loss(
     start = (jnp.zeros((), jnp.float32), jnp.zeros(whole.shape, jnp.float32))
     split = (_split(x, 1, parts), *(_split(one, sharers, parts) for one in (targets, counted) if one is not None))
     (loss, by_whole), by_x = lax.scan(body, start, split)
-    return loss, jnp.moveaxis(by_x, 0, 1).reshape(x.shape), reduce_scatter_fsdp(arithmetic, by_whole, 1)
+    return loss, jnp.moveaxis(by_x, 0, 1).reshape(x.shape), _scatter_early(arithmetic, by_whole)
+
+
+def _scatter_early(arithmetic: Arithmetic, by_whole: Array) -> Array:
+    """Return this device's part of the head's gradient.
+
+    A tied embedding has another gradient, at the end of the backward pass. Without the barrier XLA adds both before it
+    sums them over the devices, and keeps the whole gradient of the head until then.
+    """
+    result: Array = lax.optimization_barrier(reduce_scatter_fsdp(arithmetic, by_whole, 1))
+    return result
 
 
 def _chunk(
@@ -198,7 +208,9 @@ def _chunk(
     slope = slope.astype(arithmetic.type)
     by_x = scatter_sum(arithmetic, dot(arithmetic, slope, head, ((2,), (0,)), arithmetic.type))
     by_head = dot(arithmetic, slope, low, ((0, 1), (0, 1)), jnp.float32)
-    return loss, by_x.astype(x.dtype), by_head
+    # The loss is needed last: without the barrier its logits are kept until then, through the whole backward pass.
+    loss, by_x = lax.optimization_barrier((loss, by_x.astype(x.dtype)))
+    return loss, by_x, by_head
 
 
 def count_chunks(rows: int, length: int, words: int) -> int:
