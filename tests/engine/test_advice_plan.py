@@ -230,6 +230,7 @@ def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Pa
         (("v5litepod-8", "--backend", "xla", "--smoke"), "optim.kind=muon"),
         (("v5litepod-8", "--backend", "xla", "--allow-misfit"), "data.document_mask=true"),
         (("trn1.32xlarge", "--backend", "neuron"), "lora.rank=4"),
+        (("v5litepod-8", "--backend", "xla"), "data.loss=marked"),
         (("v5litepod-8", "--backend", "xla"), "mesh.context=2"),
     ],
 )

@@ -38,8 +38,9 @@ def texts(key: Key) -> st.SearchStrategy[str]:
     return st.floats(least, most if most is not None else 1e6, allow_nan=False).map(repr)
 
 
-# Others are accepted only together: sizes of the model, and a context axis with the length of rows.
-PLAIN = [key for key in list_keys() if not key.name.startswith("model.") and key.name != "mesh.context"]
+# Others are accepted only together: sizes of the model, and axes that divide rows with the length of rows.
+_TOGETHER = ("mesh.context", "mesh.tensor")
+PLAIN = [key for key in list_keys() if not key.name.startswith("model.") and key.name not in _TOGETHER]
 
 
 @given(st.data())
