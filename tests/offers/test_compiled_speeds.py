@@ -162,10 +162,10 @@ def test_the_newest_answer_for_a_step_counts_whatever_its_file_is_called(
         file = folder / f"{key}.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | {"day": day}))
     for key, age in (("aa", 0), ("zz", 60)):
-        os.utime(folder / f"{key}.json", (1_800_000_000 - age,) * 2)
+        os.utime(folder / f"{key}.json", (0, 1_800_000_000 - age))
     (speed,) = load_compiled_speeds().values()
     assert "on 2026-11-27" in speed.source
-    os.utime(folder / "zz.json", (1_800_000_060,) * 2)
+    os.utime(folder / "zz.json", (0, 1_800_000_060))
     (speed,) = load_compiled_speeds().values()
     assert "on 2026-11-01" in speed.source
 
@@ -174,7 +174,7 @@ def test_only_the_five_hundred_newest_answers_are_read(tmp_path: Path, monkeypat
     monkeypatch.setenv("ORCH_HOME", str(tmp_path))
     keep_answer("ab", RECORDED)
     (file,) = tmp_path.rglob("compiled/*.json")
-    os.utime(file, (1_000_000_000,) * 2)
+    os.utime(file, (0, 1_000_000_000))
     for number in range(499):
         (file.parent / f"{number}.json").write_text("{}")
     assert load_compiled_speeds()
