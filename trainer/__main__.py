@@ -61,9 +61,10 @@ def _run(words: Sequence[str]) -> int:
     from trainer.commands import load_command, split_command
 
     if words and words[0] in ("--help", "-h", "help"):
-        from trainer.help import format_help
+        from trainer.help import format_help, format_topic_help
 
-        sys.stdout.write(format_help())
+        topics = [word for word in words if word not in ("--help", "-h", "help")]
+        sys.stdout.write("\n".join(map(format_topic_help, topics)) if topics else format_help())
         return Exit.OK
     name, rest = split_command(words)
     if any(word in ("--help", "-h") for word in rest):

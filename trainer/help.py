@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trainer.commands import COMMANDS, load_command, read_summary
-from trainer.options import ALIASES, list_keys
+from trainer.errors import ConfigError
+from trainer.options import ALIASES, Key, find_nearest_name, list_keys
 from trainer.presets import PRESETS
 
 _EXAMPLES = """\
@@ -36,14 +37,34 @@ further free ports: hosts must reach each other on all of them.
 
 def format_help() -> str:
     """Return the complete help text, ending with a newline."""
-    table = list_keys()
-    width = max(len(f"{key.name}={key.default_text}") for key in table)
     short = "; ".join(f"{name}= is {key}=" for name, key in ALIASES.items())
-    lines = [_EXAMPLES, f"Keys (key=default; {short}):", f"  {'model=NAME':<{width}}  preset: {', '.join(PRESETS)}"]
-    for key in table:
-        choice = f" ({'|'.join(key.kind)})" if isinstance(key.kind, tuple) else ""
-        lines.append(f"  {f'{key.name}={key.default_text}':<{width}}  {key.doc.text}{choice}")
+    lines = [_EXAMPLES, f"Keys (key=default; {short}):", *_format_keys(list_keys(), has_model=True)]
     return "\n".join([*lines, "", *_commands(), "", _AFTER])
+
+
+def format_topic_help(name: str) -> str:
+    """Return the help of one key, of the keys of one section, and of the command of that name.
+
+    Args:
+        name: A key (`checkpoint.every`), what precedes the dot of several (`checkpoint`), or a command.
+
+    Raises:
+        ConfigError: There is none of this name; the message has the next command to type.
+    """
+    if name == "train":
+        return format_help()
+    table = list_keys()
+    meant = (name, ALIASES.get(name))
+    found = [key for key in table if key.name in meant or key.name.startswith(f"{name}.")]
+    parts = [format_command_help(name)] if name in COMMANDS else []
+    if found or name == "model":
+        parts.append("\n".join(["Keys (key=default):", *_format_keys(found, has_model=name == "model")]) + "\n")
+    if not parts:
+        sections = {key.name.rpartition(".")[0]: None for key in table if "." in key.name}
+        near = find_nearest_name(name, [*COMMANDS, *sections, *ALIASES, *(key.name for key in table)])
+        hint = f"did you mean {near}? `python -m trainer help {near}`" if near else "`python -m trainer help` lists all"
+        raise ConfigError(f"no key, section of keys or command is named {name!r}; {hint}")
+    return "\n".join(parts)
 
 
 def format_command_help(name: str) -> str:
@@ -53,8 +74,17 @@ def format_command_help(name: str) -> str:
     return f"python -m trainer {name}: {command.SUMMARY}\n" + (f"\n{more.strip()}\n" if more else "")
 
 
+def _format_keys(table: Sequence[Key], *, has_model: bool) -> Iterator[str]:
+    rows = [("model=NAME", f"preset: {', '.join(PRESETS)}")] if has_model else []
+    for key in table:
+        choice = f" ({'|'.join(key.kind)})" if isinstance(key.kind, tuple) else ""
+        rows.append((f"{key.name}={key.default_text}", f"{key.doc.text}{choice}"))
+    width = max(len(setting) for setting, _ in rows)
+    yield from (f"  {setting:<{width}}  {text}" for setting, text in rows)
+
+
 def _commands() -> Iterator[str]:
     width = max(map(len, COMMANDS))
-    yield "Commands (python -m trainer COMMAND --help):"
+    yield "Commands (python -m trainer help COMMAND; also help KEY, and help SECTION such as help mesh):"
     for name in COMMANDS:
         yield f"  {name:<{width}}  {read_summary(name)}"

@@ -202,11 +202,15 @@ def _describe_malformed_word(word: str, known: Sequence[str]) -> str:
     return f"not a key=value word: {word!r}; {hint}"
 
 
-def _describe_unknown_key(name: str, known: Sequence[str]) -> str:
-    # The last part alone is enough: `lr` -> `optim.lr`.
+def find_nearest_name(name: str, known: Sequence[str]) -> str:
+    """Return the known name that was probably meant, or ""; the last part alone is enough: `lr` is `optim.lr`."""
     tails = [key for key in known if key.rsplit(".", 1)[-1] == name]
-    near = tails or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "`python -m trainer --help` lists the keys"
+    return next(iter(tails or difflib.get_close_matches(name, known, n=1, cutoff=0.6)), "")
+
+
+def _describe_unknown_key(name: str, known: Sequence[str]) -> str:
+    near = find_nearest_name(name, known)
+    hint = f"did you mean {near}?" if near else "`python -m trainer --help` lists the keys"
     return f"unknown key {name!r}; {hint}"
 
 

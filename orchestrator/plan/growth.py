@@ -75,11 +75,12 @@ def _list_better(desired: Run, present: Variant, left: Left) -> tuple[Variant, .
     """Return what the run prefers to what it has, the best first.
 
     Of a range of nodes these are the sizes before the present one, of machines that orch chose the one that it would
-    choose now. Of an own program they are more of the same machines: its speed on others is not known.
+    choose now. Of an own program they are the same machines, as its speed on others is not known; only more of them
+    save time.
     """
     before = desired.variants[: desired.variants.index(present)]
     if desired.automatic is None and present.offer is None:
-        return tuple(one for one in before if one.accelerator == present.accelerator and one.nodes > present.nodes)
+        return tuple(one for one in before if one.accelerator == present.accelerator)
     if desired.automatic is None:
         return before
     choice = choose_for_rest([one.offer for one in desired.variants if one.offer is not None], left)

@@ -111,5 +111,6 @@ def empty_account(service: Ec2Service, folder: Path) -> Bench:
     scenario = Scenario(zones=aws_zones(*ZONES, FAR), pools=EVERY_TYPE, durations=EVEN)
     access = service.account.current = InMemory(scenario, clock)
     service.server.requests.clear()
+    service.client.session.account = ""  # of the account of an earlier test: a new command asks whose it is
     home = DefectHome(access, client=service.client)
     return Bench(Ec2(access, clock, service.server, folder / "state", service.client.session), home)

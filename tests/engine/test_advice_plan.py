@@ -179,7 +179,7 @@ def test_one_machine_of_several_on_which_it_cannot_fit_is_named(orch: Callable[.
 
 
 def test_a_training_too_large_for_this_computer_is_not_rehearsed(orch: Callable[..., Said], tmp_path: Path) -> None:
-    large = TASK.replace("model: 1b", "model: 70b").replace("v5litepod-16", "v5p-256")
+    large = TASK.replace("model: 1b, batch: 64", "model: 70b, batch: 128").replace("v5litepod-16", "v5p-256")
     said = orch("rehearse", written(tmp_path, large))
     assert said.status == 2 and "error[does-not-fit]" in said.err and "v5p-256" in said.err
     assert "a device needs" in said.err and "--allow-misfit" in said.err
@@ -230,6 +230,7 @@ def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Pa
         (("v5litepod-8", "--backend", "xla", "--smoke"), "optim.kind=muon"),
         (("v5litepod-8", "--backend", "xla", "--allow-misfit"), "data.document_mask=true"),
         (("trn1.32xlarge", "--backend", "neuron"), "lora.rank=4"),
+        (("v5litepod-8", "--backend", "xla"), "data.loss=marked"),
         (("v5litepod-8", "--backend", "xla"), "mesh.context=2"),
     ],
 )
@@ -242,6 +243,27 @@ def test_settings_with_which_a_run_ends_when_it_starts_are_refused(
     assert said.status == 2 and not said.out
     assert "the trainer cannot run with these settings" in said.err
     assert setting.partition("=")[0] in said.err
+
+
+@pytest.mark.parametrize(
+    ("machine", "train", "why"),
+    [
+        ("{infra: gcp, accelerators: v5litepod-8}", "{backend: xla, args: {%s, lora.rank: 4}}", "no LoRA"),
+        ("{infra: gcp, accelerators: v5litepod-8}", "{backend: xla, args: {%s, model.experts: 4}}", "mixture of exp"),
+        ("{infra: gcp, accelerators: v5litepod-8}", "{args: {%s, float8: rowwise}}", "float8=rowwise: the JAX engine"),
+        ("{infra: gcp, accelerators: v5litepod-8}", "{args: {%s, mesh.tensor: 32}}", "mesh.tensor=32 does not divide"),
+        ("{infra: aws, accelerators: 'Trainium:16'}", "{backend: neuron, args: {%s}}", "on several hosts"),
+    ],
+)
+def test_what_a_launch_refuses_for_its_machines_is_not_rehearsed_on_processors(
+    orch: Callable[..., Said], tmp_path: Path, machine: str, train: str, why: str
+) -> None:
+    nodes = "num_nodes: 2\n" if "aws" in machine else ""
+    settings = train % "model: tiny, batch: 64, steps: 2"
+    task = written(tmp_path, f"name: big\n{nodes}resources: {machine}\ntrain: {settings}\n")
+    planned, rehearsed = orch("plan", task), orch("rehearse", task)
+    assert planned.status == rehearsed.status == 2
+    assert why in planned.out + planned.err and why in rehearsed.err
 
 
 def test_only_what_jax_trains_on_tpus_is_compiled(orch: Callable[..., Said], tmp_path: Path) -> None:

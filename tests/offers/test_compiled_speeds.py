@@ -7,6 +7,7 @@ step and digest of the trainer are of that day's trainer: tests write those of t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -18,7 +19,12 @@ import pytest
 from support.orch_process import Orch
 
 from orchestrator.catalog.accelerators import resolve
-from orchestrator.engine.training.compiled_steps import digest_trainer, keep_answer, load_compiled_speeds
+from orchestrator.engine.training.compiled_steps import (
+    digest_trainer,
+    keep_answer,
+    load_compiled_speeds,
+    read_answer,
+)
 from orchestrator.engine.training.kept_speeds import keep_speeds, load_speeds
 from orchestrator.engine.training.machine_advice import MachineKind, describe_hardware, request_advice
 from orchestrator.engine.training.offers import list_offers
@@ -144,6 +150,46 @@ def test_a_kept_answer_is_private_and_a_broken_one_is_none(tmp_path: Path, monke
     for text in ("", "[", "[]", "3"):
         file.write_text(text)
         assert load_compiled_speeds() == {}
+
+
+def test_the_newest_answer_for_a_step_counts_whatever_its_file_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    folder = tmp_path / "state" / "compiled"
+    for key, day in (("aa", "2026-11-27"), ("zz", "2026-11-01")):
+        keep_answer(key, RECORDED)
+        file = folder / f"{key}.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"day": day}))
+    for key, age in (("aa", 0), ("zz", 60)):
+        os.utime(folder / f"{key}.json", (0, 1_800_000_000 - age))
+    (speed,) = load_compiled_speeds().values()
+    assert "on 2026-11-27" in speed.source
+    os.utime(folder / "zz.json", (0, 1_800_000_060))
+    (speed,) = load_compiled_speeds().values()
+    assert "on 2026-11-01" in speed.source
+
+
+def test_only_the_five_hundred_newest_answers_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    keep_answer("ab", RECORDED)
+    (file,) = tmp_path.rglob("compiled/*.json")
+    os.utime(file, (0, 1_000_000_000))
+    for number in range(499):
+        (file.parent / f"{number}.json").write_text("{}")
+    assert load_compiled_speeds()
+    (file.parent / "499.json").write_text("{}")
+    assert load_compiled_speeds() == {}
+
+
+def test_an_answer_of_more_than_a_mebibyte_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    keep_answer("ab", RECORDED)
+    (file,) = tmp_path.rglob("compiled/*.json")
+    whole = file.read_text()
+    for size, is_read in ((1 << 20, True), ((1 << 20) + 1, False)):
+        file.write_text(whole.ljust(size))
+        assert (read_answer("ab") is not None) is bool(load_compiled_speeds()) is is_read
 
 
 def test_a_launch_records_the_identity_of_its_step() -> None:

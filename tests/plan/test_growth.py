@@ -14,8 +14,9 @@ from orchestrator.offers.offers import Offer, OfferTerms, make_offer
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import AutomaticChoice, Budgets, Limits, Run, Variant
 from orchestrator.plan.growth import LIKELY, PAUSE, SHORTEST_ATTEMPT, explain_growth
+from orchestrator.plan.moves import measure_offer_move, measure_program_move
 from orchestrator.plan.observed import EndedAttempt, HostView, Intent, IntentState, Observed
-from orchestrator.slices import Spot
+from orchestrator.slices import OnDemand, Spot
 from orchestrator.values import Text
 
 HOUR, STEPS, NOW = 3600.0, 10_000, 1_800_000_000.0
@@ -204,6 +205,34 @@ def test_work_on_earlier_nodes_of_the_job_counts_by_their_number() -> None:
     )
     seen = replace(seen, intents=(before, replace(has, generation=2)))
     assert explain(run, seen) != "" and explain(run, replace(seen, generation_at_open=1)) == ""
+
+
+def test_staying_costs_the_rest_of_the_work_and_no_restart() -> None:
+    """About 18 hours are left at $10, or 8 at $20; a restart would cost $1.33 or $2.67 more."""
+    small, large = (replace(one, market=OnDemand()) for one in (SMALL, LARGE))
+    offered = measure_offer_move(on(RANGE, "v6e-1"), small, large, step=1000, share=1.0)
+    assert offered is not None and 179 < offered.stay_dollars < 180
+    run = nodes(4, 2)
+    better, present = run.variants
+    seen = on_nodes(run, 2)
+    (has,) = seen.intents
+    seen = replace(seen, intents=(replace(has, candidate=replace(has.candidate, market=OnDemand())),))
+    own = measure_program_move(run, seen, present, better, better.candidates[0], step=1000)
+    assert own is not None and 160 < own.stay_dollars < 161
+
+
+@pytest.mark.parametrize(("preferred", "has"), [(10, 10), (9, 10), (2, 4)])
+def test_an_own_program_does_not_move_to_as_many_or_fewer_nodes_on_demand(preferred: int, has: int) -> None:
+    """Of ten spot nodes one is lost in two hours: no larger group has an end that can be estimated."""
+    run = nodes(preferred, has)
+    safe, spot = run.variants
+    (place,) = safe.candidates
+    safe = replace(safe, candidates=(replace(place, market=OnDemand(), zone="other"),))
+    run = replace(run, variants=(safe, spot), candidates=(*safe.candidates, *spot.candidates))
+    seen = on_nodes(replace(run, candidates=spot.candidates, variants=(spot,)), has, hours=200.0)
+    assert run.find_variant(seen.intents[0].candidate) is spot
+    assert measure_program_move(run, seen, spot, safe, safe.candidates[0], step=1000) is not None
+    assert explain(run, seen) == ""
 
 
 def test_an_own_program_without_a_known_checkpoint_stays() -> None:

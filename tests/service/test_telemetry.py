@@ -164,7 +164,7 @@ def test_a_collector_gets_the_numbers_and_what_ends(tmp_path: Path, collector: C
     home = make_home(tmp_path)
     environ = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=of-the-collector",
-        "OTEL_METRIC_EXPORT_INTERVAL": "200",
+        "OTEL_METRIC_EXPORT_INTERVAL": "200", "OTEL_EXPORTER_OTLP_COMPRESSION": "GZip",
     }  # fmt: skip
     with served(home, **environ) as link:
         wait_until((home / "state/service/telemetry").exists)
@@ -175,6 +175,7 @@ def test_a_collector_gets_the_numbers_and_what_ends(tmp_path: Path, collector: C
         assert 'orch_telemetry_requests_total{result="failed"} 0' in read_numbers(link, home)
         token = (home / "state/service/token").read_text().strip()
     assert collector.headers[0]["api-key"] == "of-the-collector"
+    assert {one.get("Content-Encoding") for one in collector.headers} == {"gzip"}
     resource = collector.metrics[0].resource_metrics[0].resource.attributes
     assert {one.key: one.value.string_value for one in resource}["service.name"] == "orch"
     assert sum(number for name, number in collector.values().items() if name.startswith("orch_clusters{")) == 2
@@ -278,12 +279,19 @@ def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
     assert "hidden" not in f"{refused.value} {refused.value.why} {refused.value.next_step}"
 
 
-def test_certificates_are_loaded_before_the_start(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
+def lock_key(folder: Path) -> tuple[Path, Path]:
+    """Return the files of a certificate and of its key, which has a password."""
+    certificate, key = make_certificate(folder)
     loaded = serialization.load_pem_private_key(key.read_bytes(), None)
     kind, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    locked = loaded.private_bytes(kind, form, serialization.BestAvailableEncryption(b"word"))
-    (tmp_path / "locked.key").write_bytes(locked)
+    locked = folder / "locked.key"
+    locked.write_bytes(loaded.private_bytes(kind, form, serialization.BestAvailableEncryption(b"word")))
+    return certificate, locked
+
+
+def test_certificates_are_loaded_before_the_start(tmp_path: Path) -> None:
+    certificate, locked = lock_key(tmp_path)
+    key = tmp_path / "key.pem"
 
     def read(**variables: str) -> None:
         names = {f"OTEL_EXPORTER_OTLP_{name}": str(tmp_path / value) for name, value in variables.items()}
@@ -298,9 +306,35 @@ def test_certificates_are_loaded_before_the_start(tmp_path: Path) -> None:
     read(CERTIFICATE=".")
     with pytest.raises(UserError, match="without OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"):
         read(CLIENT_KEY=key.name)
-    for wrong in (certificate.name, "locked.key"):
+    for wrong in (certificate.name, locked.name):
         with pytest.raises(UserError, match="pem cannot be used"):
             read(CLIENT_CERTIFICATE=certificate.name, CLIENT_KEY=wrong)
+
+
+def test_a_locked_key_opens_no_prompt_at_the_terminal(tmp_path: Path) -> None:
+    certificate, key = lock_key(tmp_path)
+    settings = {"ENDPOINT": "https://c", "CLIENT_CERTIFICATE": str(certificate), "CLIENT_KEY": str(key)}
+    environ = {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in settings.items()}
+    master, slave = os.openpty()
+    code = (
+        "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        "from orchestrator.service.telemetry_settings import read_telemetry_settings\n"
+        "read_telemetry_settings(os.environ)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | environ, stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    try:
+        while b"cannot be used" not in shown and b"pass phrase" not in shown:
+            shown += os.read(master, 1 << 16)
+    finally:
+        process.kill()
+        process.wait(30)
+        os.close(master)
+    assert b"pass phrase" not in shown
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from trainer.commands import COMMANDS, load_command
 from trainer.config import Config
 from trainer.environment import World, read_run, read_world, split_address
 from trainer.errors import ConfigError
-from trainer.help import format_command_help
+from trainer.help import format_command_help, format_topic_help
 from trainer.options import PRESETS, Key, flatten_config, list_keys, parse_config
 from trainer.shape.architecture import count_parameters
 
@@ -38,8 +38,9 @@ def texts(key: Key) -> st.SearchStrategy[str]:
     return st.floats(least, most if most is not None else 1e6, allow_nan=False).map(repr)
 
 
-# Others are accepted only together: sizes of the model, and a context axis with the length of rows.
-PLAIN = [key for key in list_keys() if not key.name.startswith("model.") and key.name != "mesh.context"]
+# Others are accepted only together: sizes of the model, and axes that divide rows with the length of rows.
+_TOGETHER = ("mesh.context", "mesh.tensor")
+PLAIN = [key for key in list_keys() if not key.name.startswith("model.") and key.name not in _TOGETHER]
 
 
 @given(st.data())
@@ -253,6 +254,40 @@ def test_help_begins_with_examples_and_lists_every_key() -> None:
         assert f"\n  {name} " in result.stdout
     for example in examples:
         parse_config(shlex.split(example.removeprefix("python -m trainer ")))
+
+
+@pytest.mark.parametrize(
+    ("topic", "settings"),
+    [
+        ("checkpoint.every", {"checkpoint.every"}),
+        ("tokenizer", {"data.tokenizer"}),
+        ("mesh", {key.name for key in list_keys() if key.name.startswith("mesh.")}),
+        ("model", {"model", *(key.name for key in list_keys() if key.name.startswith("model."))}),
+        ("data", {key.name for key in list_keys() if key.name.startswith("data.")}),
+    ],
+)
+def test_help_of_a_key_or_section_shows_only_its_keys(topic: str, settings: set[str]) -> None:
+    result = command("help", topic)
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [line for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert {row.strip().partition("=")[0] for row in rows} == settings
+
+
+def test_help_of_a_command_is_the_commands_own_with_the_keys_of_that_name() -> None:
+    assert command("help", "advise").stdout == command("advise", "--help").stdout
+    assert command("help", "train").stdout == command("--help").stdout
+    assert format_topic_help("eval").startswith(format_command_help("eval"))
+    assert "\n  eval.every=" in format_topic_help("eval")
+
+
+@pytest.mark.parametrize(
+    ("topic", "nearest"), [("modle", "model"), ("lr", "optim.lr"), ("checkpoint.evry", "checkpoint.every")]
+)
+def test_help_of_an_unknown_name_gives_the_command_of_the_nearest_one(topic: str, nearest: str) -> None:
+    result = command("help", topic)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert f"`python -m trainer help {nearest}`" in result.stderr
 
 
 def test_a_wrong_key_ends_with_status_2_and_one_line() -> None:

@@ -46,6 +46,16 @@ def test_four_ranks_twice_and_resumed_are_bitwise_the_same(launch: Launcher, tmp
     assert again.losses() == {step: loss for step, loss in straight.losses().items() if step > 5}
 
 
+def test_a_run_resumed_with_other_arithmetic_says_so_in_its_log_and_trains_on(launch: Launcher, tmp_path: Path) -> None:
+    place = f"checkpoint.uri={tmp_path}/run/checkpoints"
+    launch(1, "steps=3", place).ok()  # dtype=auto: fp32 on processors
+    resumed = launch(1, "steps=5", place, "dtype=bf16", "residual=bf16").ok()
+    (note,) = [line for line in resumed.text(0).splitlines() if line.startswith("note: dtype=")]
+    assert note.startswith("note: dtype=bf16 residual=bf16, but the checkpoint was made with dtype=fp32 residual=fp32;")
+    assert sorted(resumed.losses()) == [4, 5]
+    assert "note: dtype=" not in launch(1, "steps=6", place, "dtype=bf16", "residual=bf16").ok().text(0)
+
+
 @pytest.mark.promise("P34")
 def test_sigterm_to_one_rank_saves_and_all_exit_75_and_the_curve_continues(launch: Launcher, tmp_path: Path) -> None:
     straight = launch(2, "steps=60").ok()

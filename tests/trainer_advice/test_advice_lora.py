@@ -8,6 +8,7 @@ from trainer.errors import ConfigError
 from trainer.options import parse_config
 from trainer.shape.advice import build_advice
 from trainer.shape.architecture import count_flops_per_token, count_parameters
+from trainer.shape.concerns import Concern
 from trainer.shape.hardware import Hardware, Kind
 from trainer.shape.lora import count_run_flops_per_token, list_run_parameters, list_targets
 from trainer.shape.memory import estimate_memory
@@ -52,12 +53,35 @@ def test_targets_are_all_layers_or_named_ones() -> None:
         (["lora.rank=4", "optim.kind=muon"], "optimizer"),
         (["lora.rank=4", "device=xla"], "lora"),
         (["data.document_mask=true", "device=xla"], "documents"),
+        (["data.loss=marked", "device=xla"], "loss"),
     ],
 )
 def test_what_engines_refuse_stops_the_plan(words: list[str], code: str) -> None:
     config = parse_config([*WORDS, "engine=torch", *words])
     found = build_advice(config, Hardware(name="h", kind="tpu", devices=8, chip="v5e", hosts=1, slices=1)).concerns
     assert code in {concern.code for concern in found if concern.fatal}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["lora.rank=4"], "lora"),
+        (["data.document_mask=true"], "documents"),
+        (["data.loss=marked"], "loss"),
+        (["optim.kind=muon"], "optimizer"),
+    ],
+)
+def test_torch_on_a_tpu_that_may_become_torch_xla_names_what_that_refuses(words: list[str], code: str) -> None:
+    tpu = Hardware(name="h", kind="tpu", devices=8, chip="v5e", hosts=1, slices=1)
+
+    def find(*more: str) -> list[Concern]:
+        found = build_advice(parse_config([*WORDS, *words, *more]), tpu).concerns
+        return [concern for concern in found if concern.code == code]
+
+    (concern,) = find("engine=torch")
+    assert "torch_xla" in concern.words and concern.fix == ("device=tpu",) and not concern.fatal
+    assert not find("engine=torch", *concern.fix)
+    assert not find("engine=jax") and not find()
 
 
 @pytest.mark.parametrize(

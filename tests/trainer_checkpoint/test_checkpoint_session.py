@@ -66,6 +66,34 @@ def test_the_same_shape_written_differently_and_other_settings_are_the_same_mode
     assert len(lines) == 2
 
 
+def test_another_arithmetic_than_the_saved_runs_is_noted_in_one_line(place: str, tmp_path: Path) -> None:
+    exact, fast = config_of("dtype=fp32"), config_of("dtype=bf16", "float8=rowwise", "residual=bf16")
+    save(place, exact, Mesh(), 1, 1)
+    assert len(resume(place, exact, Mesh(), 1)[2]) == 1, "nothing is noted where nothing differs"
+    done, (engine,), lines = resume(place, fast, Mesh(), 1)
+    engine.check(1)
+    assert done == 1 and len(lines) == 2
+    assert lines[0] == (
+        "note: dtype=bf16 float8=rowwise residual=bf16, but the checkpoint was made with dtype=fp32 float8=none "
+        "residual=fp32; steps from here on round differently"
+    )
+    save(place, fast, Mesh(), 1, 2, attempt=2)
+    _, _, lines = resume(place, config_of("dtype=bf16", "residual=bf16"), Mesh(), 1)
+    assert lines[0].startswith("note: float8=none, but the checkpoint was made with float8=rowwise;")
+    _, _, lines = resume(f"file://{tmp_path}/other", exact, Mesh(), 1, f"{place}/{folder_of(1)}")
+    assert len(lines) == 1, "another run that begins with the weights does not resume"
+
+
+def test_a_checkpoint_from_before_float8_and_residual_had_neither(place: str) -> None:
+    save(place, config_of("dtype=bf16"), Mesh(), 1, 1)
+    path = Path(place.removeprefix("file://"), manifest_of(1))
+    content = json.loads(path.read_text())
+    del content["config"]["float8"], content["config"]["residual"]
+    path.write_text(json.dumps(content))
+    assert len(resume(place, config_of("dtype=bf16"), Mesh(), 1)[2]) == 1
+    assert "residual=fp32;" in resume(place, config_of("dtype=bf16", "residual=bf16"), Mesh(), 1)[2][0]
+
+
 def test_averaged_weights_begin_as_the_weights_and_may_be_dropped(place: str) -> None:
     save(place, CONFIG, Mesh(), 1, 1)
     averaging = config_of("optim.ema=0.9")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from trainer.shape.hardware import Hardware
 from trainer.shape.mesh import Mesh
 from trainer.shape.search import list_ways
 from trainer.team import Team
+from trainer.torch_engine.engine import TorchEngine
 from trainer.torch_engine.float8 import convert_blocks
 from trainer.torch_engine.model import Transformer
 from trainer.torch_engine.slots import fill_initial_values, list_slots
@@ -94,6 +97,29 @@ def test_sharded_ranks_have_the_losses_of_one_device(recipe: Float8Name) -> None
     assert early == late == pytest.approx(one, abs=5e-3)
     again = in_world(1, lose, change(config, remat="full"), Mesh())[0]
     assert again == one
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize(("recipe", "set_options"), [("rowwise", {"emulate_precision_casts": True}), ("none", None)])
+def test_only_blocks_are_compiled_with_the_options_of_float8(
+    recipe: Float8Name, set_options: dict[str, bool] | None
+) -> None:
+    seen: list[tuple[str, dict[str, bool] | None]] = []
+
+    def compile_nothing(graph: Any, _inputs: Any, *, options: dict[str, bool] | None = None) -> Any:
+        of_block = any("silu" in str(node.target) for node in graph.graph.nodes)
+        seen.append(("block" if of_block else "other", options))
+        return graph.forward
+
+    accelerator = open_native_device("cpu", World())
+    accelerator.compiler = compile_nothing  # type: ignore[misc,assignment]  # torch takes a function too
+    config = change(NARROW, float8=recipe, compile="true")
+    torch.compiler.reset()
+    engine = TorchEngine(config, World(), accelerator, Mesh())
+    engine.step(share_of(engine, config, 0), RATE, False, 0)
+    assert {kind for kind, _ in seen} == {"block", "other"}
+    assert all(options == (set_options if kind == "block" else None) for kind, options in seen)
+    assert not import_module("torch._inductor.config").emulate_precision_casts, "nothing holds for the process"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812  # its usual name
 from torch import Tensor
 
 from trainer.torch_engine.compiling import TorchCompiler
+from trainer.torch_engine.float8 import list_compiler_options
 
 
 @pytest.fixture
@@ -61,3 +62,25 @@ def test_inductor_computes_the_same_and_reuses_its_cache(cache: Path) -> None:
     # Of the joint graph, or of its two halves.
     hits = counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
     assert hits, {name: dict(of) for name, of in counters.items()}
+
+
+def rounded(gate: Tensor, up: Tensor) -> Tensor:
+    """Round between products, as scaling to float8 does."""
+    product = (gate.bfloat16() * up.bfloat16()).bfloat16()
+    return (((product * 1.7).bfloat16() + product * 0.3) * up.bfloat16()).float()
+
+
+@pytest.mark.slow
+@pytest.mark.rotating("long")
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("cache")
+def test_inductor_rounds_as_plain_torch_does_in_what_is_compiled_for_float8_rowwise_alone() -> None:
+    expected = values_and_slopes(rounded)
+    torch.compiler.reset()
+    compiled = TorchCompiler("inductor")
+    found = values_and_slopes(compiled(rounded, list_compiler_options("rowwise")))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True)), "also backward"
+    torch.compiler.reset()
+    other = values_and_slopes(compiled(rounded, list_compiler_options("tensorwise")))
+    assert not torch.equal(other[0], expected[0]), "values in between are not rounded"
+    assert compiled.failure == ""

@@ -1,10 +1,11 @@
 """Checks whether a checkpoint fits this run, and plans where each tensor is read from.
 
 The model must have the same parameters; settings that change what it computes from them, such as model.rope_theta and
-model.window, are reported when they differ. How it is trained (the optimizer's numbers, dtype, mesh.*) may change
-without a note: each manifest records it. Averaged weights begin as the weights in a run that keeps them from here on.
-Moments begin at zero after an import; a change of the optimizer is refused. LoRA adapters begin with their initial
-values in a run that starts from a checkpoint without any.
+model.window, are reported when they differ, and so is another arithmetic (dtype, float8, residual) where a run resumes.
+How else it is trained (the optimizer's numbers, mesh.*) may change without a note: each manifest records it. Averaged
+weights begin as the weights in a run that keeps them from here on. Moments begin at zero after an import; a change of
+the optimizer is refused. LoRA adapters begin with their initial values in a run that starts from a checkpoint without
+any.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _FREE = (
     "router_loss",
     "normalize_experts",
 )
+_ARITHMETIC = ("dtype", "float8", "residual")
 _OF_HUB = ("data.tokenizer", "data.column")
 _OF_SCALING = ("rope_factor", "rope_low_freq", "rope_high_freq", "rope_context")
 
@@ -101,6 +103,22 @@ def list_mask_changes(before: Mapping[str, Scalar], config: Config) -> list[str]
     if was == now:
         return []
     return [f"note: data.document_mask={_text(now)}, but the checkpoint was made with {_text(was)}"]
+
+
+def list_arithmetic_changes(before: Mapping[str, Scalar], config: Config) -> list[str]:
+    """Return one note where this run computes with other numbers of digits than the checkpoint's.
+
+    Args:
+        before: The checkpoint's configuration; earlier versions had no `float8` and no `residual`.
+        config: That of this run, with `dtype` resolved.
+    """
+    now = flatten_config(config)
+    was = {name: before.get(name, getattr(Config(), name)) for name in _ARITHMETIC}
+    changed = [name for name in _ARITHMETIC if "auto" not in (was[name], now[name]) and was[name] != now[name]]
+    if not changed:
+        return []
+    given, saved = (" ".join(f"{name}={_text(values[name])}" for name in changed) for values in (now, was))
+    return [f"note: {given}, but the checkpoint was made with {saved}; steps from here on round differently"]
 
 
 def list_data_changes(before: Mapping[str, Scalar], config: Config) -> list[SettingChange]:

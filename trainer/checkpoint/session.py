@@ -23,6 +23,7 @@ from trainer.checkpoint.restore_plan import (
     RestorePlan,
     check_same_adapters,
     check_same_model,
+    list_arithmetic_changes,
     list_data_changes,
     list_mask_changes,
     plan_restore,
@@ -251,7 +252,9 @@ class Checkpoints:
                 f"steps={self.config.steps}, but the checkpoint is at step {manifest.step}: give more steps"
             )
         notes = check_same_model(manifest.config, self.config.model)
-        notes += list_mask_changes(manifest.config, self.config) if own else []
+        if own:
+            notes += list_mask_changes(manifest.config, self.config)
+            notes += list_arithmetic_changes(manifest.config, self.config)
         notes += check_same_adapters(manifest.config, self.config.lora, own=own)
         earlier = read_data_state(manifest)
         if earlier is not None and not adapts:

@@ -33,6 +33,7 @@ Code: TypeAlias = Literal[
     "optimizer",
     "lora",
     "documents",
+    "loss",
     "window",
     "pipeline",
 ]
@@ -115,7 +116,7 @@ def find_concerns(
         *_of_vocabulary(config),
         *_of_adapters(config),
         *_of_window(config),
-        *(_of_torch_xla(config) if config.device == "xla" else ()),
+        *_of_torch_xla(config, hardware),
     ]
     return tuple(sorted(found, key=lambda concern: not concern.fatal))
 
@@ -309,17 +310,30 @@ def _of_adapters(config: Config) -> Iterator[Concern]:
         yield Concern(code="optimizer", words=words, fix=("optim.kind=adamw",), fatal=True)
 
 
-def _of_torch_xla(config: Config) -> Iterator[Concern]:
-    """Yield what trainer/xla_engine/engine.py refuses at its start."""
-    ends = "a run with it ends when it starts"
+def _of_torch_xla(config: Config, hardware: Hardware) -> Iterator[Concern]:
+    """Yield what trainer/xla_engine/engine.py refuses at its start.
+
+    With device=auto torch takes it on TPUs without TorchTPU, and what will be installed there is unknown here.
+    """
+    if config.device == "xla":
+        for code, words, fix in _list_torch_xla_refusals(config):
+            yield Concern(code=code, words=f"torch_xla {words} ends when it starts", fix=(fix,), fatal=True)
+    elif config.device == "auto" and config.engine == "torch" and hardware.kind == "tpu":
+        where = "where TorchTPU is not installed, device=auto is torch_xla, which"
+        for code, words, _ in _list_torch_xla_refusals(config):
+            yield Concern(code=code, words=f"{where} {words} ends when it starts", fix=("device=tpu",))
+
+
+def _list_torch_xla_refusals(config: Config) -> Iterator[tuple[Code, str, str]]:
+    """Yield the code of each refusal, what torch_xla lacks, and the setting that avoids it."""
     if config.optim.kind != "adamw":
-        words = f"torch_xla has only AdamW: a run with optim.kind={config.optim.kind} ends when it starts"
-        yield Concern(code="optimizer", words=words, fix=("optim.kind=adamw",), fatal=True)
+        yield "optimizer", f"has only AdamW: a run with optim.kind={config.optim.kind}", "optim.kind=adamw"
     if config.lora.rank:
-        yield Concern(code="lora", words=f"torch_xla has no LoRA: {ends}", fix=("lora.rank=0",), fatal=True)
+        yield "lora", "has no LoRA: a run with it", "lora.rank=0"
     if config.data.document_mask:
-        words = f"torch_xla has no document masks: {ends}"
-        yield Concern(code="documents", words=words, fix=("data.document_mask=false",), fatal=True)
+        yield "documents", "has no document masks: a run with them", "data.document_mask=false"
+    if config.marked:
+        yield "loss", "trains on all tokens: a run with data.loss=marked", "data.loss=all"
 
 
 def is_vocabulary_known(config: Config) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +21,7 @@ from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.attention_mask import LEAST_HEAD_DIM, split_documents
 from trainer.torch_engine.compiling import TorchCompiler
 from trainer.torch_engine.context import ContextShare, take_own_tokens
-from trainer.torch_engine.float8 import convert_blocks
+from trainer.torch_engine.float8 import convert_blocks, list_compiler_options
 from trainer.torch_engine.gradients import NORM, Gradients, make_gradients
 from trainer.torch_engine.loss import (
     VocabularyShare,
@@ -195,7 +195,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
         convert_blocks(model, config.float8, accelerator)
     if compiled is not None:
         for block in model.blocks:
-            _compile(cast("Block", block), compiled, mesh)
+            _compile(cast("Block", block), compiled, mesh, list_compiler_options(config.float8))
         if model.stage.is_last:
             last: Any = model.norm  # a method is replaced
             last.forward = compiled(model.norm.forward)  # one pass over the data, not ten
@@ -203,13 +203,13 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     return ShardedModel(model, groups, compiled)
 
 
-def _compile(block: Block, compiled: TorchCompiler, mesh: Mesh) -> None:
+def _compile(block: Block, compiled: TorchCompiler, mesh: Mesh, options: Mapping[str, bool]) -> None:
     """Compile functions, not modules: hooks stay outside, and names stay unchanged."""
     unchecked: Any = block  # a method is replaced
     if mesh.tensor == 1:
-        unchecked.forward = compiled(block.forward)
+        unchecked.forward = compiled(block.forward, options)
     else:  # torch 2.13 cannot trace recomputation of layers whose weights are DTensors: that stays outside
-        unchecked.compute = compiled(block.compute)
+        unchecked.compute = compiled(block.compute, options)
 
 
 def assemble_model(

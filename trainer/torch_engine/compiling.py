@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -27,9 +27,11 @@ class TorchCompiler:
         self.failure = ""
         """Error of the compiler, after which nothing is compiled; empty when there was none."""
 
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+    def __call__(self, function: Callable[P, T], options: Mapping[str, bool] | None = None) -> Callable[P, T]:
+        """Return the compiled function; the options of the compiler hold for this function alone."""
         unchecked: Any = torch
-        compiled: Any = unchecked.compile(function, backend=self._backend, dynamic=False)
+        given = dict(options) if options else None
+        compiled: Any = unchecked.compile(function, backend=self._backend, dynamic=False, options=given)
 
         def call(*arguments: P.args, **named: P.kwargs) -> T:
             if self.failure:

@@ -41,10 +41,13 @@ def convert_blocks(model: Transformer, recipe: Float8Name, accelerator: NativeAc
     config = replace(
         library.Float8LinearConfig.from_recipe_name(recipe), emulate=accelerator.name == "cpu", pad_inner_dim=True
     )
-    if recipe == "rowwise":  # without it inductor rounds scales twice (pytorch issue 150859, as torchtitan does)
-        inductor: Any = import_module("torch._inductor.config")
-        inductor.emulate_precision_casts = True
     library.convert_to_float8_training(model.blocks, config=config)
+
+
+def list_compiler_options(recipe: Float8Name) -> dict[str, bool]:
+    """Return the options of inductor with which blocks are compiled."""
+    # Without it inductor rounds scales twice (pytorch issue 150859, as torchtitan does).
+    return {"emulate_precision_casts": True} if recipe == "rowwise" else {}
 
 
 def _import_library() -> Any:

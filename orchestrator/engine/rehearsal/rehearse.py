@@ -2,6 +2,9 @@
 
 Everything is in one folder: a store, a cloud, a bucket. It does not use the user's records or buckets, and no machine
 is rented. The hosts are real sshd hosts on this computer; what the cloud does to them is simulated.
+
+The trainer computes on this computer's CPU, which accepts settings that the real devices lack. A rehearsal answers for
+the real launch, so what that would refuse is refused here too.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.candidates import list_candidates
-from orchestrator.engine.preparation.preflight import shared_disk_error
+from orchestrator.engine.preparation.host_inputs import host_facts
+from orchestrator.engine.preparation.preflight import shared_disk_error, unsupported_hosts_error
 from orchestrator.engine.rehearsal.buckets import BucketFolder, fill_buckets
 from orchestrator.errors import ConflictError, StorageError, UserError
 from orchestrator.plan.ranks import count_hosts
@@ -142,8 +146,8 @@ def prepare_rehearsal(
     """Make the folder with its simulated cloud.
 
     Raises:
-        UserError: The scenario or a fault is invalid, a file mount would write outside of the hosts' home folders, or a
-            bucket has no folder.
+        UserError: The scenario or a fault is invalid, a file mount would write outside of the hosts' home folders, a
+            bucket has no folder, or the trainer cannot drive so many of the real hosts.
     """
     from orchestrator.simulator.planner import BUCKETS
     from orchestrator.simulator.rehearsal import SCENARIO_FILE, folder_scenario
@@ -164,7 +168,8 @@ def prepare_rehearsal(
             )
     rehearsal = Rehearsal(home=home, task=task, cluster=cluster, faults=faults)
     simulated = _simulated_task(task, rehearsal)
-    if error := shared_disk_error(simulated):
+    error = unsupported_hosts_error(task, host_facts(list_candidates(task)[0])) or shared_disk_error(simulated)
+    if error is not None:
         raise error
     folder = rehearsal.state / "simulated"
     folder.mkdir(parents=True, mode=0o700)

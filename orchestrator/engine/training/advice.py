@@ -78,24 +78,29 @@ def _add_speed(advice: Mapping[str, Any], speed: ChosenSpeed) -> Mapping[str, An
     return {**advice, "speed": speed.as_json(), "text": [*text, f"{line} ({speed.source})"]}
 
 
-def refuse_misfit(task: Task, options: Sequence[Candidate]) -> None:
-    """Raise the error of a training that certainly does not fit its machines; without advice there is none.
+def refuse_fatal_settings(task: Task, options: Sequence[Candidate]) -> None:
+    """Raise the error with which `orch plan` and `orch launch` would refuse the training on its own machines.
+
+    Any other failure to get the advice raises nothing: it is not a condition of a launch either.
 
     Args:
         task: The task.
         options: Its candidates.
 
     Raises:
-        DoesNotFit: It needs more memory.
+        UserError: The settings are wrong on any of the machines, or a run with them ends when it starts.
+        DoesNotFit: It needs more memory, and the task does not allow that.
     """
-    if task.train is None or task.train.allow_misfit:
+    if task.train is None:
         return
     try:
         found = request_advice(list_machine_kinds(task, options))
-    except OrchError:
-        return  # the launch gives the reason
-    if (error := find_misfit(found)) is not None:
-        raise error
+    except OrchError as error:
+        if error.exit_status == 2:
+            raise
+        return
+    if not task.train.allow_misfit and (misfit := find_misfit(found)) is not None:
+        raise misfit
 
 
 def replace_estimate(ready: PreparedCommand, advice: Sequence[Mapping[str, Any]]) -> PreparedCommand:

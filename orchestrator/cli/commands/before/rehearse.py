@@ -129,15 +129,15 @@ def _rehearse(
     from orchestrator.engine.preparation.cluster_name import choose_cluster_name
     from orchestrator.engine.rehearsal.rehearse import prepare_rehearsal, remove_rehearsal, run_rehearsal
     from orchestrator.engine.rehearsal.report import read_report
-    from orchestrator.engine.training.advice import refuse_misfit
+    from orchestrator.engine.training.advice import refuse_fatal_settings
 
     task = _load_task(words, given)
     name = choose_cluster_name(task, cluster)
-    refuse_misfit(task, list_candidates(task))
+    refuse_fatal_settings(task, list_candidates(task))
     home = Path(tempfile.mkdtemp(prefix="orch-rehearsal-"))
     try:
         stage = prepare_rehearsal(home, task, name, faults, folders)
-        refuse_misfit(stage.task, list_candidates(stage.task))
+        refuse_fatal_settings(stage.task, list_candidates(stage.task))
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)  # nothing was started in it
         raise
