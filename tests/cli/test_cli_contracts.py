@@ -141,6 +141,12 @@ checkpoint: {bucket: "gs://real/runs"}
 """
 
 
+def test_a_rehearsal_trains_what_does_not_fit_where_the_task_allows_it(tmp_path: Path) -> None:
+    real = task(REAL.replace("{args: {steps: 3}}", "{args: {steps: 3}, allow_misfit: true}"))
+    played = prepare_rehearsal(tmp_path / "r", real, "c", Faults()).task
+    assert played.train is not None and played.train.allow_misfit
+
+
 def test_a_rehearsal_of_a_task_without_a_zone_is_priced_as_its_first_place(tmp_path: Path) -> None:
     real = task("resources: {accelerators: v5litepod-8, infra: gcp}\nrun: echo hi\n")
     played = prepare_rehearsal(tmp_path / "r", real, "c", Faults()).task

@@ -275,7 +275,7 @@ def _simulated_task(task: Task, rehearsal: Rehearsal) -> Task:
     train = task.train
     if train is not None:
         args = dict(train.args) | {"metrics.file": str(rehearsal.metrics), "log_every": "1"}
-        train = Train(backend="cpu", args=tuple(args.items()))
+        train = Train(backend="cpu", args=tuple(args.items()), allow_misfit=train.allow_misfit)
     bucket = f"file://{rehearsal.bucket}" if task.checkpoint.bucket else ""
     checkpoint = task.checkpoint.model_copy(update={"bucket": bucket})
     changes = {"choices": choices, "train": train, "checkpoint": checkpoint, "hosts": (), "num_nodes": _nodes(task)}
