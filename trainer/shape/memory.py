@@ -7,7 +7,8 @@ to the TPU compiler's results for this trainer's step; docs/performance.md has t
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -24,6 +25,9 @@ from trainer.shape.mesh import Mesh
 from trainer.shape.pipeline import Stage, list_stage_parameters, list_stages
 
 Engine: TypeAlias = Literal["torch", "jax"]
+Moment: TypeAlias = Literal["step", "loss", "backward-start", "backward-end", "embedding"]
+"""Moment of a step: the loss is computed; the last block's backward pass begins; the first block's ends; then comes the
+embedding's gradient. Of a compiled step, "step": a compiler places all of its memory together."""
 FLOAT = 4
 ESTIMATE_ERROR = 0.2  # tests compare the estimate with compilers and allocators; docs/performance.md has the ratios
 TIGHT = 0.9  # share of the usable memory, because of ESTIMATE_ERROR
@@ -31,29 +35,29 @@ TIGHT = 0.9  # share of the usable memory, because of ESTIMATE_ERROR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes on one device at the peak of a step.
+    """Bytes on one device at the moment of a step that needs the most; the parts add up to `total`.
 
     Attributes:
         weights: In fp32.
         optimizer: Moments of the optimizer.
         averages: Averaged weights.
-        gradients: With a second set while micro-batches are summed.
-        gathered: Whole weights and gradients of the current blocks, and copies in bf16.
+        gradients: With a second set where a sum over micro-batches needs one.
+        gathered: Whole weights and gradients of the current blocks and tables, and copies in bf16.
         activations: Kept for the backward pass.
         block: Working memory of the backward pass of one block, and the mask of attention, which all blocks read.
-        logits: With their gradient.
-        reused: Bytes counted twice, because gradients take the place of activations.
+        logits: With their gradient, and what else the loss needs.
+        peak: The moment.
     """
 
     weights: int
     optimizer: int
     averages: int
-    gradients: int
-    gathered: int
-    activations: int
-    block: int
-    logits: int
-    reused: int
+    gradients: int = 0
+    gathered: int = 0
+    activations: int = 0
+    block: int = 0
+    logits: int = 0
+    peak: Moment = "step"
 
     @property
     def state(self) -> int:
@@ -62,10 +66,9 @@ class Memory:
 
     @property
     def total(self) -> int:
-        work = self.gathered + self.activations + self.block + self.logits
-        return self.state + self.gradients - self.reused + work
+        return self.state + self.gradients + self.gathered + self.activations + self.block + self.logits
 
-    def as_json(self) -> dict[str, int]:
+    def as_json(self) -> dict[str, int | str]:
         return {**dataclasses.asdict(self), "total": self.total}
 
 
@@ -91,17 +94,54 @@ def _estimate_stage(count: _Count) -> Memory:
     trained = _count_local(count.trained, mesh.fsdp, mesh.tensor)
     in_flight = stage.count_in_flight(config.accumulate)
     activations = in_flight * len(stage.layers) * count.kept_of_block(config.recomputed) + count.passed_between_stages()
-    gradients = count.gradients(trained)
-    return Memory(
+    step = Memory(
         weights=FLOAT * local,
         optimizer=count.optimizer(trained),
         averages=FLOAT * trained if config.optim.ema else 0,
-        gradients=gradients,
+        gradients=count.gradients(trained),
         gathered=count.gathered(local),
         activations=activations,
         block=count.working_of_block() + count.recomputed_of_block() + in_flight * count.attention_mask(),
         logits=count.logits() if stage.is_last else 0,
-        reused=min(gradients, activations) if count.gradients_come_late() else 0,
+    )
+    if count.engine == "jax":  # the compiler allocates for all of the step, and the factors were fitted to that
+        return step
+    return max(_list_moments(count, step, local), key=lambda moment: moment.total)
+
+
+def _list_moments(count: _Count, step: Memory, local: int) -> Iterator[Memory]:
+    """Yield what torch needs at each moment of a step that may need the most, given all that the step needs."""
+    late = count.gradients_come_late()
+    step = replace(step, activations=step.activations + count.kept_of_last_norm())
+    mask = count.stage.count_in_flight(count.config.accumulate) * count.attention_mask()
+    if count.stage.is_last:
+        yield replace(
+            step,
+            peak="loss",
+            gradients=0 if late else step.gradients,
+            gathered=count.gathered_for_loss(local),
+            block=mask,
+            logits=count.loss(),
+        )
+    backward = replace(step, logits=0)
+    yield replace(
+        backward,
+        peak="backward-start",
+        gradients=step.gradients if not late else count.head_gradient() if count.mesh.fsdp == 1 else 0,
+        gathered=count.gathered_for_block(0 if count.config.recomputed != "none" else local),
+    )
+    yield replace(
+        backward,
+        peak="backward-end",
+        gathered=count.gathered_for_block(0),
+        activations=count.kept_of_block(count.config.recomputed) + count.passed_between_stages(),
+    )
+    yield replace(
+        backward,
+        peak="embedding",
+        gathered=count.gathered_for_tables(late=late),
+        activations=count.passed_between_stages(),
+        block=mask,
     )
 
 
@@ -201,6 +241,22 @@ class _Count:
         return self.engine == "jax" or self.config.compiled
 
     @property
+    def normalized(self) -> int:
+        """Bytes of a number that a norm keeps beside its input and its output: on a processor torch has no kernel for it,
+        and keeps the input times its factor."""
+        return FLOAT if self.config.device == "cpu" and not (self.fuses or self.config.lora.rank) else 0
+
+    @property
+    def may_have_gpu(self) -> bool:
+        return self.config.device in {"auto", "cuda"}
+
+    @property
+    def repeats_heads(self) -> bool:
+        """Whether torch repeats keys and values for each query head: CUDA's kernel for fp32 and for masks needs it."""
+        own = self.engine == "jax" or self.model.attention_softcap or self.mesh.context > 1
+        return not own and self.may_have_gpu and (self.width == FLOAT or self.attention_mask() > 0)
+
+    @property
     def tokens(self) -> int:
         """Tokens of one micro-batch on one device, in products."""
         return self.rows * self.config.seq_len // self.mesh.context
@@ -229,34 +285,90 @@ class _Count:
     def gradients(self, local: int) -> int:
         """Return the bytes of all gradients.
 
-        torch sums micro-batches in place; JAX holds the sum, the next gradients, and the new sum.
+        torch sums micro-batches in place, and replicas have buckets beside that sum. JAX holds the sum, the next
+        gradients, and the new sum.
         """
-        sets = 3 if self.config.accumulate > 1 and self.engine == "jax" else 1
-        return sets * FLOAT * local
+        if self.config.accumulate == 1:
+            return FLOAT * local
+        return FLOAT * local * (3 if self.engine == "jax" else 2 if self.has_buckets else 1)
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether torch sums the gradients of replicas in flat buffers."""
+        return self.mesh.data > 1 and self.mesh.fsdp == 1
 
     def gradients_come_late(self) -> bool:
         """Return whether a gradient's memory is allocated only when it is computed.
 
         JAX's loops over layers and torch's buckets allocate all of it before, and a sum over micro-batches is kept.
         """
-        buckets = self.mesh.data > 1 and self.mesh.fsdp == 1
-        return self.engine == "torch" and self.config.accumulate == 1 and not buckets
+        return self.engine == "torch" and self.config.accumulate == 1 and not self.has_buckets
+
+    @property
+    def table(self) -> int:
+        """Values of the embedding or the head on one device of the tensor axis, gathered over the other axes."""
+        return self.model.tokens * self.model.dim // self.mesh.tensor
+
+    @property
+    def tables(self) -> int:
+        """Number of tables of the stage: a tied head is the embedding."""
+        return sum(one.role in ("embedding", "head") for one in self.parameters)
+
+    @property
+    def trains_tables(self) -> bool:
+        return not self.config.lora.rank
 
     def gathered(self, local: int) -> int:
-        """Return the bytes of gathered weights, and of gradients before they are scattered.
+        """Return the bytes of weights that JAX gathers, and of gradients before they are scattered.
 
         They are of two blocks (the next is prefetched), and of the larger of embedding and head. Without sharding only
         the copies in bf16 are extra.
         """
         copies = local * self.width if self.width < FLOAT else 0
-        if self.engine == "torch" and (self.config.compiled or self.mesh.fsdp > 1):
-            copies = 0  # FSDP2 converts what it gathers, not what it keeps
         if self.mesh.fsdp == 1:
             return copies
         block = count_block_parameters(self.model) // self.mesh.tensor
-        table = self.model.tokens * self.model.dim // self.mesh.tensor
-        gradients = 0 if self.config.lora.rank else (block + table) * FLOAT
-        return 2 * block * self.width + gradients + table * self.width + copies
+        gradients = 0 if self.config.lora.rank else (block + self.table) * FLOAT
+        return 2 * block * self.width + gradients + self.table * self.width + copies
+
+    def gathered_for_loss(self, local: int) -> int:
+        """Return the bytes of the tables, which FSDP2 keeps from the forward to the backward pass.
+
+        Without sharding autocast keeps its copies of all weights; compiled blocks have none.
+        """
+        if self.mesh.fsdp > 1:
+            summed = FLOAT if self.config.accumulate > 1 and self.trains_tables else 0
+            return self.tables * self.table * (self.width + summed)
+        return 0 if self.width == FLOAT or self.config.compiled else local * self.width
+
+    def gathered_for_block(self, local: int) -> int:
+        """Return the bytes of the tables, with the head's gradient; of two blocks' weights, one of which is prefetched;
+        and of the last block's gradients in fp32, which are scattered meanwhile."""
+        if self.mesh.fsdp == 1:
+            return self.gathered_for_loss(local)
+        block = count_block_parameters(self.model) // self.mesh.tensor
+        gradients = block * FLOAT if self.trains_tables else 0
+        return self.gathered_for_loss(0) + 2 * block * self.width + gradients + self.head_gradient()
+
+    def gathered_for_tables(self, *, late: bool) -> int:
+        """Return the bytes with which the gradients of the tables are summed, beside what they are in the end.
+
+        FSDP2: each in the type of the products and in fp32, and one more weight. Else: the gradient of a tied embedding
+        and the sum with the head's, which is one more where no gradient takes its place.
+        """
+        if not self.trains_tables:
+            return self.gathered_for_loss(0)
+        tied = self.model.tied and self.stage.count == 1
+        if self.mesh.fsdp == 1:
+            return self.table * FLOAT * ((2 if tied else 0) + (0 if late else 1))
+        held = self.width * (4 if tied else 3 * self.tables)
+        return self.table * max(held, self.tables * (FLOAT + self.width) + self.width)
+
+    def head_gradient(self) -> int:
+        """Return the bytes of the head's gradient, which is there before the backward pass of the blocks."""
+        if not (self.trains_tables and self.stage.is_last):
+            return 0
+        return self.table * (self.width if self.mesh.fsdp > 1 else FLOAT)
 
     def passed_between_stages(self) -> int:
         """Return the bytes of the values and gradients between stages, of which torch has a buffer a micro-batch.
@@ -272,6 +384,10 @@ class _Count:
     def residual(self) -> int:
         """Return the bytes of the residual stream between two blocks."""
         return self.own_tokens * self.model.dim * self.stream
+
+    def kept_of_last_norm(self) -> int:
+        """Return the bytes of the last norm's input and output."""
+        return self.own_tokens * self.model.dim * (self.stream + self.normalized + self.width) if self.stage.is_last else 0
 
     def kept_of_block(self, level: RematLevel) -> int:
         """Return the bytes that one block keeps for its backward pass.
@@ -300,7 +416,7 @@ class _Count:
                 own, whole = own + whole, 0
         else:
             scored = self.capped_scores()
-            own, hidden = 2 * stream * model.dim, 3 if self.fuses else 4
+            own, hidden = 2 * (stream + self.normalized) * model.dim, 3 if self.fuses else 4
             own += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
             whole = 2 * model.dim * self.operand_width
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
@@ -308,7 +424,7 @@ class _Count:
         if not model.experts:
             narrowed = 0 if level == "selective" else width - self.operand_width
             dense = (width * hidden - narrowed) * model.hidden
-        divided = (width * (2 * wide + 2 * narrow) + dense + normed) // self.mesh.tensor
+        divided = (width * (2 * wide + 2 * (wide if self.repeats_heads else narrow)) + dense + normed) // self.mesh.tensor
         kept = self.tokens * (whole + divided + self.kept_of_experts(level)) + narrow_results + scored
         return kept + self.own_tokens * (own + (FLOAT * model.experts if level == "none" else 0))
 
@@ -334,7 +450,7 @@ class _Count:
         Blocks with one window share a mask. With documents each row has its own.
         """
         length, documents, model = self.config.seq_len, self.config.data.document_mask, self.model
-        tiled = self.config.compiled and self.config.device in {"auto", "cuda"} and not model.attention_softcap
+        tiled = self.config.compiled and self.may_have_gpu and not model.attention_softcap
         windows = {model.get_window(layer) for layer in range(model.layers)}
         masks = sum(bool(documents or 0 < window < length) for window in windows)
         if self.engine == "jax" or tiled or self.mesh.context > 1:
@@ -357,7 +473,7 @@ class _Count:
         if level == "none":
             return 0
         times = 2 if self.engine == "jax" else 1
-        kept = self.kept_of_block("none")
+        kept = self.kept_of_block("none") - (self.residual() if self.engine == "torch" else 0)  # its input is kept
         if level == "selective":  # the values, and the results of gate and up, are there
             values = self.model.kv_heads * self.model.head_dim // self.mesh.tensor
             kept -= self.tokens * self.width * (values + 2 * self.count_hidden())
@@ -371,10 +487,15 @@ class _Count:
         window = 0 if any(model.get_window(layer) == 0 for layer in range(model.layers)) else model.window
         scores = max(chunk.scores for chunk in list_attention_chunks(self.config.seq_len, window))
         chunk = self.rows * heads * scores * FLOAT
-        wide = self.tokens * self.width * 3 * self.count_hidden()
+        # torch frees the product that it needs first.
+        wide = self.tokens * self.width * (3 if self.engine == "jax" else 2) * self.count_hidden()
+        if self.engine == "torch" and self.mesh.tensor > 1:  # the gradient of the scattered result, gathered
+            wide += self.tokens * self.width * model.dim
         attention = 2 * chunk if self.engine == "jax" else 0
         if self.mesh.context > 1:
             attention = self.ring()
+            if self.engine == "torch" and self.config.recomputed != "none":  # those of its second half are free by then
+                attention -= self.tokens * self.width * 3 * self.count_hidden()
         return max(attention, wide) + self.residual()
 
     def ring(self) -> int:
@@ -391,12 +512,33 @@ class _Count:
             return whole
         part = length // 2
         scores = choose_ring_chunk(part) * part if self.engine == "jax" else choose_ring_chunk(length) * length
-        return whole + 4 * self.rows * -(-model.heads // self.mesh.tensor) * scores * FLOAT
+        copies = 4 if self.engine == "jax" else 5
+        return whole + copies * self.rows * -(-model.heads // self.mesh.tensor) * scores * FLOAT
 
     def logits(self) -> int:
-        """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product.
+        """Return the bytes of JAX's fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product.
 
         A bound of the logits is another copy.
         """
         whole = self.tokens * self.model.tokens // self.mesh.tensor * FLOAT
         return int((3.5 if self.model.softcap else 2.5) * min(whole, LOGITS_BYTES))
+
+    def loss(self) -> int:
+        """Return the bytes that torch's loss needs at its peak.
+
+        Of all logits together, in fp32: log-softmax, and the gradients of its result and of its input. In chunks, in
+        fp32: the logits, these less their maximum; in the type of the products: logits, and the last chunk's gradient.
+        Beside a chunk there are the gradient of the head in fp32, and the chunk's part of it where that is more; the
+        gradient of the last norm's output in fp32. A bound of the logits is another copy.
+        """
+        whole = self.tokens * self.model.tokens // self.mesh.tensor * FLOAT
+        copies = (4 if self.model.softcap else 3)
+        if whole <= LOGITS_BYTES and self.mesh.tensor == 1:
+            return copies * whole
+        chunk = min(whole, LOGITS_BYTES)
+        work = copies * chunk - (chunk * self.width // FLOAT if whole <= LOGITS_BYTES else 0)
+        head = 0
+        if self.trains_tables:
+            head = self.table * FLOAT
+            work = max(work, chunk * 2 * self.width // FLOAT + self.table * self.width)
+        return work + head + self.own_tokens * self.model.dim * FLOAT
