@@ -64,9 +64,9 @@ class StepCount:
 
     @property
     def operand_width(self) -> int:
-        """Bytes of an operand of a block's products that is kept for nothing else: with float8, a compiler keeps that.
+        """Bytes of an operand of a block's products: with float8, a compiler keeps it in 8 bits, or computes it again.
 
-        Measured on an H200: 3b with 4 rows of 4,096 tokens allocates 64.3 GiB, the estimate is 73.
+        Measured on an H200: 3b with 4 rows of 4,096 tokens allocates 64.3 GiB, the estimate is 68.2.
         """
         return 1 if self.config.float8 != "none" and self.fuses else self.width
 
@@ -176,12 +176,20 @@ class StepCount:
     def gathered_for_loss(self, local: int) -> int:
         """Return the bytes of the tables, which FSDP2 keeps from the forward to the backward pass.
 
-        Without sharding autocast keeps its copies of all weights; compiled blocks have none.
+        Without sharding autocast keeps its copies of all weights; compiled blocks keep theirs without recomputation.
         """
         if self.mesh.fsdp > 1:
             summed = FLOAT if self.config.accumulate > 1 and self.trains_tables else 0
             return self.tables * self.table * (self.width + summed)
-        return 0 if self.width == FLOAT or self.config.compiled else local * self.width
+        if not self.config.compiled:
+            return local * self.width if self.width < FLOAT else 0
+        return self.copies_of_blocks() if local else 0
+
+    def copies_of_blocks(self) -> int:
+        """Return the bytes of the blocks' weights in the type of the products, which a compiled block keeps."""
+        if self.width == FLOAT or self.config.recomputed != "none":
+            return 0
+        return len(self.stage.layers) * count_block_parameters(self.model) // self.mesh.tensor * self.operand_width
 
     def gathered_for_block(self, local: int) -> int:
         """Return the bytes of the weights for a block's backward pass, and of gradients.
@@ -242,7 +250,8 @@ class StepCount:
         which a tensor axis divides: the stream before each norm; norms of results. Sharded over that axis: queries,
         keys, values, the output of attention; gate, up, and their product (torch uncompiled: silu of gate, too);
         queries and keys before their norm, where they have one. torch with a bound of scores: the scores. float8:
-        operands that only a product reads, in 8 bits. Selective: the stream before the block, the products but the
+        of the products' operands only attention's result, in 8 bits. torch compiled: for the second stream the result
+        of attention's last product. Selective: the stream before the block, the products but the
         last, and the output of attention; on a tensor axis torch keeps the product after it of all tokens, JAX what is
         scattered of it. Full: the stream.
 
@@ -263,12 +272,16 @@ class StepCount:
         else:
             scored = self.capped_scores()
             own, hidden = 2 * (stream + self.normalized) * model.dim, 3 if self.fuses else 4
+            if self.engine == "torch" and self.fuses:  # the second stream is the first and the result of attention
+                own = (stream + width) * model.dim
             own += 2 * (width if self.fuses else FLOAT) * model.dim if model.post_norm else 0
-            whole = 2 * model.dim * self.operand_width
+            whole = 2 * model.dim * self.width
+            if self.operand_width < self.width:  # computed again from the streams: only attention's result is kept
+                whole = wide * self.operand_width
             normed = (width if self.fuses else FLOAT) * (wide + narrow) if model.qk_norm else 0
         dense = 0
         if not model.experts:
-            narrowed = 0 if level == "selective" else width - self.operand_width
+            narrowed = width if level != "selective" and self.operand_width < width else 0
             dense = (width * hidden - narrowed) * model.hidden
         divided = (
             width * (2 * wide + 2 * (wide if self.repeats_heads else narrow)) + dense + normed
