@@ -37,8 +37,8 @@ from trainer.arithmetic import resolve_arithmetic
 from trainer.options import parse_config
 from trainer.shape.architecture import count_flops_per_token
 from trainer.shape.hardware import Hardware, Kind
-from trainer.shape.memory import Engine
 from trainer.shape.mesh import Mesh
+from trainer.shape.step_memory import Engine
 from trainer.shape.timing import estimate_timing
 
 # Width, layers, heads, heads of keys and values, feed-forward width, vocabulary. Models with two matrices of 4 x width

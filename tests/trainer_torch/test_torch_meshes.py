@@ -14,6 +14,7 @@ from torch_cases import (
     compiled_on,
     continued,
     left_alone,
+    left_waiting,
     on_meshes,
     put_together,
     stopped_and_resumed,
@@ -235,6 +236,15 @@ def test_a_rank_that_left_is_noticed_immediately(mesh: Mesh) -> None:
     (error, seconds), _ = in_world(2, left_alone, mesh, together=False)
     assert "rank 0 lost another rank" in error
     assert seconds < 10
+
+
+@pytest.mark.parametrize("mesh", [Mesh(1, 2, 2), Mesh(2, 2, 1, 2)], ids=repr)
+def test_groups_of_axes_wait_for_a_frozen_rank_no_longer_than_the_setting(mesh: Mesh) -> None:
+    """torch's own deadline for a group is half an hour with gloo."""
+    *others, _ = in_world(4, left_waiting, mesh, 2.0, together=False)
+    for error, seconds in others:
+        assert "lost another rank" in error and "(limit 2 s)" in error
+        assert 1 < seconds < 6
 
 
 def test_the_size_of_the_buffers_changes_no_result() -> None:

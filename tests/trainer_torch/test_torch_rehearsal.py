@@ -87,6 +87,14 @@ def test_recomputation_and_sharding_save_memory() -> None:
     assert rehearse_step(config, Mesh(1, 16), 0).peak < plain
 
 
+def test_no_memory_is_counted_for_the_whole_tensors_whose_shapes_dtensor_computes() -> None:
+    """A device of eight has an eighth of the widest results; the rehearsed step has no more than the plan."""
+    model = ModelConfig(dim=64, layers=2, heads=8, kv_heads=8, ffn=2048, vocab=512)
+    config = Config(batch=4, seq_len=2048, remat="full", device="cpu", dtype="bf16", model=model)
+    mesh = Mesh(tensor=8)
+    assert rehearse_step(config, mesh).peak == pytest.approx(estimate_memory(config, mesh, "torch").total, rel=0.1)
+
+
 @pytest.mark.parametrize(("documents", "level"), [(False, "none"), (True, "selective"), (False, "full")])
 def test_what_a_step_needs_falls_with_the_devices_that_divide_a_long_row(documents: bool, level: RematLevel) -> None:
     """A row on one device, on 2, and on 4; the plan has the same bytes, and those that travel."""
@@ -97,13 +105,16 @@ def test_what_a_step_needs_falls_with_the_devices_that_divide_a_long_row(documen
     for mesh in (Mesh(), Mesh(1, 2, 1, 2), Mesh(1, 4, 1, 4)):
         found = rehearse_step(config, mesh)
         needs.append(found.peak - found.weights - found.gradients - found.optimizer)
-        assert found.peak == pytest.approx(estimate_memory(config, mesh, "torch").total, rel=0.4)
+        assert found.peak == pytest.approx(estimate_memory(config, mesh, "torch").total, rel=0.12)
         sent = sum(one.bytes for one in found.collectives if one.kind == "all_to_all")
         assert Traffic.of(config, mesh).context == pytest.approx(sent, rel=0.01)
-    # Gathered weights stay, which are much where blocks are recomputed; so do scores of chunks, with documents.
-    most = 0.28 if level == "none" else 0.38
-    assert needs[2] < 0.6 * needs[1] < 0.6 * 0.75 * needs[0]
-    assert needs[2] < most * needs[0]
+    assert needs[2] < 0.6 * needs[1]
+    if documents:  # the ring holds scores of chunks, which one device with a mask does not
+        assert needs[2] < 0.55 * needs[0]
+        return
+    # Gathered weights stay, which are much where blocks are recomputed.
+    assert needs[1] < 0.75 * needs[0]
+    assert needs[2] < (0.28 if level == "none" else 0.38) * needs[0]
 
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:

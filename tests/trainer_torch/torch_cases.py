@@ -155,6 +155,23 @@ def left_alone(world: World, team: Team, mesh: Mesh) -> tuple[str, float]:
     return "nothing was noticed", time.monotonic() - began
 
 
+def left_waiting(world: World, team: Team, mesh: Mesh, limit: float) -> tuple[str, float]:
+    """Freeze the last rank after a step, connected; return the others' error, and after how many seconds it came."""
+    config = dataclasses.replace(SMALL, dist=dataclasses.replace(SMALL.dist, timeout=limit))
+    process_group.join_process_group(torch.device("cpu"), "gloo", team, config.dist)
+    engine = engine_on(config, world, mesh)
+    run(engine, config, last=1)
+    if world.rank == world.size - 1:
+        time.sleep(5 * limit)
+        return "frozen", 0.0
+    began = time.monotonic()
+    try:
+        run(engine, config, first=1)
+    except PeerError as error:
+        return str(error), time.monotonic() - began
+    return "nothing was noticed", time.monotonic() - began
+
+
 def with_small_buckets(world: World, team: Team, config: Config, mesh: Mesh, sizes: list[int]) -> list[list[bytes]]:
     """Return the exact summed gradients of one step, for buckets of at most these sizes in bytes."""
     join_once(world, team)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from trainer.accelerators.tpu_compiler_options import choose_compiler_options, format_compiler_options
 from trainer.arithmetic import resolve_arithmetic
@@ -16,20 +16,21 @@ from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns, is_
 from trainer.shape.float8 import refuse_float8
 from trainer.shape.hardware import Hardware
 from trainer.shape.lora import count_trained_parameters
-from trainer.shape.memory import (
-    ESTIMATE_ERROR,
-    Engine,
-    Memory,
-    estimate_memory,
-    estimate_usable_memory,
-    resolve_remat,
-)
+from trainer.shape.memory import ESTIMATE_ERROR, Memory, Moment, estimate_memory, estimate_usable_memory, resolve_remat
 from trainer.shape.mesh import Mesh
 from trainer.shape.step_identity import identify_step, name_framework
+from trainer.shape.step_memory import Engine
 from trainer.shape.timing import Timing, estimate_timing
 
 TOKENS_PER_PARAMETER = 20  # compute-optimal ratio (Hoffmann et al. 2022)
 _BILLION = 1e9
+_MOMENTS: Final[Mapping[Moment, str]] = {
+    "step": "",
+    "loss": " (peak: the loss)",
+    "backward-start": " (peak: start of the backward pass)",
+    "backward-end": " (peak: end of the backward pass)",
+    "embedding": " (peak: gradient of the embedding)",
+}
 _USUAL_TOKEN_BYTES = 2  # of a vocabulary that depends on the data: usual tokenizers have up to 65,536 tokens
 
 
@@ -101,6 +102,7 @@ class Advice:
         """Return plain values, in which tuples become lists; `text` holds the lines of `lines`."""
         found = dataclasses.asdict(self)
         found["memory"] = self.memory.as_json()
+        found["memory_peak"] = self.memory.peak
         found["text"] = self.lines()
         return found
 
@@ -262,17 +264,20 @@ def _lines(advice: Advice) -> Iterator[str]:
 
 def _memory(advice: Advice) -> str:
     need = advice.memory
-    parts = (
+    parts = [
         ("state", need.state),
         ("gradients", need.gradients),
         ("activations", need.activations + need.block),
         ("logits", need.logits),
         ("gathered weights", need.gathered),
-    )
-    words = ", ".join(f"{name} {_bytes(size)}" for name, size in parts if size >= need.total / 50)
+    ]
+    shown = [(name, size) for name, size in parts if size >= need.total / 50]
+    rest = need.total - sum(size for _, size in shown)
+    shown += [("the rest", rest)] if rest >= need.total / 200 else []
+    words = ", ".join(f"{name} {_bytes(size)}" for name, size in shown)
     has = f" of {_bytes(advice.usable)}" if advice.usable else ""
     verdict = {None: "", True: ", fits", False: ", does NOT fit"}[advice.fits]
-    return f"{_bytes(need.total)}{has} a device{verdict}: {words}"
+    return f"{_bytes(need.total)}{has} a device{verdict}: {words}{_MOMENTS[need.peak]}"
 
 
 def _stored(advice: Advice) -> str:

@@ -13,9 +13,10 @@ from trainer.config import AUTO, Config
 from trainer.errors import ConfigError
 from trainer.shape.hardware import Hardware
 from trainer.shape.limits import refuse_experts
-from trainer.shape.memory import TIGHT, Engine, Memory, estimate_memory, estimate_usable_memory, list_levels
+from trainer.shape.memory import TIGHT, Memory, estimate_memory, estimate_usable_memory, list_levels
 from trainer.shape.mesh import Mesh, Topology, check_batch, refuse_context, resolve_mesh
 from trainer.shape.pipeline import compute_slowdown, refuse_pipeline
+from trainer.shape.step_memory import Engine
 from trainer.shape.timing import Timing
 
 Code: TypeAlias = Literal[

@@ -15,8 +15,9 @@ from trainer.shape.advice import Advice, build_advice, resolve_engine
 from trainer.shape.concerns import CONTEXTS, choose_mesh
 from trainer.shape.float8 import refuse_float8
 from trainer.shape.hardware import Hardware
-from trainer.shape.memory import TIGHT, Engine, estimate_memory, estimate_usable_memory, list_levels, resolve_remat
+from trainer.shape.memory import TIGHT, estimate_memory, estimate_usable_memory, list_levels, resolve_remat
 from trainer.shape.mesh import Mesh
+from trainer.shape.step_memory import Engine
 from trainer.shape.timing import estimate_timing
 
 _TENSOR = (1, 2, 4, 8)

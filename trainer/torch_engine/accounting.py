@@ -50,6 +50,7 @@ class ResourceAccount(TorchDispatchMode):
         self._bytes: Counter[str] = Counter()
         self._resize: Any = None
         self._mode: Any = None
+        self._entered = 0
 
     def collectives(self) -> tuple[Collective, ...]:
         return tuple(Collective(kind, self._counts[kind], self._bytes[kind]) for kind in sorted(self._counts))
@@ -66,6 +67,7 @@ class ResourceAccount(TorchDispatchMode):
 
         storage.resize_ = resize
         self._mode = active_fake_mode()
+        self._entered = self._count_entered()
         super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return self
 
@@ -77,7 +79,7 @@ class ResourceAccount(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # DTensor first turns it into operations on local tensors
-        if active_fake_mode() is not self._mode:
+        if active_fake_mode() is not self._mode or self._count_entered() != self._entered:
             return func(*args, **(kwargs or {}))  # DTensor computes the shape of a whole tensor: no memory
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]  # the fake operation would make another tensor
@@ -93,6 +95,10 @@ class ResourceAccount(TorchDispatchMode):
         for tensor in _tensors(result):
             self._see(tensor.untyped_storage())
         return result
+
+    def _count_entered(self) -> int:
+        """Return how often the fake mode is entered, which DTensor (torch 2.13) does once more for whole tensors."""
+        return 0 if self._mode is None else len(self._mode.enter_stack)
 
     @contextmanager
     def _entered_again(self) -> Generator[None]:

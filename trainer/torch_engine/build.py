@@ -176,7 +176,7 @@ def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Me
     More than one device needs the default process group.
     """
     refuse_muon(config)
-    groups = make_axis_groups(mesh, accelerator.device)
+    groups = make_axis_groups(mesh, accelerator.device, config.dist.timeout)
     compiled = TorchCompiler(accelerator.compiler) if config.compiled and accelerator.capabilities.compile else None
     with torch.device("meta"):
         # Without a compiler flex_attention would keep all scores.

@@ -6,11 +6,12 @@ Replicas alone (`data`) need nothing here: gradients.py sums. The plan follows t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from trainer.config import ModelConfig
 from trainer.shape.architecture import list_parameters
@@ -20,6 +21,7 @@ from trainer.torch_engine.context import ContextShare
 from trainer.torch_engine.experts import ExpertFeedForward, Router
 from trainer.torch_engine.loss import VocabularyShare
 from trainer.torch_engine.model import AdaptedLayers, Adapter, Bias, Transformer
+from trainer.torch_engine.untyped import dist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,35 +41,52 @@ class AxisGroups:
     pipeline: Any = None
 
 
-def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
+def make_axis_groups(mesh: Mesh, device: torch.device, timeout: float) -> AxisGroups:
     """Create the process groups.
 
     Every process must call it. More than one device needs the default process group.
+
+    Args:
+        mesh: The mesh.
+        device: The device of this process.
+        timeout: Seconds after which a process that waits for another in a group fails.
     """
     if mesh.devices == 1:
         return AxisGroups(mesh=None, data=None, fsdp=None, tensor=None)
     sizes = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
     if mesh.pipeline > 1:
         sizes = {"pipeline": mesh.pipeline, **sizes}
-    whole = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    unchecked: Any = whole  # torch annotates slices of a mesh only partly
-    found = {name: unchecked.get_group(name) if size > 1 else None for name, size in sizes.items()}
+    ranks = torch.arange(mesh.devices).view(*sizes.values())
+    limit = timedelta(seconds=timeout)
+    # Not init_device_mesh: its groups wait for torch's own deadline, which is half an hour with gloo.
+    groups = [_make_group(ranks.movedim(at, -1), size, limit) for at, size in enumerate(sizes.values())]
+    unchecked: Any = DeviceMesh  # annotated only partly
+    whole: DeviceMesh = unchecked.from_group(groups, device.type, ranks, mesh_dim_names=tuple(sizes))
+    found = {name: group if sizes[name] > 1 else None for name, group in zip(sizes, groups, strict=True)}
     if mesh.fsdp > 1:
-        found["shards"] = unchecked["data", "fsdp"]._flatten().get_group() if mesh.data > 1 else found["fsdp"]
+        shards = ranks.view(mesh.pipeline, mesh.data * mesh.fsdp, mesh.tensor).movedim(1, -1)
+        found["shards"] = _make_group(shards, shards.shape[-1], limit) if mesh.data > 1 else found["fsdp"]
     if mesh.pipeline > 1:
         from trainer.torch_engine.pipeline import meet_stages
 
         meet_stages(found["pipeline"], device)
-    return AxisGroups(mesh=whole, context=_make_context_share(mesh, device), **found)
+    return AxisGroups(mesh=whole, context=_make_context_share(mesh, limit), **found)
 
 
-def _make_context_share(mesh: Mesh, device: torch.device) -> ContextShare | None:
+def _make_group(ranks: Tensor, size: int, limit: timedelta) -> Any:
+    """Return this process's group, given all of them one after the other."""
+    every = ranks.reshape(-1, size).tolist()
+    if len(every) == 1:
+        return dist.group.WORLD
+    return dist.new_subgroups_by_enumeration(every, timeout=limit)[0]
+
+
+def _make_context_share(mesh: Mesh, limit: timedelta) -> ContextShare | None:
     if mesh.context == 1:
         return None
-    shape, names = (mesh.pipeline * mesh.shards, mesh.context, mesh.tensor), ("rows", "context", "beside")
-    unchecked: Any = init_device_mesh(device.type, shape, mesh_dim_names=names)  # see make_axis_groups
-    group = unchecked.get_group("context")
-    return ContextShare(group=group.group_name, size=mesh.context, index=unchecked.get_local_rank("context"))
+    ranks = torch.arange(mesh.devices).view(-1, mesh.context, mesh.tensor)
+    group = _make_group(ranks.movedim(1, -1), mesh.context, limit)
+    return ContextShare(group=group.group_name, size=mesh.context, index=dist.get_rank(group))
 
 
 def shard_model(model: Transformer, config: ModelConfig, mesh: Mesh, groups: AxisGroups, *, narrow: bool) -> None:
