@@ -75,7 +75,8 @@ def make_axis_groups(mesh: Mesh, device: torch.device, timeout: float) -> AxisGr
 
 def _make_group(ranks: Tensor, size: int, limit: timedelta) -> Any:
     """Return this process's group, given all of them one after the other."""
-    every = ranks.reshape(-1, size).tolist()
+    rows: Any = ranks.reshape(-1, size)  # torch leaves the elements of lists untyped
+    every: list[list[int]] = rows.tolist()
     if len(every) == 1:
         return dist.group.WORLD
     return dist.new_subgroups_by_enumeration(every, timeout=limit)[0]
