@@ -25,7 +25,8 @@ _PLACE = "checkpoint.uri"  # orch makes it from the task's bucket and the run's 
 _EXPERT_STEP = 8  # trainer/shape/limits.py
 _LIMIT = 1 << 63  # trainer/options.py
 _LIST = "python -m trainer --help   lists the settings"
-_FLAGS = ("true", "1", "yes", "false", "0", "no")
+_TRUE = ("true", "1", "yes")
+_FLAGS = (*_TRUE, "false", "0", "no")
 # What others call it, as in trainer/options.py.
 _ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
@@ -73,6 +74,14 @@ class TrainerSetting:
         if self.kind == "bool":
             return ("", "") if text.lower() in _FLAGS else ("not true or false", "")
         return (self._number(text), "") if self.kind in ("int", "float") else ("", "")
+
+    def is_default(self, text: str) -> bool:
+        """Whether a right value is the default in other letters or digits."""
+        if self.kind == "bool":
+            return (text.lower() in _TRUE) == (self.default.lower() in _TRUE)
+        if self.kind in ("int", "float") and "auto" not in (text, self.default):
+            return float(text) == float(self.default)
+        return text == self.default
 
     def _number(self, text: str) -> str:
         what = "a whole number" if self.kind == "int" else "a number"
@@ -289,9 +298,8 @@ def _check_experts(known: TrainerSettings, values: Mapping[str, str], written: V
 
 def _find_idle_expert_settings(known: TrainerSettings, values: Mapping[str, str], written: Value) -> Iterator[Issue]:
     for name in ("model.experts_per_token", "model.expert_hidden", "model.normalize_experts", "model.router_loss"):
-        default = known.keys[name].default.lower()
-        text = values.get(name, default).lower()
-        if text != default and not (text[:1].isdigit() and default[:1].isdigit() and float(text) == float(default)):
+        text = values.get(name)
+        if text is not None and not known.keys[name].is_default(text):
             what = f"{name}={text} without model.experts: the model would be dense"
             yield Issue(path=_path(name, written), what=what, why="", next_step="add model.experts=8, or leave it out")
 
