@@ -18,8 +18,9 @@ from support.copied_store import untie
 from test_store_audit import audit_of, tables_of
 
 from orchestrator.errors import OrchError
-from orchestrator.store.failures import StoreError
+from orchestrator.store.failures import DamagedStoreError, StoreError
 from orchestrator.store.integrity import find_store_faults
+from orchestrator.store.other_state import OtherStateError
 from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
 from orchestrator.store.replay import rebuild_tables, verify_chain
@@ -139,6 +140,25 @@ def test_a_file_that_was_cut_short_is_refused_with_what_to_do(
     said = "\n".join(caught.value.lines())
     assert str(database) in said
     assert "mv " in said
+
+
+def test_a_damaged_copy_is_refused_for_its_damage_and_not_as_a_copy(tmp_path: Path) -> None:
+    live, copy = tmp_path / "orch.db", tmp_path / "copy" / "orch.db"
+    with Store(live) as store:
+        for number in range(20):
+            store.open_cluster(f"c{number}", "a summary of some length" * 40)
+    copy.parent.mkdir()
+    shutil.copy(live, copy)
+    with pytest.raises(OtherStateError):
+        Store(copy)
+    content = bytearray(live.read_bytes())
+    middle = len(content) // 4096 // 2 * 4096
+    content[middle : middle + 4096] = random.Random(23).randbytes(4096)
+    copy.write_bytes(content)
+    with pytest.raises(DamagedStoreError) as caught:
+        Store(copy)
+    said = "\n".join(caught.value.lines())
+    assert str(copy) in said and "mv " in said and "store restored" not in said
 
 
 def test_a_page_that_no_command_would_read_is_missed_at_the_next_start(
