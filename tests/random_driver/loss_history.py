@@ -222,6 +222,7 @@ class LossHistory:
                 stdin=subprocess.DEVNULL, stdout=written, stderr=written,
             )  # fmt: skip
         self.counts["commands"] += 1
+        lost = False
         if other is not None:
             self.counts["commands of another account"] += 1
         elif self._random.random() < 0.3:
@@ -231,6 +232,7 @@ class LossHistory:
                 process.kill()
                 self.counts["kills"] += 1
             self._random.choice(self._losses())(name)
+            lost = True
         try:
             process.wait(LONGEST)
         except subprocess.TimeoutExpired:
@@ -244,7 +246,7 @@ class LossHistory:
         ended = before - intents_of(self.cloud)
         if (words[0] in ("reap", "status", "recover", "exec") or other) and (wrong := ended & recorded):
             self.violations.append(f"{what}: ended machines of open records: {wrong}")
-        self._follow_advice(name, said)
+        self._follow_advice(name, said, stale=lost)
 
     def _with_run(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """Replace RUN by a run of the bucket, which the person trusts."""
@@ -255,8 +257,11 @@ class LossHistory:
         more = ("--bucket", f"file://{self._bucket}", "--trust-bucket", "--allow", str(self.folder))
         return tuple(run if word == "RUN" else word for word in words) + more
 
-    def _follow_advice(self, name: str, said: str) -> None:
-        """Run the command that a message about the store proposes; of several, the one for what happened here."""
+    def _follow_advice(self, name: str, said: str, *, stale: bool = False) -> None:
+        """Run the command that a message about the store proposes; of several, the one for what happened here.
+
+        Where the message is older than a loss (`stale`), the command may be refused, and what that proposes must work.
+        """
         found = ADVICE.findall(said)
         if not found:
             return
@@ -268,7 +273,9 @@ class LossHistory:
             [*orch.command(*command.split()[1:]), "--yes"] if command.startswith("orch ") else ["bash", "-c", command]
         )
         done = subprocess.run(words, env=orch.env, cwd=orch.folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
+        if done.returncode != 0 and stale and ADVICE.search(done.stderr):
+            self._follow_advice(name, done.stderr)
+        elif done.returncode != 0:
             self.violations.append(f"{name}: as proposed: {command}: exit {done.returncode}: {done.stderr[-1000:]}")
 
     def _clusters(self, orch: Orch) -> set[str]:
