@@ -115,6 +115,13 @@ class Database:
         return translate_server_error(cause, self.location, lost=error.connection_invalidated)
 
 
+def refuse_damaged_pages(tx: Connection, file: Path) -> None:
+    """Raise DamagedStoreError for a file in which SQLite finds a damaged page."""
+    found = str(tx.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+    if found != "ok":
+        raise damaged_file_error(file, " ".join(found.split()))
+
+
 def _file_engine(location: Path) -> Engine:
     try:
         make_private_folder(location.parent)

@@ -18,8 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.store.apply_change import CHAIN
 from orchestrator.store.audited import Head
-from orchestrator.store.connection import Database
-from orchestrator.store.failures import damaged_file_error
+from orchestrator.store.connection import Database, refuse_damaged_pages
 from orchestrator.store.meta_rows import INCARNATION
 from orchestrator.store.other_state import (
     Tie,
@@ -65,17 +64,10 @@ def refuse_other_state(database: Database, rows: Mapping[str, str], seen: Mappin
     """
     problem = find_other_state(rows, read_tie(database), seen, lambda seq: find_hash(database, seq))
     if problem:
-        _refuse_damaged_file(database)
+        if isinstance(database.location, Path):
+            with database.reading() as tx:
+                refuse_damaged_pages(tx, database.location)
         raise other_state_error(database.location, problem)
-
-
-def _refuse_damaged_file(database: Database) -> None:
-    if not isinstance(database.location, Path):
-        return
-    with database.reading() as tx:
-        found = str(tx.exec_driver_sql("PRAGMA quick_check(1)").scalar())
-    if found != "ok":
-        raise damaged_file_error(database.location, " ".join(found.split()))
 
 
 def find_hash(database: Database, seq: int) -> str:

@@ -21,7 +21,7 @@ from orchestrator.store import leases
 from orchestrator.store.apply_change import CHAIN, Applied, LockedChain, apply_change
 from orchestrator.store.audited import Head
 from orchestrator.store.change import ChangeRequest, EventDetails, Guard, RowChange, Verb
-from orchestrator.store.connection import Database
+from orchestrator.store.connection import Database, refuse_damaged_pages
 from orchestrator.store.failures import StoreError, damaged_file_error
 from orchestrator.store.incarnation import keep_witness
 from orchestrator.store.leases import LEASE_SECONDS, Holder, Lease
@@ -261,9 +261,7 @@ class Ledger:
         path = self._database.location
         with self._database.reading() as tx:
             if not isinstance(path, str) and path.stat().st_size <= CHECKED_BYTES:
-                result = tx.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-                if result != "ok":
-                    raise damaged_file_error(path, str(result))
+                refuse_damaged_pages(tx, path)
             head, newest = _ends_of_the_chain(tx)
         if head != newest:
             why = f"its newest event is {newest.seq}, and should be {head.seq}: events were lost or changed"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from orchestrator.computer import read_machine
 from orchestrator.paths import load_paths
 from orchestrator.store.audited import Head
-from orchestrator.store.failures import StoreError
+from orchestrator.store.failures import StoreError, damaged_file_error
 from orchestrator.store.location import Location, describe_location
 from orchestrator.store.version import refuse_sealed
 
@@ -101,6 +101,8 @@ def find_refusal(reader: Reader, location: Location) -> StoreError | None:
     except StoreError as error:
         return error
     problem = find_other_state(rows, reader.read_tie(), seen, reader.find_hash)
+    if problem and isinstance(location, Path) and (fault := reader.find_page_fault()):
+        return damaged_file_error(location, " ".join(fault.split()))
     return other_state_error(location, problem) if problem else None
 
 

@@ -150,7 +150,7 @@ def test_a_training_that_may_not_fit_is_reported_with_the_setting_that_fixes_it(
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
-        (("p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=none"), "accumulate="),
+        (("p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=none"), "next: accumulate=16   makes it fit"),
         (("L4:1", "model=8b"), "devices with more memory"),
         (("local:2", "model=70b"), "a smaller model"),
     ],

@@ -20,7 +20,7 @@ from test_store_audit import audit_of, tables_of
 from orchestrator.errors import OrchError
 from orchestrator.store.failures import DamagedStoreError, StoreError
 from orchestrator.store.integrity import find_store_faults
-from orchestrator.store.other_state import OtherStateError
+from orchestrator.store.other_state import OtherStateError, find_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
 from orchestrator.store.replay import rebuild_tables, verify_chain
@@ -159,6 +159,9 @@ def test_a_damaged_copy_is_refused_for_its_damage_and_not_as_a_copy(tmp_path: Pa
         Store(copy)
     said = "\n".join(caught.value.lines())
     assert str(copy) in said and "mv " in said and "store restored" not in said
+    with Reader(copy) as reader:
+        shown = find_refusal(reader, copy)
+    assert isinstance(shown, DamagedStoreError) and shown.lines() == caught.value.lines()
 
 
 def test_a_page_that_no_command_would_read_is_missed_at_the_next_start(
