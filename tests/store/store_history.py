@@ -209,6 +209,13 @@ def _trust_rule(step: Step, store: Store) -> TrustRule:
     )  # fmt: skip
 
 
+def _token(step: Step, store: Store, suffix: str) -> TokenRecord:
+    return TokenRecord(
+        digest=f"{step.text}{len(store.tokens())}", name=f"{step.text}{suffix}", member=step.text, role="member",
+        created=1e9, expires=3e9,
+    )  # fmt: skip
+
+
 def _given_token(step: Step, store: Store, rule: TrustRule) -> TokenRecord:
     return TokenRecord(
         digest=f"given{len(store.tokens())}", name=f"{step.text}{len(store.tokens())}", member=rule.member,
@@ -343,16 +350,8 @@ _DO: dict[str, Callable[..., Any]] = {
     "end_order": lambda store, step, cluster, lease: [
         store.end_order(one, _outcome(step)) for one in store.open_orders() if one.uid == f"o{step.number}"
     ],
-    "add_token": lambda store, step, cluster, lease: store.add_token(
-        TokenRecord(
-            digest=f"{step.text}{len(store.tokens())}",
-            name=f"{step.text}{len(store.tokens())}",
-            member=step.text,
-            role="member",
-            created=1e9,
-            expires=3e9,
-        )
-    ),
+    "add_token": lambda store, step, cluster, lease: store.add_token(_token(step, store, str(len(store.tokens())))),
+    "add_computer_token": lambda store, step, cluster, lease: store.add_computer_token(_token(step, store, "")),
     "set_project_setting": lambda store, step, cluster, lease: store.set_project_setting(
         ProjectSetting(
             project="default" if step.flag else f"p{step.number}", key="aws.role_arn", value=f"role-{step.text}"
