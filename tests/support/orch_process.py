@@ -12,17 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.warm_interpreter import WarmPopen, can_fork, run_warm
+
 
 @dataclass(frozen=True)
 class Orch:
     """folder: the working directory, and HOME; the state lies in `folder/orch`. more: laid over the environment.
 
     before: put before every command, such as what enters a network namespace.
+    fresh: a new interpreter for every command, where a test is about the start itself.
     """
 
     folder: Path
     more: dict[str, str] = field(default_factory=dict[str, str])
     before: tuple[str, ...] = ()
+    fresh: bool = False
 
     @property
     def env(self) -> dict[str, str]:
@@ -38,7 +42,13 @@ class Orch:
         """Return the command line."""
         return [*self.before, sys.executable, "-m", "orchestrator", *words]
 
+    @property
+    def _may_fork(self) -> bool:
+        return not self.fresh and not self.before and can_fork(self.env)
+
     def __call__(self, *words: str, timeout: float = 120.0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        if self._may_fork:
+            return run_warm(words, env=self.env, cwd=self.folder, timeout=timeout, stdin=stdin)
         return subprocess.run(
             self.command(*words),
             capture_output=True,
@@ -58,6 +68,8 @@ class Orch:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
+        if self._may_fork:
+            return WarmPopen(words, env=self.env, cwd=self.folder, stdout=pipe, stderr=pipe)
         return subprocess.Popen(
             self.command(*words), stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.folder
         )
