@@ -11,6 +11,7 @@ from shlex import quote
 
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError
 from orchestrator.storage.address import Address
+from trainer.checkpoint.regular_files import NotRegularError
 
 
 @contextmanager
@@ -68,6 +69,8 @@ def cloud_error(address: Address, doing: str, error: BaseException) -> OrchError
 def disk_error(doing: str, error: OSError) -> OrchError:
     """Return the OrchError for a failed system call."""
     what = f"cannot {doing}"
+    if isinstance(error, NotRegularError):
+        return StorageError(what, str(error), "who put it there? remove it, or use another folder")
     place = str(error.filename or "").strip()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(

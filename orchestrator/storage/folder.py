@@ -2,7 +2,8 @@
 
 A write goes to a temporary file, is flushed to disk, and is renamed under a lock of its folder. The lock is a
 short-lived file (`flock`), so it also holds between machines that share the folder over NFS 4. A killed writer
-leaves at most a temporary file, which no listing shows.
+leaves at most a temporary file, which no listing shows. Links, pipes and devices in the folder are not used:
+trainer/checkpoint/regular_files.py.
 """
 
 from __future__ import annotations
@@ -13,22 +14,32 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 from typing import BinaryIO
 
-from orchestrator.errors import ConflictError, NotFoundError, StorageError
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.storage.address import is_unfinished
 from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.objects import Download, Listing, ObjectInfo, OnBytes, Version
 from orchestrator.storage.source import SourceFile
+from trainer.checkpoint.regular_files import (
+    FolderEntry,
+    create_at,
+    list_folder,
+    open_parent,
+    open_regular,
+    open_regular_at,
+    stat_regular,
+)
 
 CHUNK = 1 << 20
 """The bytes of one read or write."""
 
+_LOCK = ".lock#0"
 LOCK_DEADLINE_S = 60.0
 """A lock is held for milliseconds; after a minute its holder is stopped or the file system is broken."""
 
@@ -48,29 +59,35 @@ class FolderBackend:
             return b"".join(download.chunks)
 
     def put(self, key: str, data: bytes) -> Version:
-        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
-            _fill(staged, data)
-            with self._locked(key):
-                return self._publish(staged, key)
+        with (
+            translate_disk_errors(f"write {self._uri(key)}"),
+            self._staged(key, [data]) as staged,
+            self._locked(staged.folder, key),
+        ):
+            return staged.publish()
 
     def create(self, key: str, data: bytes) -> bool:
-        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
-            _fill(staged, data)
-            with self._locked(key):
-                if self._info(key) is not None:
-                    return False
-                self._publish(staged, key)
-                return True
+        with (
+            translate_disk_errors(f"write {self._uri(key)}"),
+            self._staged(key, [data]) as staged,
+            self._locked(staged.folder, key),
+        ):
+            if self._info(key) is not None:
+                return False
+            staged.publish()
+            return True
 
     def replace(self, key: str, data: bytes, expected: Version) -> bool:
-        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
-            _fill(staged, data)
-            with self._locked(key):
-                found = self._info(key)
-                if found is None or found.version != expected:
-                    return False
-                self._publish(staged, key)
-                return True
+        with (
+            translate_disk_errors(f"write {self._uri(key)}"),
+            self._staged(key, [data]) as staged,
+            self._locked(staged.folder, key),
+        ):
+            found = self._info(key)
+            if found is None or found.version != expected:
+                return False
+            staged.publish()
+            return True
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         with translate_disk_errors(f"list {self._uri(prefix)}"):
@@ -82,11 +99,10 @@ class FolderBackend:
             self._require_root()
             folders: list[str] = []
             objects: list[ObjectInfo] = []
-            for name, is_folder in _entries(self._path(prefix)):
-                key = f"{prefix}/{name}" if prefix else name
-                if not is_folder:
-                    info = self._info(key)
-                    objects += [info] if info else []
+            for entry in self._entries(prefix):
+                key = f"{prefix}/{entry.name}" if prefix else entry.name
+                if entry.file is not None:
+                    objects.append(_object_info(key, entry.file))
                 elif next(self._walk(key), None) is not None:
                     folders.append(key)
             folders.sort(key=os.fsencode)
@@ -106,14 +122,13 @@ class FolderBackend:
 
     def upload(self, key: str, source: SourceFile, on_bytes: OnBytes) -> None:
         """Copy a file into the bucket. Its SHA-256 is not stored, since a disk can be read again."""
-        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
-            with staged.open("wb") as writer:
-                for piece in source.pieces(CHUNK, on_bytes):
-                    writer.write(piece)
-                writer.flush()
-                os.fsync(writer.fileno())
-            with self._locked(key):
-                self._publish(staged, key)
+        pieces = source.pieces(CHUNK, on_bytes)
+        with (
+            translate_disk_errors(f"write {self._uri(key)}"),
+            self._staged(key, pieces) as staged,
+            self._locked(staged.folder, key),
+        ):
+            staged.publish()
 
     @contextmanager
     def download(self, key: str) -> Generator[Download, None, None]:
@@ -129,20 +144,6 @@ class FolderBackend:
             self._require_root()
             os.scandir(self.root).close()
 
-    def _path(self, key: str) -> Path:
-        """Return the path of a key.
-
-        Raises:
-            StorageError: A link among its folders leads out of the bucket.
-        """
-        path = self.root / key if key else self.root
-        if self.root not in (path, path.parent):
-            root, folder = (Path(os.path.realpath(one)) for one in (self.root, path.parent))
-            if not folder.is_relative_to(root):
-                why = f"a link leads out of the bucket, to {folder}"
-                raise StorageError(f"{self._uri(key)} is not used", why, f"ls -l {quote(str(self.root))}")
-        return path
-
     def _uri(self, key: str) -> str:
         return f"file://{self.root / key if key else self.root}"
 
@@ -154,81 +155,79 @@ class FolderBackend:
             raise NotFoundError(f"cannot use file://{self.root} as a bucket", why, step)
 
     def _info(self, key: str) -> ObjectInfo | None:
-        try:
-            found = self._path(key).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return _object_info(key, found) if stat.S_ISREG(found.st_mode) else None
+        found = stat_regular(self.root, key)
+        return None if found is None else _object_info(key, found)
 
     def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield everything below a folder in the byte order of full keys, as the clouds do."""
-        for name, is_folder in _entries(self._path(prefix)):
-            key = f"{prefix}/{name}" if prefix else name
-            if is_folder:
+        for entry in self._entries(prefix):
+            key = f"{prefix}/{entry.name}" if prefix else entry.name
+            if entry.file is None:
                 yield from self._walk(key)
-            elif (info := self._info(key)) is not None:  # None: deleted while we listed
-                yield info
+            else:
+                yield _object_info(key, entry.file)
+
+    def _entries(self, folder: str) -> Sequence[FolderEntry]:
+        """Return the visible entries of a folder in the byte order of their keys in a listing."""
+        found = list_folder(self.root, folder)
+        visible = [entry for entry in found if entry.file is None or not is_unfinished(entry.name)]
+        return sorted(visible, key=lambda entry: os.fsencode(entry.name if entry.file else f"{entry.name}/"))
 
     def _open(self, key: str) -> BinaryIO:
-        path = self._path(key)
-        if not path.is_file():
+        try:
+            return os.fdopen(open_regular(self.root, key), "rb")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             why, step = "there is no such object", f"list it: orch storage ls file://{self.root}"
-            raise NotFoundError(f"cannot read {self._uri(key)}", why, step)
-        return path.open("rb")
+            raise NotFoundError(f"cannot read {self._uri(key)}", why, step) from error
 
     @contextmanager
-    def _staged(self, key: str) -> Generator[Path, None, None]:
-        """Make an empty temporary file beside its target; it is removed if it is not published."""
-        folder = self._path(key).parent
-        staged = folder / f".part#{secrets.randbits(62)}"
+    def _staged(self, key: str, pieces: Iterable[bytes]) -> Generator[_Staged, None, None]:
+        """Write the content to a temporary file beside its target; it is removed if it is not published."""
+        temporary = f".part#{secrets.randbits(62)}"
         while True:
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                staged.touch(exist_ok=False)
-                break
-            except FileNotFoundError:
-                continue  # a delete removed the empty folder between the two calls
-        try:
-            yield staged
-        finally:
-            staged.unlink(missing_ok=True)
-
-    def _publish(self, staged: Path, key: str) -> Version:
-        """Rename a file to the key, under the lock, with a later change time than the old one."""
-        path = self._path(key)
-        now = time.time_ns()
-        if self._info(key) is not None:
-            now = max(now, path.stat().st_mtime_ns + 1)
-        os.utime(staged, ns=(now, now))
-        version = _version(staged.stat())
-        staged.replace(path)
-        _flush_folder(path.parent)
-        return version
+            with open_parent(self.root, key, create=True) as (folder, name):
+                try:
+                    file = create_at(folder, temporary, shown=str(self.root / key))
+                except FileNotFoundError:
+                    continue  # a delete removed the empty folder between the two calls
+                try:
+                    with os.fdopen(file, "wb") as writer:
+                        for piece in pieces:
+                            writer.write(piece)
+                        writer.flush()
+                        os.fsync(file)
+                        yield _Staged(folder, name, temporary, file)
+                finally:
+                    with suppress(FileNotFoundError):
+                        os.unlink(temporary, dir_fd=folder)
+                return
 
     def _delete(self, key: str) -> None:
-        path = self._path(key)
         try:
-            with self._locked(key):
-                if path.is_dir():
+            with open_parent(self.root, key) as (folder, name), self._locked(folder, key):
+                if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                     return  # a folder is not an object
-                path.unlink(missing_ok=True)
-        except (FileNotFoundError, NotADirectoryError):
+                os.unlink(name, dir_fd=folder)
+        except NotADirectoryError:
             return  # without its folder it does not exist
-        for folder in path.parents:  # a cloud has no empty folders
-            if folder == self.root or not folder.is_relative_to(self.root):
-                return
+        except FileNotFoundError:
+            pass  # its folder may be empty
+        above = key.rpartition("/")[0]
+        while above:  # a cloud has no empty folders
             try:
-                folder.rmdir()
+                with open_parent(self.root, above) as (folder, name):
+                    os.rmdir(name, dir_fd=folder)
             except OSError:
                 return  # not empty, or removed by another process
+            above = above.rpartition("/")[0]
 
     @contextmanager
-    def _locked(self, key: str) -> Generator[None, None, None]:
+    def _locked(self, folder: int, key: str) -> Generator[None, None, None]:
         """Hold the lock of the key's folder. The lock file is removed before the lock is released."""
-        lock = self._path(key).parent / ".lock#0"
         deadline = time.monotonic() + LOCK_DEADLINE_S
-        while (descriptor := _try_lock(lock)) is None:
+        while (descriptor := _try_lock(folder)) is None:
             if time.monotonic() > deadline:
+                lock = (self.root / key).parent / _LOCK
                 raise ConflictError(
                     f"cannot write {self._uri(key)}",
                     f"another process has held {lock} for {LOCK_DEADLINE_S:.0f} s",
@@ -238,16 +237,38 @@ class FolderBackend:
         try:
             yield
         finally:
-            lock.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(_LOCK, dir_fd=folder)
             os.close(descriptor)
 
 
-def _try_lock(lock: Path) -> int | None:
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A complete temporary file: descriptors of its folder and of itself, its target's name and its own."""
+
+    folder: int
+    name: str
+    temporary: str
+    file: int
+
+    def publish(self) -> Version:
+        """Rename it to its name, under the lock, with a later change time than the old one."""
+        now = time.time_ns()
+        with suppress(FileNotFoundError):
+            now = max(now, os.stat(self.name, dir_fd=self.folder, follow_symlinks=False).st_mtime_ns + 1)
+        os.utime(self.file, ns=(now, now))
+        version = _version(os.fstat(self.file))
+        os.replace(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+        os.fsync(self.folder)  # the rename survives a power loss
+        return version
+
+
+def _try_lock(folder: int) -> int | None:
     """Return an open, locked descriptor, or None. A lock on a removed file does not count."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = open_regular_at(folder, _LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), lock.stat()):
+        if os.path.samestat(os.fstat(descriptor), os.stat(_LOCK, dir_fd=folder, follow_symlinks=False)):
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
@@ -256,20 +277,6 @@ def _try_lock(lock: Path) -> int | None:
         raise
     os.close(descriptor)
     return None
-
-
-def _entries(folder: Path) -> list[tuple[str, bool]]:
-    """Return (name, is a folder) of the visible entries, in the byte order of their keys in a listing."""
-    found: list[tuple[str, bool]] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if is_folder or (entry.is_file() and not is_unfinished(entry.name)):
-                    found.append((entry.name, is_folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(found, key=lambda item: os.fsencode(item[0] + "/" if item[1] else item[0]))
 
 
 def _object_info(key: str, found: os.stat_result) -> ObjectInfo:
@@ -289,19 +296,3 @@ def _chunks(reader: BinaryIO, doing: str) -> Iterator[bytes]:
         if not chunk:
             return
         yield chunk
-
-
-def _fill(staged: Path, data: bytes) -> None:
-    with staged.open("wb") as writer:
-        writer.write(data)
-        writer.flush()
-        os.fsync(writer.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush a folder to disk, so that a rename survives a power loss."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -301,7 +301,7 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between a waiter's open and its flock the holder may remove the file: both would hold "the" lock."""
-    lock = tmp_path / "lock"
+    lock, folder = tmp_path / ".lock#0", os.open(tmp_path, os.O_RDONLY)
     real = fcntl.flock
 
     def flock_late(descriptor: int, operation: int) -> None:
@@ -309,15 +309,15 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_does_not_count(
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock_late)
-    assert _try_lock(lock) is None
+    assert _try_lock(folder) is None
     monkeypatch.setattr(
         fcntl, "flock", lambda descriptor, operation: (lock.unlink(), lock.touch(), real(descriptor, operation))
     )
-    assert _try_lock(lock) is None
+    assert _try_lock(folder) is None
     monkeypatch.setattr(fcntl, "flock", real)
-    descriptor = _try_lock(lock)
+    descriptor = _try_lock(folder)
     assert descriptor is not None
-    assert _try_lock(lock) is None
+    assert _try_lock(folder) is None
     os.close(descriptor)
 
 

@@ -1,7 +1,7 @@
 """A folder of a local or shared disk as a Store, with the standard library alone.
 
 The conditional replace is done with an advisory lock and an atomic rename; the lock of `name` is the file `.name.lock`
-beside it.
+beside it. Links, pipes and devices in the folder are not used: see regular_files.py.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import os
 import re
 import secrets
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from ..errors import MissingFolderError, StorageError
 from .file_lock import hold_lock
 from .manifest import MOST_BYTES
-from .store import Buffer, ObjectEntry, Store, StoredObject, Version, is_disk_full, translate_errors
+from .regular_files import create_at, list_folder, open_parent, open_regular, open_regular_at
+from .store import Buffer, ObjectEntry, Store, StoredObject, Version, translate_errors
 
 _LOCK_SECONDS = 30.0  # a process that is not stopped needs milliseconds
 _WRITE = 64 << 20  # bytes of one system call, which cannot take more than 2 GiB
@@ -49,22 +50,21 @@ class FolderStore(Store):
 
     def find(self, path: str) -> StoredObject | None:
         """See Store."""
-        place = self._folder / path
         with self._translating(path, "cannot be read"):
             try:
-                with place.open("rb") as file:
-                    size = os.fstat(file.fileno()).st_size
-                    if size > MOST_BYTES:
-                        raise StorageError(f"{self.uri}/{path}: {size} bytes: not of this trainer")
-                    data = file.read()
+                data = self._read_small(open_regular(self._folder, path), path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
         return StoredObject(data, _content_version(data))
 
     def put(self, path: str, data: Buffer) -> None:
         """See Store."""
-        with self._translating(path, "cannot be written"), _writing(self._folder / path, data) as temporary:
-            temporary.replace(self._folder / path)
+        with (
+            self._translating(path, "cannot be written"),
+            open_parent(self._folder, path, create=True) as (folder, name),
+            _writing(folder, name, data) as temporary,
+        ):
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def create(self, path: str, data: bytes) -> bool:
         """See Store."""
@@ -78,20 +78,17 @@ class FolderStore(Store):
         if expected is None:
             return self._link(path, data)
         with self._translating(path, "cannot be written"):
-            return _swap_file(self._folder / path, data, expected)
+            return self._swap(path, data, expected)
 
     def list_objects(self, prefix: str, *, most: int | None = None) -> list[ObjectEntry]:
         """See Store."""
         with self._translating(prefix, "cannot be listed"):
-            found = itertools.islice(_walk(self._folder / prefix), most)
-            return [ObjectEntry(str(path.relative_to(self._folder)), size) for path, size in found]
+            return list(itertools.islice(self._walk(prefix), most))
 
     def list_folders(self) -> list[str]:
         """See Store."""
         with self._translating("", "cannot be listed"):
-            if not self._folder.is_dir():
-                return []
-            return [entry.name for entry in os.scandir(self._folder) if entry.is_dir()]
+            return [entry.name for entry in list_folder(self._folder, "") if entry.file is None]
 
     def read_ranges(self, path: str, offsets: Sequence[int], counts: Sequence[int]) -> list[bytes]:
         """See Store."""
@@ -103,38 +100,81 @@ class FolderStore(Store):
     def read_into(self, path: str, offset: int, target: memoryview) -> None:
         """See Store."""
         with self._translating(path, "cannot be read"):
-            if _read_file(self._folder / path, offset, target) != len(target):
+            if _read_file(open_regular(self._folder, path), offset, target) != len(target):
                 raise StorageError(f"{self.uri}/{path} ends too early: it changed while it was read")
 
     def delete(self, paths: Sequence[str]) -> None:
         """See Store."""
         for path in paths:
-            with self._translating(path, "cannot be deleted"):
-                (self._folder / path).unlink(missing_ok=True)
-        for folder in {(self._folder / path).parent for path in paths} - {self._folder}:
-            _remove_if_empty(folder)
+            with (
+                self._translating(path, "cannot be deleted"),
+                suppress(FileNotFoundError),
+                open_parent(self._folder, path) as (folder, name),
+            ):
+                os.unlink(name, dir_fd=folder)
+        for above in {path.rpartition("/")[0] for path in paths} - {""}:
+            self._remove_if_empty(above)
 
     def remove_leftovers(self, folder: str) -> None:
         """See Store."""
-        place = self._folder / folder
         with self._translating(folder, "cannot be tidied"):
-            left = list(place.iterdir()) if place.is_dir() else []
-            if left and all(_is_leftover(path.name) for path in left):
-                for path in left:
-                    path.unlink(missing_ok=True)
-            _remove_if_empty(place)
+            left = list_folder(self._folder, folder)
+            if left and all(_is_leftover(entry.name) for entry in left):
+                for entry in left:
+                    with suppress(FileNotFoundError), open_parent(self._folder, f"{folder}/{entry.name}") as (at, name):
+                        os.unlink(name, dir_fd=at)
+            self._remove_if_empty(folder)
+
+    def _walk(self, prefix: str) -> Iterator[ObjectEntry]:
+        folders = [prefix]
+        while folders:
+            above = folders.pop()
+            for entry in list_folder(self._folder, above):
+                path = f"{above}/{entry.name}" if above else entry.name
+                if entry.file is None:
+                    folders.append(path)
+                elif not entry.name.startswith("."):
+                    yield ObjectEntry(path, entry.file.st_size)
 
     def _link(self, path: str, data: bytes) -> bool:
         """Write an object if there is none, else return False."""
-        place = self._folder / path
-        with self._translating(path, "cannot be written"), _writing(place, data) as temporary:
+        with (
+            self._translating(path, "cannot be written"),
+            open_parent(self._folder, path, create=True) as (folder, name),
+            _writing(folder, name, data) as temporary,
+        ):
             try:
-                os.link(temporary, place)
+                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return False
             finally:
-                temporary.unlink()
+                os.unlink(temporary, dir_fd=folder)
         return True
+
+    def _swap(self, path: str, data: bytes, expected: Version) -> bool:
+        with open_parent(self._folder, path) as (folder, name):
+            lock = (self._folder / path).with_name(f".{name}.lock")
+            with hold_lock(lock, seconds=_LOCK_SECONDS, folder=folder):
+                try:
+                    now = self._read_small(open_regular_at(folder, name, shown=str(self._folder / path)), path)
+                except FileNotFoundError:
+                    return False
+                if _content_version(now) != expected:
+                    return False
+                with _writing(folder, name, data) as temporary:
+                    os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                return True
+
+    def _read_small(self, descriptor: int, path: str) -> bytes:
+        with os.fdopen(descriptor, "rb") as file:
+            size = os.fstat(descriptor).st_size
+            if size > MOST_BYTES:
+                raise StorageError(f"{self.uri}/{path}: {size} bytes: not of this trainer")
+            return file.read()
+
+    def _remove_if_empty(self, folder: str) -> None:
+        with suppress(OSError), open_parent(self._folder, folder) as (above, name):
+            os.rmdir(name, dir_fd=above)  # else it is not empty, or already removed: both are fine
 
     def _translating(self, path: str, what: str) -> AbstractContextManager[None]:
         return translate_errors(self.name_object(path), what, (OSError, ValueError))
@@ -144,73 +184,34 @@ def _content_version(data: bytes) -> Version:
     return Version(hashlib.sha256(data).hexdigest())
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, int]]:
-    for place, _, names in os.walk(folder, onerror=_raise_unless_absent, followlinks=True):
-        for name in names:
-            if not name.startswith("."):
-                try:
-                    size = os.stat(os.path.join(place, name)).st_size  # noqa: PTH116, PTH118  # of many files
-                except FileNotFoundError:
-                    continue  # deleted by another since it was listed
-                yield Path(place, name), size
-
-
-def _raise_unless_absent(error: OSError) -> None:
-    """Raise an error of a listing: what cannot be read must not pass for an empty folder, from which a run begins."""
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise error
-
-
-def _read_file(path: Path, offset: int, target: memoryview) -> int:
+def _read_file(descriptor: int, offset: int, target: memoryview) -> int:
     """Return the number of bytes that were read; fewer than requested at the file's end."""
     done = 0
-    with path.open("rb", buffering=0) as file:
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
         file.seek(offset)
         while done < len(target) and (count := file.readinto(target[done:])):
             done += count
     return done
 
 
-def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
-    lock = path.with_name(f".{path.name}.lock")
-    try:
-        with hold_lock(lock, seconds=_LOCK_SECONDS):
-            if not path.exists() or _content_version(path.read_bytes()) != expected:
-                return False
-            with _writing(path, data) as temporary:
-                temporary.replace(path)
-            return True
-    except OSError as error:
-        if is_disk_full(error):
-            raise
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
 @contextmanager
-def _writing(path: Path, data: Buffer) -> Generator[Path, None, None]:
-    """Write the data beside `path`, down to the disk; yield where it is. It is removed on an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _writing(folder: int, name: str, data: Buffer) -> Generator[str, None, None]:
+    """Write the data to a new file in the folder, down to the disk; yield its name. It is removed on an error."""
     # Several machines may share the folder, so a process id is not unique.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    temporary = f".{name}.{secrets.token_hex(6)}.tmp"
     try:
-        with temporary.open("wb", buffering=0) as file:
+        with os.fdopen(create_at(folder, temporary), "wb", buffering=0) as file:
             rest = memoryview(data)
             while rest:
                 rest = rest[file.write(rest[:_WRITE]) :]
             os.fsync(file.fileno())
         yield temporary
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
         raise
 
 
 def _is_leftover(name: str) -> bool:
     """Return whether a file was left by a killed writer: ours, or obstore's own staging file."""
     return (name.startswith(".") and name.endswith(".tmp")) or re.fullmatch(r".+#\d+", name) is not None
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return  # not empty, or already removed: both are fine

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import IO
 
 from ..checkpoint.file_lock import hold_lock
+from ..checkpoint.regular_files import open_regular_at
 from ..environment import Run, World
 from ..errors import StorageError
 
 _LOCK = ".lock"  # hidden: the root may be below a bucket's folder
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 _LOCK_SECONDS = 900.0  # a process that removes what killed ones left may have much to remove
 
 
@@ -80,12 +82,15 @@ def find_staging_root(uri: str, environ: Mapping[str, str]) -> Path:
     """Return where the folders are: on the host's large disk, below a bucket that is a folder, or in /tmp.
 
     Raises:
-        StorageError: The one in /tmp is another user's.
+        StorageError: The one in /tmp is another user's, or a link stands in the bucket's folder.
     """
     if "ORCH_RANK" in environ:
         return Path(environ.get("ORCH_SCRATCH") or Path.home() / ".orch") / "saves"
     if uri.startswith("file://"):
-        return Path(uri.removeprefix("file://")) / ".saves"
+        root = Path(uri.removeprefix("file://")) / ".saves"
+        if root.is_symlink():  # whoever can write to the bucket would choose what is removed
+            raise StorageError(f"{root} is a link, which is not followed: remove it")
+        return root
     root = Path(tempfile.gettempdir()) / f"orch-run-{os.getuid()}"
     with suppress(FileExistsError):
         root.mkdir(mode=0o700)
@@ -99,7 +104,7 @@ def _remove_abandoned(root: Path) -> None:
     for folder in root.iterdir():
         if not folder.is_dir() or folder.is_symlink():
             continue
-        with suppress(OSError), (folder / _LOCK).open("ab") as held:
+        with suppress(OSError), os.fdopen(open_regular_at(None, str(folder / _LOCK), _APPEND), "ab") as held:
             if _is_free(held):
                 shutil.rmtree(folder, ignore_errors=True)
 
