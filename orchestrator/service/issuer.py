@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from orchestrator.conversation import StatusError, fetch_within
 from orchestrator.errors import AccessError, CloudError
-from orchestrator.service.bounded_fetch import StatusError, fetch_within
 from orchestrator.service.oidc_settings import is_safe_address
 
 if TYPE_CHECKING:
