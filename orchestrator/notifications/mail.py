@@ -54,8 +54,9 @@ def _send(channel: EmailChannel, mail: EmailMessage, server: str) -> str:
             raise _explain_failure(conversation, server, error) from None
         # It is accepted, whatever the server answers to QUIT (RFC 5321, sections 4.1.1.4 and 4.1.1.10).
         with contextlib.suppress(OSError, smtplib.SMTPException):
-            client.sock.settimeout(_QUIT_SECONDS)
-            client.quit()
+            if client.sock is not None:
+                client.sock.settimeout(_QUIT_SECONDS)
+                client.quit()
     return f"{server} took it" + (f", but not for {_describe_refused(refused)}" if refused else "")
 
 
@@ -67,7 +68,7 @@ def _connect(channel: EmailChannel, conversation: Conversation) -> smtplib.SMTP:
             return conversation.open_socket((host, port))
 
         def getreply(self) -> tuple[int, bytes]:
-            if self.file is None:  # a new connection, or TLS has begun on it
+            if self.file is None and self.sock is not None:  # a new connection, or TLS has begun on it
                 self.file = conversation.count(self.sock.makefile("rb", buffering=0))
             return super().getreply()
 

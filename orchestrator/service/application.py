@@ -51,7 +51,6 @@ _LOG = logging.getLogger("uvicorn.error")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _RECEIVED = 4  # files at a time; others wait
 _THREADS = 8  # handlers read the store and buckets, which blocks
-_SIGN_IN_THREADS = 4  # an identity provider may be slow
 _EXCHANGES = 40  # tokens of CI at a time: one waits for each slow issuer, and few use the store (token_exchange.py)
 _HEADERS = {
     "Content-Security-Policy": (
@@ -181,10 +180,11 @@ def _list_sign_in_endpoints(service: Service, provider: OidcSettings | None, por
         client=OidcClient(settings=provider),
         gate=service.gate,
         pages=service.pages,
+        key=service.gate.read_sign_in_key(),
         cookie="__Host-orch_sign_in" if service.scheme == "https" else f"orch_sign_in_{port}",
         scheme=service.scheme,
         set_session=lambda response, secret: set_session(service, response, secret),
-        limiter=CapacityLimiter(_SIGN_IN_THREADS),
+        sees_callers=service.sees_callers,
     )
 
     def show(handler: Handler) -> Handler:

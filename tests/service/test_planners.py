@@ -39,8 +39,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def ask_plan(site: Served, task: str, token: str = "") -> Reply:
     body = json.dumps({"verb": "launch", "task": task, "cluster": "mine"}).encode()
-    signed = {"authorization": f"Bearer {token}"} if token else {}
-    return site.ask("/v1/plans", method="POST", body=body, content_type="application/json", **signed)
+    bearer = f"Bearer {token or site.token}"
+    return site.ask("/v1/plans", method="POST", body=body, content_type="application/json", authorization=bearer)
 
 
 def read_processor_time(site: Served) -> float:
