@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import AccessError, UserError
 from orchestrator.notifications.conditions import Thresholds
@@ -19,6 +19,7 @@ from orchestrator.task.likely_secrets import is_likely_secret
 THIS_COMPUTER = ("127.0.0.1", "localhost", "::1")
 _ADDRESS = re.compile(r"[^\s<>,;:@\"]+@[^\s<>,;:@\"]+")
 _KEY_PREFIX = "whsec_"
+_TOKEN_LETTERS = 6  # that a value of a query has at least to be hidden alone: shorter ones are parts of words
 _KEY_BYTES = 24  # the least, by the specification of Standard Webhooks
 _CHANNELS = {"webhook": "webhook", "slack": "slack", "email": "email_to"}  # by the key that switches each on
 NAMES = tuple(_CHANNELS)
@@ -124,11 +125,20 @@ def read_thresholds(config: Config) -> Thresholds:
 
 def hide_secrets(channel: Channel, text: str) -> str:
     """Return the text without what the channel keeps secret."""
-    secrets = [channel.password] if isinstance(channel, EmailChannel) else [channel.url, urlsplit(channel.url).path]
+    secrets = [channel.password] if isinstance(channel, EmailChannel) else _list_secret_parts(channel.url)
     for secret in secrets:
         if len(secret) > 1:
             text = text.replace(secret, "***")
     return text
+
+
+def _list_secret_parts(url: str) -> list[str]:
+    """Return the parts of an address that may hold a token, the longer ones first, as written and as they are read."""
+    parts = urlsplit(url)
+    values = [one.partition("=")[2] for one in parts.query.split("&")]
+    values = [value for value in values if len(value) >= _TOKEN_LETTERS]
+    written = [url, f"{parts.path}?{parts.query}", parts.path, parts.query, *values]
+    return sorted({form for one in written for form in (one, unquote(one))}, key=len, reverse=True)
 
 
 _SET = "orch config set notify."

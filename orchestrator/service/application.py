@@ -38,6 +38,7 @@ from orchestrator.service.oidc_endpoints import BACK, BEGIN, SignIn
 from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.openapi import describe_api
 from orchestrator.service.pages import PageRenderer, find_static_file
+from orchestrator.service.planners import BusyPlannerError, Planners
 from orchestrator.service.problems import describe_problem, find_http_status, refuse_old_client
 from orchestrator.service.request_body import make_form_token, read_body
 from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
@@ -49,9 +50,7 @@ from orchestrator.service_version import HEADER
 _LOG = logging.getLogger("uvicorn.error")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _RECEIVED = 4  # files at a time; others wait
-_PLANNED = 2  # plans at a time: each takes a processor, for seconds
 _THREADS = 8  # handlers read the store and buckets, which blocks
-_SIGN_IN_THREADS = 4  # an identity provider may be slow
 _EXCHANGES = 40  # tokens of CI at a time: one waits for each slow issuer, and few use the store (token_exchange.py)
 _HEADERS = {
     "Content-Security-Policy": (
@@ -80,7 +79,7 @@ class Service:
         received: The folder of what is being received.
         receiving: How many files are received at a time.
         senders: Who sends them, or waits to; used in the event loop alone.
-        planning: Of the threads that make plans, which take seconds of a processor.
+        planners: The threads that make plans, which take seconds of a processor.
         exchanging: Of the threads that wait for issuers of tokens.
         audiences: See Call.audiences.
         sees_callers: Whether no proxy stands before it.
@@ -97,7 +96,7 @@ class Service:
     limiter: CapacityLimiter
     received: Path
     receiving: CapacityLimiter
-    planning: CapacityLimiter
+    planners: Planners
     exchanging: CapacityLimiter
     audiences: frozenset[str]
     sees_callers: bool
@@ -129,7 +128,7 @@ def build_application(
         limiter=CapacityLimiter(_THREADS),
         received=load_paths().state / "service" / "received",
         receiving=CapacityLimiter(_RECEIVED),
-        planning=CapacityLimiter(_PLANNED),
+        planners=Planners(),
         exchanging=CapacityLimiter(_EXCHANGES),
         audiences=entrance.list_audiences(port),
         sees_callers=not entrance.behind_proxy,
@@ -181,10 +180,11 @@ def _list_sign_in_endpoints(service: Service, provider: OidcSettings | None, por
         client=OidcClient(settings=provider),
         gate=service.gate,
         pages=service.pages,
+        key=service.gate.read_sign_in_key(),
         cookie="__Host-orch_sign_in" if service.scheme == "https" else f"orch_sign_in_{port}",
         scheme=service.scheme,
         set_session=lambda response, secret: set_session(service, response, secret),
-        limiter=CapacityLimiter(_SIGN_IN_THREADS),
+        sees_callers=service.sees_callers,
     )
 
     def show(handler: Handler) -> Handler:
@@ -326,8 +326,14 @@ async def _call(
     with acting_as(person.name if person is not None else ""):
         if route.immediate:
             return _respond(service, request, route, call, handler(call))
-        limiter = service.planning if route.computes else service.exchanging if route.oauth else service.limiter
-        return await to_thread.run_sync(lambda: _respond(service, request, route, call, handler(call)), limiter=limiter)
+
+        def respond() -> Response:
+            return _respond(service, request, route, call, handler(call))
+
+        if route.computes:
+            return await service.planners.run(person.name if person is not None else "", respond)
+        limiter = service.exchanging if route.oauth else service.limiter
+        return await to_thread.run_sync(respond, limiter=limiter)
 
 
 def _respond(service: Service, request: Request, route: Route, call: Call, made: Answer) -> Response:
@@ -396,7 +402,7 @@ def _show_error(service: Service, request: Request, error: OrchError, medium: Me
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if status == 426:
         headers["Upgrade"] = f"orch/{service.version}"  # RFC 9110, section 15.5.22
-    if isinstance(error, BusyIssuerError):
+    if isinstance(error, BusyIssuerError | BusyPlannerError):
         headers["Retry-After"] = "1"
     if medium is Medium.PAGE:
         page = f"{request.url.path}?{request.url.query}".removesuffix("?")

@@ -95,6 +95,11 @@ class Gate:
         self._token = digest_token(token)
         return token
 
+    def read_sign_in_key(self) -> bytes:
+        """Return the key by which the servers of the store sign attempts to sign in."""
+        with self.open_store("sign-ins") as store:
+            return store.sign_in_key()
+
     def make_link(self, bearer: str = "") -> str:
         """Return the secret of a new link, which opens one session within 15 minutes.
 

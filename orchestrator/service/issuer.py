@@ -6,6 +6,7 @@ The library joserfc checks the signature. It is imported at the first one only.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import threading
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from orchestrator.conversation import StatusError, fetch_within
 from orchestrator.errors import AccessError, CloudError
-from orchestrator.service.bounded_fetch import StatusError, fetch_within
 from orchestrator.service.oidc_settings import is_safe_address
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ KEPT_SECONDS = 3600.0  # then keys are read again: an issuer withdraws one that 
 _SECONDS = 10.0
 _MOST_BYTES = 2**20
 _MOST_KEYS = 100
+LEAST_RSA_BITS = 2048  # RFC 7518, sections 3.3 and 3.5: shorter ones must not be used
 _KINDS = ("RSA", "EC", "OKP")  # a shared secret signs for everyone who can check
 
 
@@ -143,7 +145,7 @@ class Issuer:
         fault: CloudError | None = None
         try:
             metadata = self._fetch_metadata()
-            keys = _import_keys(self.send(str(metadata["jwks_uri"])).get("keys"))
+            keys = self._import_keys(self.send(str(metadata["jwks_uri"])).get("keys"))
             self._metadata = metadata
         except CloudError as error:
             fault = error
@@ -180,6 +182,7 @@ class Issuer:
         request = urllib.request.Request(url, form, {"Accept": "application/json"} | dict(headers or {}))  # noqa: S310  # is_safe_address
         try:
             found: Any = json.loads(fetch_within(request, self.answer_seconds, _MOST_BYTES))
+            refuse_half_characters(found)
         except StatusError as error:
             if form is not None and error.status in (400, 401):
                 raise AccessError(f"{self.name} refuses the sign-in", error.text[:200], self.again) from error
@@ -190,23 +193,45 @@ class Issuer:
             raise self.describe_fault("its answer is not a JSON object")
         return cast("dict[str, Any]", found)
 
+    def _import_keys(self, found: object) -> KeySet:
+        """Return those of the published keys that can check signatures. One of another kind shuts no job out.
+
+        Raises:
+            CloudError: All that could are too short.
+        """
+        from joserfc.jwk import JWKRegistry, KeySet
+
+        keys: list[Any] = []
+        has_short = False
+        for one in cast("list[object]", found)[:_MOST_KEYS] if isinstance(found, list) else []:
+            try:
+                given = cast("dict[str, Any]", one)
+                if given["kty"] not in _KINDS or given.get("use") == "enc":
+                    continue
+                if _has_short_key(given):
+                    has_short = True
+                    continue
+                key = JWKRegistry.import_key(given)
+                key.ensure_kid()
+                keys.append(key)
+            except Exception:  # noqa: S112  # the library raises what the text leads it to
+                continue
+        if has_short and not keys:
+            raise self.describe_fault(f"its RSA key has fewer than {LEAST_RSA_BITS:,} bits")
+        return KeySet(keys)
+
     def describe_fault(self, why: str) -> CloudError:
         """Return the error of an issuer that does not answer as one."""
         return CloudError(f"the identity provider {self.name} does not answer as one", why, self.again)
 
 
-def _import_keys(found: object) -> KeySet:
-    """Return those of the published keys that can check signatures. One of another kind shuts no job out."""
-    from joserfc.jwk import JWKRegistry, KeySet
+def refuse_half_characters(value: object) -> None:
+    """Refuse half of a surrogate pair, which JSON can have, and no store and no page. Raises UnicodeError."""
+    json.dumps(value, ensure_ascii=False).encode()
 
-    keys: list[Any] = []
-    for one in cast("list[object]", found)[:_MOST_KEYS] if isinstance(found, list) else []:
-        try:
-            given = cast("dict[str, Any]", one)
-            if given["kty"] in _KINDS and given.get("use") != "enc":
-                key = JWKRegistry.import_key(given)
-                key.ensure_kid()
-                keys.append(key)
-        except Exception:  # noqa: S112  # the library raises what the text leads it to
-            continue
-    return KeySet(keys)
+
+def _has_short_key(given: Mapping[str, Any]) -> bool:
+    if given["kty"] != "RSA":
+        return False
+    modulus = str(given["n"])
+    return int.from_bytes(base64.urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4))).bit_length() < LEAST_RSA_BITS

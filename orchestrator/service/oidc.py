@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 import secrets
 from collections.abc import Mapping
@@ -17,12 +18,18 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from orchestrator.errors import AccessError
-from orchestrator.service.issuer import SKEW_SECONDS, Issuer
+from orchestrator.service.issuer import SKEW_SECONDS, Issuer, refuse_half_characters
 from orchestrator.service.oidc_settings import OidcSettings, is_safe_address
 from orchestrator.service.route import Role
 
+ATTEMPT_SECONDS = 600
 _AGAIN = "sign in again"
+_LONGEST_SUBJECT = 255  # OpenID Connect Core 1.0, section 2
 _ADDRESSES = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+
+
+class UnlistedPersonError(AccessError):
+    """The provider knows a person, and no rule of the service lets them in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +55,34 @@ class Attempt:
         return cls(state=state, nonce=nonce, verifier=verifier, target=target)
 
     @classmethod
-    def parse(cls, text: str) -> Attempt | None:
-        """Return the attempt that `to_cookie` wrote; None for another text."""
-        try:
-            state, nonce, verifier, target = map(str, json.loads(base64.urlsafe_b64decode(text.encode())))
-        except (ValueError, TypeError, RecursionError):
-            return None
-        if not all(value.isascii() for value in (state, nonce, verifier)):
-            return None
-        return cls(state=state, nonce=nonce, verifier=verifier, target=target)
+    def parse(cls, text: str, key: bytes, now: float) -> Attempt | None:
+        """Return the attempt that a server of the store wrote within ten minutes; None for another text.
 
-    def to_cookie(self) -> str:
-        """Return the attempt as the value of a cookie."""
-        values = [self.state, self.nonce, self.verifier, self.target]
-        return base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
+        Args:
+            text: What `to_cookie` returned.
+            key: Of all servers of the store.
+            now: Epoch seconds.
+        """
+        content, _, signature = text.partition(".")
+        if not secrets.compare_digest(_sign(key, content).encode(), signature.encode("utf-8", "replace")):
+            return None
+        until, state, nonce, verifier, target = json.loads(base64.urlsafe_b64decode(content))
+        return cls(state=state, nonce=nonce, verifier=verifier, target=target) if now < until else None
+
+    def to_cookie(self, key: bytes, now: float) -> str:
+        """Return the attempt as the value of a cookie, signed; the arguments are those of `parse`."""
+        values = [now + ATTEMPT_SECONDS, self.state, self.nonce, self.verifier, self.target]
+        content = base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
+        return f"{content}.{_sign(key, content)}"
+
+    def check_state(self, answer: Mapping[str, str]) -> None:
+        """Refuse an answer to another attempt, before anything is asked. Raises AccessError."""
+        if not secrets.compare_digest(answer.get("state", "").encode("utf-8", "replace"), self.state.encode()):
+            raise AccessError("this sign-in was not begun in this browser", "its state is another one", _AGAIN)
+
+
+def _sign(key: bytes, content: str) -> str:
+    return hmac.new(key, content.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,21 +145,19 @@ class OidcClient:
         self._check_answer(attempt, answer)
         tokens = self._redeem(attempt, answer["code"], callback)
         claims = self._check_token(attempt, tokens)
-        missing = {rule.claim for rule in self.settings.rules} - set(claims)
-        if missing:
-            claims = self._read_profile(tokens, claims) | claims
+        if self.settings.list_claims() - set(claims):
+            claims = _add_profile(claims, self._read_profile(tokens, claims))
         role = self.settings.choose_role(claims)
         if role is None:
             why = "no rule of this service (--oidc-allow) is for them"
-            raise AccessError(f"{self.settings.name} knows you, and you may not enter", why, "ask its owner")
+            raise UnlistedPersonError(f"{self.settings.name} knows you, and you may not enter", why, "ask its owner")
         name = str(claims.get("preferred_username") or claims.get("name") or "")
         issuer, subject = self.settings.issuer, str(claims["sub"])
         return Identity(issuer=issuer, subject=subject, role=role, suggestion=name)
 
     def _check_answer(self, attempt: Attempt, answer: Mapping[str, str]) -> None:
         """Refuse what this browser did not begin, and answers of another provider (RFC 9207)."""
-        if not secrets.compare_digest(answer.get("state", "").encode("utf-8", "replace"), attempt.state.encode()):
-            raise AccessError("this sign-in was not begun in this browser", "its state is another one", _AGAIN)
+        attempt.check_state(answer)
         issuer = answer.get("iss")
         named = bool(self._issuer.read_metadata().get("authorization_response_iss_parameter_supported"))
         if issuer != self.settings.issuer and (named or issuer is not None):
@@ -179,7 +198,18 @@ class OidcClient:
         except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
             why = f"{type(error).__name__}: {str(error)[:200]}"
             raise AccessError(f"the answer of {settings.name} is not believed", why, _AGAIN) from error
+        self._check_claims(claims)
         return dict(claims)
+
+    def _check_claims(self, claims: Mapping[str, Any]) -> None:
+        """Refuse what no store and no page can have. Raises CloudError: the provider has signed it."""
+        subject: object = claims["sub"]
+        if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT:
+            raise self._issuer.describe_fault(f"`sub` is no text of 1 to {_LONGEST_SUBJECT} characters")
+        try:
+            refuse_half_characters(claims)
+        except UnicodeError as error:
+            raise self._issuer.describe_fault(f"a claim has half a character: {str(error)[:200]}") from error
 
     def _read_profile(self, tokens: Mapping[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is at the endpoint for profiles alone, such as groups."""
@@ -188,3 +218,10 @@ class OidcClient:
             return {}
         found = self._issuer.send(str(address), {"Authorization": f"Bearer {tokens.get('access_token', '')}"})
         return found if found.get("sub") == claims["sub"] else {}  # Core, section 5.3.2: else of another person
+
+
+def _add_profile(claims: dict[str, Any], profile: dict[str, Any]) -> dict[str, Any]:
+    """Return the claims with those of the profile alone. Its `email_verified` is about its own address."""
+    if "email" in claims and profile.get("email", claims["email"]) != claims["email"]:
+        profile = {name: value for name, value in profile.items() if name != "email_verified"}
+    return profile | claims

@@ -69,6 +69,11 @@ class OidcSettings:
         """Its name for people."""
         return urlsplit(self.issuer).netloc
 
+    def list_claims(self) -> set[str]:
+        """Return the claims that the rules look at."""
+        named = {rule.claim for rule in self.rules}
+        return named | {"email_verified"} if "email" in named else named
+
     def choose_role(self, claims: Mapping[str, Any]) -> Role | None:
         """Return the highest role that a rule gives; None for who may not enter."""
         return max((rule.role for rule in self.rules if rule.allows(claims)), default=None)

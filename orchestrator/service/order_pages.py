@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.errors import OrchError
 from orchestrator.service.orders import PreconditionError, open_order, plan_for
 from orchestrator.service.plans import OrderPlan, OrderRequest, PlanRequest
+from orchestrator.service.problems import find_http_status
 from orchestrator.service.route import Answer, Call
+from orchestrator.task.yaml_reader import LARGEST_BYTES
 
 _EXAMPLE = """\
 name: mine
@@ -26,7 +28,7 @@ class LaunchForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    task: str = Field(default="", max_length=500_000)
+    task: str = Field(default="", max_length=LARGEST_BYTES)
     cluster: str = Field(default="", max_length=100)
     down: bool = False
 
@@ -49,7 +51,7 @@ def show_launch_plan(call: Call) -> Answer:
         return _show_plan(call, request, plan_for(call, request))
     except OrchError as error:
         values = {"form": form, "error": error, "form_token": call.form_token}
-        return Answer(template="launch.html", values=values, status=400)
+        return Answer(template="launch.html", values=values, status=find_http_status(error))
 
 
 def show_plan_of_command(call: Call) -> Answer:

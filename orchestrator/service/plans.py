@@ -43,6 +43,7 @@ from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
 from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
+from orchestrator.task.yaml_reader import LARGEST_BYTES
 
 _WIDTH = 100
 _PRICES = ("price_per_hour", "price_note", "dollars")
@@ -76,7 +77,7 @@ class PlanRequest(BaseModel):
     job: int | None = Field(default=None, ge=1, description="The job to cancel; the newest running one without it.")
     down: bool = Field(default=False, description="Whether a launch or resume deletes the machines when it ends.")
     run: str = Field(default="", max_length=200, description="The run to resume; the last of the cluster without it.")
-    task: str = Field(default="", max_length=500_000, description="The task file of a launch, as YAML.")
+    task: str = Field(default="", max_length=LARGEST_BYTES, description="The task file of a launch, as YAML.")
     machine_options: dict[MachineOption, bool] = Field(
         default={}, description="Options that the command line contains; refused for a cluster with other machines."
     )

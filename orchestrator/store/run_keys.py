@@ -1,4 +1,4 @@
-"""The secret of each run, by which its hosts recognise what its own ranks left in the bucket."""
+"""The secret of each run, by which its hosts recognise what its own ranks left in the bucket, and that of sign-ins."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import run_keys
 
 _BYTES = 32
+_SIGN_INS = "sign-ins of the service"  # in place of a run's id, which has no blanks
 
 
 class RunKeys(Ledger):
     """The keys of runs. They are secrets: no event, preview, log or bucket has them."""
+
+    def sign_in_key(self) -> bytes:
+        """Return the key by which all servers of a store sign attempts to sign in, made the first time."""
+        return bytes.fromhex(self.run_key(_SIGN_INS))
 
     def run_key(self, run_id: str) -> str:
         """Return the key of a run in hexadecimal digits, made the first time."""

@@ -15,6 +15,7 @@ from orchestrator.catalog.choosing import (
     filter_machines,
 )
 from orchestrator.catalog.machines import LocalHosts, Machine, OwnDevices
+from orchestrator.computing_limit import check_computing
 from orchestrator.drivers import list_clouds
 from orchestrator.errors import UserError
 from orchestrator.messages import count_noun, join_words
@@ -82,6 +83,7 @@ def resolve_candidates(section: ResourcesSection, issues: list[Issue]) -> Candid
     notes: list[str] = []
     left_out: list[Issue] = []
     for entry in entries:
+        check_computing()
         try:
             choice = _resolve_entry(entry.section, notes)
         except _AtKeyError as error:

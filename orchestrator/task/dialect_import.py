@@ -23,6 +23,7 @@ from orchestrator.task.parse import TaskFile, parse_task
 from orchestrator.task.resources import ResourcesSection
 from orchestrator.task.short_forms import format_env
 from orchestrator.task.yaml_edit import Edit, apply_edits, child_of, end_of, items_of, pairs_of, remove_keys, start_of
+from orchestrator.task.yaml_reader import refuse_oversize
 
 # Refused keys without which the task still does what its author meant.
 _DISPENSABLE = {
@@ -89,7 +90,9 @@ def import_task(
 
     Raises:
         OutdatedTaskError: The task requests what its vendor has ended.
+        TaskError: It has too many bytes or documents.
     """
+    refuse_oversize(text, file)
     made, remarks = _rewrite(text)
     given = _EveryName(env)
     rewrite = TaskRewrite(path=file, before=text, after=made, purpose="for orch", remarks=tuple(remarks))

@@ -12,6 +12,7 @@ from itertools import chain
 from shlex import quote
 from typing import Any, TypeAlias, cast
 
+from orchestrator.computing_limit import check_computing
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.task import rules
 from orchestrator.task.automatic import ChooseMachines
@@ -24,7 +25,7 @@ from orchestrator.task.layers import LayeredTask, Overrides, merge_layers
 from orchestrator.task.model import PipelineSection, Task, TaskSection
 from orchestrator.task.partial import check_task, validate
 from orchestrator.task.resolve import Resolver
-from orchestrator.task.yaml_reader import Document, Value, read_documents
+from orchestrator.task.yaml_reader import LARGEST_BYTES, Document, Value, read_documents
 
 FindSourceProblem: TypeAlias = Callable[[str], InvalidValueError | None]
 _LOCAL_BY_DEFAULT = "no machine is requested, so the task runs on this computer; `infra: local` or --yes agrees to it"
@@ -128,7 +129,8 @@ def read_task_text(path: str) -> str:
     from pathlib import Path as FilePath
 
     try:
-        return FilePath(path).read_text(encoding="utf-8")
+        with FilePath(path).open(encoding="utf-8") as file:
+            return file.read(LARGEST_BYTES + 1)  # of more, the reader says that it is too much
     except FileNotFoundError:
         raise NotFoundError(f"there is no task file `{path}`", "", "give the path of a YAML file") from None
     except UnicodeDecodeError as error:
@@ -259,6 +261,7 @@ def _read_task(
     *,
     secrets_elsewhere: bool,
 ) -> _Read:
+    check_computing()
     layered = merge_layers(document, file, flags, config)
     # What is not a map at all is not in the merged data.
     data = layered.data if isinstance(document.data, dict) else document.data

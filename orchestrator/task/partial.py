@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 from pydantic import ValidationError
 
+from orchestrator.computing_limit import check_computing
 from orchestrator.task.errors import Issue, Path, did_you_mean
 from orchestrator.task.model import TaskSection
 from orchestrator.task.resources import WITHOUT_EFFECT, CandidateSection, ResourcesSection
@@ -58,12 +59,14 @@ class Broken:
 
     @staticmethod
     def _names_machines(path: Path) -> bool:
-        if path[0] == "hosts":
-            return True
+        if path[0] in ("hosts", "resources"):
+            check_computing()
+        if path[0] != "resources":
+            return path[0] == "hosts"
         keys = [part for part in path[1:] if isinstance(part, str) and part not in ("any_of", "ordered")]
         key = next(iter(keys), "")
         meant = key if key in _KEYS else did_you_mean(key, _KEYS)
-        return path[0] == "resources" and meant not in _BESIDE
+        return meant not in _BESIDE
 
 
 @dataclass(slots=True, kw_only=True)

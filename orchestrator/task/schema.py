@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
+from orchestrator.computing_limit import check_computing
 from orchestrator.task.errors import InvalidValueError, Issue, Path, did_you_mean, shorten_value
 from orchestrator.task.section import LARGEST, Json, Section
 from orchestrator.task.yaml_reader import Value
@@ -104,6 +105,7 @@ def find_issues(error: ValidationError, data: Value, section: type[Section]) -> 
 
 
 def _explain(kind: str, location: Path, cause: object, data: Value, schema: Json) -> Issue | None:
+    check_computing()
     path, value, node = _locate(location, data, schema)
     if isinstance(cause, InvalidValueError):
         what = cause.what.replace("{path}", name_of(path))

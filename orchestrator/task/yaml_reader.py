@@ -30,12 +30,14 @@ from yaml.events import (
 from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
+from orchestrator.computing_limit import check_computing
 from orchestrator.task.errors import Path, Problem, TaskError
 from orchestrator.task.likely_secrets import is_likely_secret
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 
-LARGEST_TEXT = 1 << 20  # characters
+LARGEST_BYTES = 256 << 10  # in UTF-8
+MOST_DOCUMENTS = 20  # empty ones included
 DEEPEST = 40
 LARGEST_NUMBER = 1e300
 MOST_VALUES = 50_000  # after aliases are written out
@@ -87,9 +89,7 @@ def read_documents(text: str, file: str) -> tuple[Document, ...]:
     Raises:
         TaskError: The text is not valid, with the place of what is wrong.
     """
-    if len(text) > LARGEST_TEXT:
-        what, why = f"is larger than {LARGEST_TEXT >> 20} MiB", "a task file is a page or two"
-        raise TaskError(file, None, what, why, "give the path of a task file")
+    refuse_oversize(text, file)
     try:
         documents = tuple(_Reader(file, text).documents())
     except yaml.MarkedYAMLError as error:
@@ -97,6 +97,34 @@ def read_documents(text: str, file: str) -> tuple[Document, ...]:
     except (yaml.YAMLError, UnicodeError) as error:
         raise TaskError(file, None, "is not valid YAML", str(error).splitlines()[0], _LOOK) from error
     return tuple(document for document in documents if document.data is not None or document.problems)
+
+
+def refuse_oversize(text: str, file: str) -> None:
+    """Refuse a text with too many bytes or documents, by the parser's events and before anything is made of them.
+
+    A text that is no YAML is refused by who reads it.
+
+    Raises:
+        TaskError: It has too many.
+    """
+    if len(text) > LARGEST_BYTES or len(text.encode("utf-8", "surrogatepass")) > LARGEST_BYTES:
+        what, why = f"is larger than {LARGEST_BYTES >> 10} KiB", "a task file is a page or two"
+        raise TaskError(file, None, what, why, "give the path of a task file")
+    documents = 0
+    try:
+        for event in _parse_events(text):
+            documents += isinstance(event, DocumentStartEvent)
+            if documents > MOST_DOCUMENTS:
+                what = f"has more than {MOST_DOCUMENTS} documents"
+                why = "each document, which begins with `---`, is a task of a pipeline"
+                raise TaskError(file, _place(event)[0], what, why, "split the file")
+    except (yaml.YAMLError, UnicodeError):
+        return
+
+
+def _parse_events(text: str) -> Iterator[Event]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may be built without libyaml
+    return iter(yaml.parse(text, Loader=loader))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,8 +170,7 @@ class _Reader:
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may be built without libyaml
-        self.events: Iterator[Event] = iter(yaml.parse(text, Loader=loader))
+        self.events = _parse_events(text)
         # types-PyYAML leaves this method without types.
         self.tag_of: Callable[[object, str, object], str] = cast("Any", Resolver()).resolve
         self.anchors: dict[str, _Node] = {}
@@ -163,6 +190,7 @@ class _Reader:
                 raise TaskError(self.file, _place(event)[0], what, "", "remove what stands before the first key")
 
     def _node(self, event: Event, depth: int) -> _Node:
+        check_computing()
         line, column = _place(event)
         if depth > DEEPEST:
             what = f"is nested more than {DEEPEST} levels deep"
@@ -223,11 +251,15 @@ class _Reader:
                 return
             yield event
 
-    def _value(self, node: _Node, path: Path, document: Document) -> Value:
-        self.values += 1
+    def _count(self, node: _Node, values: int = 1) -> None:
+        check_computing()
+        self.values += values
         if self.values > MOST_VALUES:
             what = f"has more than {MOST_VALUES:,} values once aliases are expanded"
             raise TaskError(self.file, node.line, what, "a task file is a page or two", "write fewer values")
+
+    def _value(self, node: _Node, path: Path, document: Document) -> Value:
+        self._count(node)
         if node.problem is not None:
             document.unclear[path] = node.problem
         if node.items is not None:
@@ -269,6 +301,7 @@ class _Reader:
                 what, step = "`<<` takes a map or a list of maps", "write `<<: *name` of a map"
                 document.refused.append(self._located(value, what, "", step))
                 return {}
+            self._count(source, len(source.pairs) + len(found))  # `pairs | found` copies both
             pairs = {key.scalar: (key, item) for key, item in source.pairs if key.scalar is not None}
             found = pairs | found
         return found

@@ -77,6 +77,7 @@ class Served:
     port: int
     link: str
     process: subprocess.Popen[str] = field(repr=False)
+    patience: float = 30.0  # seconds for an answer
 
     @property
     def token(self) -> str:
@@ -86,7 +87,7 @@ class Served:
         self, path: str, *, method: str = "GET", body: bytes = b"", **headers: str
     ) -> tuple[HTTPConnection, HTTPResponse]:
         """Send a request, and return the connection with its answer unread. A `host` replaces the real one."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=self.patience)
         connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
         for name, value in headers.items():
             connection.putheader(name.replace("_", "-"), value)

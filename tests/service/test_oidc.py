@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from playwright.sync_api import expect, sync_playwright
 from service_site import Reply, Served, serve
 from support.oidc_provider import CLIENT, SECRET, Provider, SigningKey, join, oidc_provider
@@ -206,7 +207,20 @@ def test_a_token_that_the_provider_did_not_sign_is_refused(site: Served, provide
 
 @pytest.mark.parametrize("value", ["[" * 30_000, '["\\ud800", "b", "c", "d"]', '["a"]', "{}", "null", ""])
 def test_a_cookie_that_no_sign_in_made_is_no_attempt(value: str) -> None:
-    assert Attempt.parse(base64.urlsafe_b64encode(value.encode()).decode()) is None
+    content = base64.urlsafe_b64encode(value.encode()).decode()
+    for text in (content, f"{content}.", f"{content}.{'0' * 64}", "."):
+        assert Attempt.parse(text, b"key", 1.0) is None
+
+
+def test_an_attempt_counts_for_ten_minutes_with_the_key_that_signed_it() -> None:
+    attempt = Attempt.begin("/queue")
+    text = attempt.to_cookie(b"key", 1000.0)
+    assert Attempt.parse(text, b"key", 1599.0) == attempt
+    assert Attempt.parse(text, b"key", 1600.0) is None
+    assert Attempt.parse(text, b"another", 1001.0) is None
+    content, _, signature = text.partition(".")
+    longer = base64.urlsafe_b64encode(base64.urlsafe_b64decode(content).replace(b"1600", b"9600")).decode()
+    assert Attempt.parse(f"{longer}.{signature}", b"key", 1001.0) is None
 
 
 def test_keys_that_the_provider_changed_are_read_again(site: Served, provider: Provider) -> None:
@@ -218,6 +232,37 @@ def test_keys_that_the_provider_changed_are_read_again(site: Served, provider: P
     assert provider.seen.count("/keys") == 1
     assert sign_in(site, provider).status == 200
     assert provider.seen.count("/keys") == 1, "and kept"
+
+
+@pytest.mark.parametrize("bits", [1024, 2040])
+def test_a_short_key_of_the_provider_is_refused(site: Served, provider: Provider, bits: int) -> None:
+    short = SigningKey("short", rsa.generate_private_key(65537, bits))
+    before, provider.key, provider.published = provider.key, short, [short]
+    try:
+        refused = sign_in(site, provider)
+        assert refused.status == 502 and "fewer than 2,048 bits" in refused.text, refused.text
+        provider.published = [short, before]
+        beside = sign_in(site, provider)
+        assert beside.status == 403 and "is not believed" in beside.text, "a long one beside it lets no token of it in"
+    finally:
+        provider.key = before
+    assert sign_in(site, provider).status == 200
+
+
+@pytest.mark.parametrize("subject", ["\ud800", "a\udfffb", "", 7, "x" * 256, {"a": "b"}])
+def test_a_subject_that_is_none_is_an_error_of_the_provider(site: Served, provider: Provider, subject: Any) -> None:
+    provider.person = {"sub": subject, "groups": ["ml"]}
+    refused = sign_in(site, provider)
+    assert refused.status in (403, 502) and "defect" not in refused.text, refused.text
+    if subject and isinstance(subject, str):
+        assert refused.status == 502 and "does not answer as one" in refused.text
+
+
+def test_half_characters_elsewhere_are_errors_of_the_provider(site: Served, provider: Provider) -> None:
+    provider.person = {"sub": "half", "groups": ["ml"], "preferred_username": "\ud800"}
+    assert sign_in(site, provider).status == 502
+    provider.person, provider.profile = {"sub": "half"}, {"sub": "half", "groups": ["ml"], "name": "\udfff"}
+    assert sign_in(site, provider).status == 502
 
 
 def test_an_answer_that_this_browser_did_not_ask_for_is_refused(site: Served, provider: Provider) -> None:

@@ -14,8 +14,8 @@ import pytest
 from service_ci import make_job_token, make_rule, serve_ci
 from support.oidc_provider import oidc_provider
 
+from orchestrator.conversation import LongAnswerError, StatusError, fetch_within
 from orchestrator.service import token_exchange
-from orchestrator.service.bounded_fetch import StatusError, fetch_within
 from orchestrator.store.store import Store
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n"
@@ -24,6 +24,7 @@ SLOW = {
     "body": (HEAD + b"\r\n", b" "),
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
     "refusal": (b"HTTP/1.1 500 No\r\n\r\n", b"x"),
+    "continues": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "silence": (b"", b""),
     "whole-but-open": (b"HTTP/1.1 200 OK\r\n\r\n{}", b""),
 }
@@ -71,7 +72,7 @@ def test_an_answer_that_goes_on_is_cut_off_at_its_time(kind: str) -> None:
 def test_an_answer_in_time_is_whole() -> None:
     with slow_server(HEAD + b"\r\n" + b"x" * 100, b"") as url:
         assert fetch_within(urllib.request.Request(url), 60, 100) == b"x" * 100
-        with pytest.raises(ValueError, match="more than 99 bytes"):
+        with pytest.raises(LongAnswerError, match="more than 99 bytes"):
             fetch_within(urllib.request.Request(url), 60, 99)
     refusal = b"HTTP/1.1 503 No\r\nContent-Length: 3\r\n\r\nwhy"
     with slow_server(refusal, b"") as url, pytest.raises(StatusError) as refused:

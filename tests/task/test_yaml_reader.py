@@ -7,8 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.computing_limit import ComputingLimitError, limit_computing
 from orchestrator.task.errors import TaskError
-from orchestrator.task.yaml_reader import read_documents
+from orchestrator.task.yaml_reader import LARGEST_BYTES, MOST_DOCUMENTS, read_documents
 
 
 def refused(text: str) -> list[tuple[int | None, str]]:
@@ -185,3 +186,39 @@ def test_what_pyyaml_writes_is_read_back(data: dict[str, object]) -> None:
     for path, number in document.lines.items():
         if len(path) == 1:
             assert str(path[0]) in line[number - 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("---\n" * 4000, "documents"),
+        ("--- {run: a}\n" * (MOST_DOCUMENTS + 1), "documents"),
+        ("%YAML 1.1\n--- a\n...\n" * (MOST_DOCUMENTS + 1), "documents"),
+        ("--- a\n" * (MOST_DOCUMENTS + 1) + "[", "documents"),  # counted before what is wrong later
+        (f"run: {'a' * LARGEST_BYTES}\n", "KiB"),
+        (f"run: {'ä' * (LARGEST_BYTES // 2)}\n", "KiB"),
+    ],
+)
+def test_documents_and_bytes_are_counted_before_anything_is_made_of_them(text: str, what: str) -> None:
+    with limit_computing(1.0):
+        ((_, found),) = refused(text)
+    assert what in found
+
+
+def test_documents_and_bytes_up_to_the_limits_are_read() -> None:
+    assert len(read_documents("--- {run: a}\n" * MOST_DOCUMENTS, "t.yaml")) == MOST_DOCUMENTS
+    text = "run: |\n" + "".join(f"  ---\n  {number}\n" for number in range(1000))
+    assert len(read_documents(text, "t.yaml")) == 1, "text that looks like documents is text"
+    assert len(read_documents(f"run: {'a' * (LARGEST_BYTES - 6)}\n", "t.yaml")) == 1
+
+
+def test_merges_count_each_key_that_they_copy() -> None:
+    keys = ",".join(f"k{number}: 1" for number in range(2000))
+    text = f"a: &a {{{keys}}}\nb: {{<<: [{','.join(['*a'] * 2000)}]}}\n"
+    ((_, found),) = refused(text)
+    assert "values once aliases are expanded" in found
+
+
+def test_a_reader_ends_at_the_limit_of_its_processor_time() -> None:
+    with pytest.raises(ComputingLimitError, match=r"more than 0\.01 s of a processor"), limit_computing(0.01):
+        read_documents("".join(f"k{number}: [1, 2, 3]\n" for number in range(5000)), "t.yaml")

@@ -131,10 +131,10 @@ def _is_script(path: str) -> bool:
 
 def _read_standard_input() -> str:
     from orchestrator.task.errors import TaskError
-    from orchestrator.task.yaml_reader import LARGEST_TEXT
+    from orchestrator.task.yaml_reader import LARGEST_BYTES
 
     stream: Any = sys.stdin.buffer
     try:
-        return bytes(stream.read(4 * LARGEST_TEXT + 1)).decode("utf-8")
+        return bytes(stream.read(4 * LARGEST_BYTES + 1)).decode("utf-8")
     except UnicodeDecodeError as error:
         raise TaskError("standard input", None, "is not a text in UTF-8", str(error), "send a YAML file") from error

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from orchestrator.catalog.prices import Price, price_per_hour
+from orchestrator.computing_limit import check_computing
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_amount, format_price
 from orchestrator.offers.capacity import SHOWN_WAIT, CapacityFigures, CapacityKey, make_key, order_equal_prices
@@ -173,6 +174,7 @@ def market_of(choice: Resources) -> Market:
 
 
 def _candidate(task: Task, choice: Resources, place: Place, *, only: bool) -> Candidate:
+    check_computing()
     machine, market = choice.machine, market_of(choice)
     planner = load_planner(choice.infra.provider)
     price = price_per_hour(machine, market, place.region, place.zone)
