@@ -29,8 +29,8 @@ Input: TypeAlias = "bytes | memoryview"
 
 _ATTEMPTS = 4  # connections in all before a host that refuses is given up by `run`
 _END_GRACE = 2.0  # seconds between TERM and KILL for a command that is ended early
-# Seconds that the scripts take at most after the grace: `kill_seconds` of templates/remote/end-processes.sh, then 5 until
-# the wrapper of a job has ended, and the rest for the passes over /proc that begin before a deadline.
+# Seconds that the scripts take at most after the grace: `kill_seconds` of templates/remote/end-processes.sh, then 5
+# until the wrapper of a job has ended, and the rest for the passes over /proc that begin before a deadline.
 _KILL_TIMEOUT = 10.0 + 5.0 + 30.0
 _LONGEST_LINE = 300  # characters of `last_line`
 

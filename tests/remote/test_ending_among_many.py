@@ -95,9 +95,8 @@ def test_cancel_kills_a_program_that_ignores_term_while_others_have_thousands(tm
             assert time.monotonic() < limit
             time.sleep(0.5)
         orch.ok("cancel", "stubborn", "--yes")
-        assert not [
-            pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if f"{tmp_path}/program.py" in _words(pid)
-        ]
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        assert not [pid for pid in pids if f"{tmp_path}/program.py" in _words(pid)]
         os.killpg(crowd, 0)
     finally:
         orch("down", "stubborn", "--yes")
