@@ -48,7 +48,7 @@ def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEn
     """Return the environment of the setup script or of the program on every host."""
     intent = observed.current
     assert intent is not None  # noqa: S101  # called for hosts, and hosts belong to a slice
-    common: list[tuple[str, Text]] = list(desired.env)
+    common: list[tuple[str, Text]] = [*desired.env, ("ORCH_INSTALLATION", desired.installation)]
     if not setup:
         common.append(("ORCH_RUN_ID", desired.run_id))
         common.append(("ORCH_ATTEMPT", Text.of(str(observed.attempt))))

@@ -29,6 +29,9 @@ Input: TypeAlias = "bytes | memoryview"
 
 _ATTEMPTS = 4  # connections in all before a host that refuses is given up by `run`
 _END_GRACE = 2.0  # seconds between TERM and KILL for a command that is ended early
+# Seconds that the scripts take at most after the grace: `kill_seconds` of templates/remote/end-processes.sh, then 5
+# until the wrapper of a job has ended, and the rest for the passes over /proc that begin before a deadline.
+_KILL_TIMEOUT = 10.0 + 5.0 + 30.0
 _LONGEST_LINE = 300  # characters of `last_line`
 
 
@@ -325,7 +328,7 @@ class HostCall:
             command = Command(
                 self._link.transport(self._deadline),
                 deadline=self._deadline,
-                timeout=self._deadline,
+                timeout=ending_timeout(_END_GRACE),
                 halt=Halt(),
                 keep=1024,
             )
@@ -348,6 +351,11 @@ class HostCall:
             remedy="" if failure is None else failure.remedy,
         )
         return HostResult(outcome, ended.output)
+
+
+def ending_timeout(grace: float) -> float:
+    """Return the seconds after which a script that ends processes, with `grace` between TERM and KILL, is given up."""
+    return grace + _KILL_TIMEOUT
 
 
 class _FanOut:

@@ -19,7 +19,7 @@ from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.remote.chips import chip_report_command, parse_chip_report
 from orchestrator.remote.error_lines import split_next_step
-from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
+from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult, ending_timeout
 from orchestrator.remote.scripts import shell_command, shell_source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -137,7 +137,7 @@ def kill_job(fleet: Fleet, job: str, *, grace: float = 10.0, ranks: Sequence[int
     """
     check_job_name(job)
     command = shell_command("job-kill.sh", job, f"{grace:.1f}")
-    return fleet.run(command, ranks=ranks, timeout=grace + max(20.0, fleet.deadline))
+    return fleet.run(command, ranks=ranks, timeout=ending_timeout(grace))
 
 
 def follow_job(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Literal, TypeAlias
 
 from orchestrator.catalog.installs import HostTool, host_tool, python_stack
 from orchestrator.render.packages import BESIDE_AN_IMAGE, Backend, stack_name, trainer_modules, trainer_packages
@@ -15,6 +16,13 @@ from orchestrator.render.templates import render_template
 TRAINER_ROOT = ".orch/trainer"
 """The folder below the host's home directory that is added to PYTHONPATH; the package is in `trainer/` inside it."""
 
+
+Holders: TypeAlias = Literal["end", "refuse", "leave"]
+"""What happens to processes that hold the accelerator, except those of a running job, which stay.
+
+end: all of them are ended: the machines are rented. refuse: only those of this installation are ended, and others
+refuse the start. leave: none is ended, for commands beside a running job.
+"""
 
 _WHERE = ("data", "tokenizer", "checkpoint.uri", "dist.", "dtype", "threads")
 
@@ -36,6 +44,7 @@ class SetupInputs:
         device: the bundled trainer's name of its device; "" for that of the backend.
         fixed: names of variables that ~/.bashrc of the host does not change for the program.
         conda: what a host without conda downloads, None for a task that needs none.
+        holders: what happens to processes that hold the accelerator.
     """
 
     backend: Backend
@@ -53,6 +62,7 @@ class SetupInputs:
     conda: HostTool | None = None
     container: str = ""
     folders: tuple[str, ...] = ()
+    holders: Holders = "end"
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -64,11 +74,10 @@ class SetupInputs:
 class RunInputs:
     """The inputs of the run script: the task's own program, or the bundled trainer with its key=value arguments.
 
-    The fields workdir, python, scratch, neuron, engine, device and fixed are those of SetupInputs.
+    The fields workdir, python, scratch, neuron, engine, device, fixed and holders are those of SetupInputs.
 
     Attributes:
         own_venv: put ~/.orch/venv/bin first on PATH for the task's own program (its setup had `packages`).
-        clear_holders: end stale processes that hold the accelerator; off for commands beside a running job.
         smoke: the bundled trainer tests devices, data, loop and checkpoint on these hosts before each attempt.
         topology: chips of a TPU slice along each side, "4x4"; "" when unknown.
         library: the task's own program can import orch_run, which is on the hosts.
@@ -80,7 +89,7 @@ class RunInputs:
     workdir: str | None = None
     python: str = ""
     own_venv: bool = False
-    clear_holders: bool = True
+    holders: Holders = "end"
     scratch: str = ""
     neuron: bool = False
     engine: str = ""
@@ -129,6 +138,7 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         user_setup=user_setup,
         container=inputs.container,
         folders=inputs.folders,
+        holders=inputs.holders,
         program=_render_program(user_setup, inputs) if user_setup is not None and inputs.container else None,
         workdir=inputs.workdir,
         fixed=inputs.fixed,
@@ -174,7 +184,7 @@ def render_run(inputs: RunInputs) -> str:
         fixed=inputs.fixed,
         python=inputs.python,
         own_venv=inputs.own_venv,
-        clear_holders=inputs.clear_holders,
+        holders=inputs.holders,
         scratch=inputs.scratch,
         lazy=_is_lazy(inputs),
         gpu=_device(inputs) == "cuda",

@@ -53,6 +53,7 @@ SETTABLE = frozenset(
         "ORCH_UNLOCKED_PACKAGES",
         "ORCH_NEURON_CHECK",
         "ORCH_TPU_CHECK",
+        "ORCH_HOLDERS_CHECK",
         "ORCH_SCRATCH",
         "ORCH_DEV_DIR",
         "ORCH_SYS_DIR",

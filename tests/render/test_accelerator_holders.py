@@ -16,7 +16,7 @@ import pytest
 from render_support import HOST, run_script
 
 from orchestrator.render.packages import Backend
-from orchestrator.render.scripts import RunInputs, render_run
+from orchestrator.render.scripts import Holders, RunInputs, render_run
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 
@@ -56,9 +56,9 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
             process.stdout.close()
 
 
-def start_program(backend: Backend, tmp_path: Path, *, clear_holders: bool = True) -> tuple[int, str, str]:
+def start_program(backend: Backend, tmp_path: Path, *, holders: Holders = "end") -> tuple[int, str, str]:
     env = {**HOST, "ORCH_DEV_DIR": str(tmp_path / "dev"), "ORCH_LIBTPU_LOCKFILE": str(tmp_path / "lock")}
-    script = render_run(RunInputs(backend=backend, user_run="echo started", clear_holders=clear_holders))
+    script = render_run(RunInputs(backend=backend, user_run="echo started", holders=holders))
     done = run_script(script, tmp_path / "home", {**env, "ORCH_RANKS_PER_HOST": "1"})
     return done.returncode, done.stdout, done.stderr
 
@@ -126,7 +126,7 @@ def test_a_job_that_still_runs_keeps_its_chips_and_its_lock(tmp_path: Path, hold
 
 def test_a_command_beside_a_job_clears_nothing(tmp_path: Path, hold: Hold) -> None:
     holder = hold("accel0")
-    assert start_program("xla", tmp_path, clear_holders=False) == (0, "started\n", "")
+    assert start_program("xla", tmp_path, holders="leave") == (0, "started\n", "")
     assert holder.poll() is None
 
 

@@ -59,7 +59,8 @@ def _scripts() -> dict[str, str]:
         SetupInputs(backend="jax", user_setup=user_setup, packages=("flax",), **disks)
     )  # type: ignore[arg-type]  # the names are those of the fields
     made["run-jax-neuron"] = render_run(RunInputs(backend="jax", user_run=user_run, own_venv=True, **disks))  # type: ignore[arg-type]  # as above
-    made["run-xla-beside"] = render_run(RunInputs(backend="xla", user_run=user_run, clear_holders=False))
+    made["run-cuda-trainer-owned"] = render_run(RunInputs(backend="cuda", trainer_args=args, holders="refuse"))
+    made["run-xla-beside"] = render_run(RunInputs(backend="xla", user_run=user_run, holders="leave"))
     for scheme, source in (("s3", "s3://bucket/data"), ("gs", "gs://bucket/data"), ("file", "file:///data/my books")):
         made[f"copy-{scheme}"] = render_copy_mount(MountInputs(source, "~/data"))
     made["mount-gs"] = render_mount(MountInputs("gs://bucket/data", "~/my books"), may_install=True)
@@ -76,7 +77,7 @@ SCRIPTS = _scripts()
 # The fewest that together hold every part of every template; each is reviewed as a file.
 REVIEWED = (
     "copy-file", "copy-gs", "copy-s3", "mount-gs", "mount-link", "mount-s3", "mount-scratch", "run-cpu",
-    "run-cuda-trainer",
+    "run-cuda-trainer", "run-cuda-trainer-owned",
     "run-jax-neuron", "run-jax-trainer", "run-neuron-trainer", "run-neuron-trainer-lazy", "run-tpu-trainer",
     "setup-cuda-trainer", "setup-jax-neuron", "setup-jax-trainer", "setup-tpu-trainer", "setup-xla-trainer",
 )  # fmt: skip

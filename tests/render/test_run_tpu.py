@@ -36,7 +36,7 @@ def run(text: str, tmp_path: Path, nodes: tuple[str, ...], env: dict[str, str]) 
     ],
 )
 def test_missing_chips_are_an_error(tmp_path: Path, backend: Backend, nodes: tuple[str, ...], found: int) -> None:
-    text = render_run(RunInputs(backend=backend, user_run="echo started", clear_holders=False))
+    text = render_run(RunInputs(backend=backend, user_run="echo started", holders="leave"))
     done = run(text, tmp_path, nodes, {**HOST, **FOUR})
     if found == 4:
         assert (done.stdout, done.stderr) == ("started\n", "")

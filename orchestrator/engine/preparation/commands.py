@@ -189,7 +189,7 @@ def _render_command(
             user_run=command,
             workdir=WORKDIR if with_workdir else None,
             python=facts.python,
-            clear_holders=False,
+            holders="leave",
             fixed=tuple(dict.fromkeys(name for name, _ in env)),
         )
     )

@@ -28,7 +28,7 @@ from orchestrator.render.mounts import (
     render_scratch,
 )
 from orchestrator.render.packages import Backend
-from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
+from orchestrator.render.scripts import Holders, RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.conda import expects_conda
 from orchestrator.task.errors import InvalidValueError
@@ -104,6 +104,7 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         conda=host_tool("miniforge") if _needs_conda(task) else None,
         container=task.choices[0].container,
         folders=tuple(mount.target for mount in task.file_mounts if mount.target.startswith("/")),
+        holders=_choose_holders(task),
     )
     script = render_setup(inputs)
     if script is None:
@@ -113,6 +114,11 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
     ]
     decides = json.dumps([script, sorted(manifests), sorted(task.envs), sorted(task.secret_names), force])
     return SetupSpec(hash_text(decides), to_text(script))
+
+
+def _choose_holders(task: Task) -> Holders:
+    """Return what happens to processes that hold the accelerator: own machines have other users."""
+    return "refuse" if task.choices[0].infra.owned else "end"
 
 
 def _needs_conda(task: Task) -> bool:
@@ -141,6 +147,7 @@ def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
         fixed=_fixed_names(task, facts),
         container=task.choices[0].container,
         library=gets_library(task),
+        holders=_choose_holders(task),
     )
     return JobSpec(id=job_id, script=to_text(render_run(inputs)))
 

@@ -66,7 +66,7 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
         notes.append(f"file_mounts write to this computer, and replace what is there: {join_some(outside)}")
     if note := likely_secrets_note(task.envs):
         notes.append(note)
-    return (*notes, *_trainer_notes(task, facts))
+    return (*notes, *_holder_notes(task, facts), *_trainer_notes(task, facts))
 
 
 def _driver_notes(task: Task, candidates: Sequence[Candidate]) -> Iterator[str]:
@@ -83,6 +83,23 @@ def _identity_notes(candidates: Sequence[Candidate]) -> Iterator[str]:
     for provider, identity in dict.fromkeys(named):
         if identity:
             yield f"{name_vendor(provider)} is called as {identity[0][1]}; the commands shown here use your own login"
+
+
+def _holder_notes(task: Task, facts: HostFacts) -> Iterator[str]:
+    """Yield what happens to other processes that hold the accelerator: render/scripts.py has the rule."""
+    software = host_inputs.choose_software(task, facts)
+    if software.backend == "cpu":
+        return
+    if task.choices[0].infra.owned:
+        yield (
+            "processes that hold the accelerator: those that this installation left behind are ended; any other "
+            "refuses the start with status 6, unless envs has ORCH_HOLDERS_CHECK=0"
+        )
+    elif "cuda" not in (software.backend, software.device):
+        yield (
+            "processes that hold the accelerator on the rented machines are ended before setup and program start: "
+            "SIGTERM, and SIGKILL after 10 s"
+        )
 
 
 def _trainer_notes(task: Task, facts: HostFacts) -> Iterator[str]:

@@ -64,7 +64,8 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # As on machines of the dialect, the base environment is active where orch has installed conda.
   if [ -e "$orch_conda/.orch-complete" ]; then conda activate base; fi
 done
-unset -f orch_expect orch_fabric orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_download orch_get_tool orch_has_tool orch_inputs orch_needs orch_unpack orch_find_python orch_make_venv orch_dropped orch_beside
+# shellcheck disable=SC2046 # names of functions: no blanks
+unset -f $(compgen -A function orch_)
 unset -v "${!orch_@}"
 # ---- program of the task ----
 python train.py --rank "$ORCH_RANK"

@@ -178,41 +178,47 @@ orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
   if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
 }
-orch_holders() { # ids of the processes that have a file open which matches one of the patterns
+orch_find_open() { # ids of the processes that have a file open which matches one of the patterns
   local pattern
   for pattern in "$@"; do
     orch_root find /proc/[0-9]*/fd -lname "$orch_dev/$pattern" 2>/dev/null || true
   done | sed -n 's|^/proc/\([0-9]*\)/.*|\1|p' | sort -un
 }
+orch_variable() { # process, name: the value in its environment, where we may read that
+  orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n "s/^$2=//p" | tail -n 1 || true
+}
 orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
   local job
-  job=$(orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n 's/^ORCH_JOB=//p' | tail -n 1) || true
+  job=$(orch_variable "$1" ORCH_JOB)
   [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
 }
-orch_sort_holders() { # into orch_stale, and orch_busy: those of a job that still runs, which stay
+orch_sort_holders() { # of orch_holders into orch_stale, and orch_busy: those of a job that still runs
   local pid
   orch_stale='' orch_busy=''
-  for pid in $(orch_holders "$@"); do
+  for pid in $(orch_holders); do
     if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
   done
 }
 orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
-  local pid signal tries
-  orch_sort_holders "$@"
+  local pid signal until
+  orch_sort_holders
   for signal in TERM KILL; do
     [ -n "$orch_stale" ] || break
     printf 'SIG%s to processes that still hold the accelerator:%s\n' "$signal" "$orch_stale"
     for pid in $orch_stale; do orch_root kill "-$signal" "$pid" 2>/dev/null || true; done
-    for ((tries = 0; tries < 50; tries++)); do
+    until=$((SECONDS + 11)) # SECONDS counts whole ones
+    while [ -n "$orch_stale" ] && [ "$SECONDS" -lt "$until" ]; do
       sleep 0.2
-      orch_sort_holders "$@"
-      [ -n "$orch_stale" ] || break
+      orch_sort_holders
     done
   done
   [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
   [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
 }
-if compgen -G "$orch_dev/neuron[0-9]*" >/dev/null; then orch_clear 'neuron[0-9]*'; fi
+orch_holders() { orch_find_open 'neuron[0-9]*'; }
+if compgen -G "$orch_dev/neuron[0-9]*" >/dev/null; then
+  orch_clear
+fi
 
 # One process per host. Not for PyTorch, whose workers would each take all cores of a host for their own.
 # Source: AWS Neuron documentation, "JAX NeuronX Environment Variables" (2026).
@@ -247,7 +253,8 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # As on machines of the dialect, the base environment is active where orch has installed conda.
   if [ -e "$orch_conda/.orch-complete" ]; then conda activate base; fi
 done
-unset -f orch_expect orch_fabric orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_download orch_get_tool orch_has_tool orch_inputs orch_needs orch_unpack orch_find_python orch_make_venv orch_dropped orch_beside
+# shellcheck disable=SC2046 # names of functions: no blanks
+unset -f $(compgen -A function orch_)
 unset -v "${!orch_@}"
 # ---- program of the task ----
 python train.py --rank "$ORCH_RANK"

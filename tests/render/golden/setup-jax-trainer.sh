@@ -93,43 +93,47 @@ orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
   if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
 }
-orch_holders() { # ids of the processes that have a file open which matches one of the patterns
+orch_find_open() { # ids of the processes that have a file open which matches one of the patterns
   local pattern
   for pattern in "$@"; do
     orch_root find /proc/[0-9]*/fd -lname "$orch_dev/$pattern" 2>/dev/null || true
   done | sed -n 's|^/proc/\([0-9]*\)/.*|\1|p' | sort -un
 }
+orch_variable() { # process, name: the value in its environment, where we may read that
+  orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n "s/^$2=//p" | tail -n 1 || true
+}
 orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
   local job
-  job=$(orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n 's/^ORCH_JOB=//p' | tail -n 1) || true
+  job=$(orch_variable "$1" ORCH_JOB)
   [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
 }
-orch_sort_holders() { # into orch_stale, and orch_busy: those of a job that still runs, which stay
+orch_sort_holders() { # of orch_holders into orch_stale, and orch_busy: those of a job that still runs
   local pid
   orch_stale='' orch_busy=''
-  for pid in $(orch_holders "$@"); do
+  for pid in $(orch_holders); do
     if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
   done
 }
 orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
-  local pid signal tries
-  orch_sort_holders "$@"
+  local pid signal until
+  orch_sort_holders
   for signal in TERM KILL; do
     [ -n "$orch_stale" ] || break
     printf 'SIG%s to processes that still hold the accelerator:%s\n' "$signal" "$orch_stale"
     for pid in $orch_stale; do orch_root kill "-$signal" "$pid" 2>/dev/null || true; done
-    for ((tries = 0; tries < 50; tries++)); do
+    until=$((SECONDS + 11)) # SECONDS counts whole ones
+    while [ -n "$orch_stale" ] && [ "$SECONDS" -lt "$until" ]; do
       sleep 0.2
-      orch_sort_holders "$@"
-      [ -n "$orch_stale" ] || break
+      orch_sort_holders
     done
   done
   [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
   [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
 }
+orch_holders() { orch_find_open 'accel*' 'vfio/[0-9]*'; }
 # TPU chips are /dev/accel* (v2 to v4) or /dev/vfio/<number> (v5e and later).
 if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*" >/dev/null; then
-  orch_clear 'accel*' 'vfio/[0-9]*'
+  orch_clear
   # The lock goes last: without a holder it is stale (jax issue 10192), with one it must stay.
   orch_lock=${ORCH_LIBTPU_LOCKFILE:-/tmp/libtpu_lockfile}
   if [ -z "$orch_busy" ] && [ -e "$orch_lock" ]; then
