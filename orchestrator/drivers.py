@@ -6,7 +6,6 @@ So packages below `providers` use a driver by its name and by their own protocol
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -178,8 +177,9 @@ def name_vendor(name: str) -> str:
     return (get_driver(name).vendor if name in _MODULES else "") or "the provider"
 
 
+@cache  # `import_module` is slow also where nothing is left to do
 def load_part(name: str, part: str) -> Any:
-    """Return a module of a driver's folder, such as its planner.
+    """Return a module of a driver's folder, such as its planner, complete also while another thread imports it.
 
     Raises:
         UserError: The name of the driver is unknown.
@@ -190,8 +190,7 @@ def load_part(name: str, part: str) -> Any:
             f"served now: {', '.join(_MODULES)}",
             "--infra local   takes the same shape here",
         )
-    module = f"{_MODULES[name]}.{part}"
-    return sys.modules.get(module) or import_module(module)  # import_module is slow also where nothing is left to do
+    return import_module(f"{_MODULES[name]}.{part}")
 
 
 @cache

@@ -169,6 +169,12 @@ class IdentityMismatch(HostError):
     exit_status = Exit.IDENTITY
 
 
+class OpenFilesError(OrchError):
+    """This process, or this computer, has no open file left: it proves nothing about hosts or machines."""
+
+    code = "open-files"
+
+
 class OtherAccountError(OrchError):
     """Machines belong to another account than the credentials in use, which therefore prove nothing about them."""
 

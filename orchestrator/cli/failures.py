@@ -15,10 +15,12 @@ from orchestrator.cli.command import Session
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.open_files import explain_exhaustion
 
 
 def report_error(error: BaseException, session: Session) -> int:
     """Print `error` to stderr and, where the command line has `-o json`, to stdout as JSON; return the exit status."""
+    error = explain_exhaustion(error) or error
     status = print_error(error, debug=session.debug)
     if session.as_json:
         _write_json(error, status)
@@ -27,6 +29,7 @@ def report_error(error: BaseException, session: Session) -> int:
 
 def print_error(error: BaseException, *, debug: bool) -> int:
     """Print `error` to stderr with its cause and next step, and return the exit status to leave with."""
+    error = explain_exhaustion(error) or error
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         _print(["interrupted"])
         return Exit.INTERRUPTED

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from orchestrator.clock import Clock, SteadyClock
 from orchestrator.cloud_access import CloudAccess, read_cloud_access
 from orchestrator.hosts import HostAddress
+from orchestrator.open_files import raise_open_files_limit
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import HostView
 from orchestrator.providers.protocol import Provider
@@ -58,11 +59,14 @@ class Services:
 def real_services(where: Paths, identity: str = "") -> Services:
     """Return the services of real clouds and real hosts; providers keep their records in the store.
 
+    The limit of open files is raised: hosts and clouds need more than the usual one.
+
     Args:
         where: The folders of this installation.
         identity: Path of the private key for hosts that orch made, such as a recovery key; "" for that of ORCH_IDENTITY
             or of this computer.
     """
+    raise_open_files_limit()
     given = identity or os.environ.get(IDENTITY, "")
     clock = SteadyClock(where.state)
     records = StoredRecords(lambda: store_location(os.environ, where))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import pwd
 import re
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from shlex import quote
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, OwnSsh
+from orchestrator.open_files import read_own_account
 from orchestrator.providers import ssh_config_stamp
 from orchestrator.providers.hosts.machines import OwnHost, parse_address
 
@@ -171,7 +171,7 @@ def _split_hops(hops: str) -> list[str]:
 def _ask_ssh(host: str, user: str, port: int, config: str, _stamp: str) -> Settings:
     """Return what `ssh -G` answers. Without an ssh program nothing is configured."""
     options = [*(["-l", user] if user else []), *(["-p", str(port)] if port else [])]
-    home, real_home = _home("~"), pwd.getpwuid(os.getuid()).pw_dir
+    home, real_home = _home("~"), read_own_account().pw_dir
     if home != real_home:  # ssh itself does not look at HOME
         options += ["-F", config if Path(config).exists() else "none"]
     try:
@@ -221,7 +221,13 @@ def _named_key(host: OwnHost) -> Path:
 
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
     """Return a value with ~ and the tokens of ssh_config(5) filled in. Unknown tokens stay, and are then no path."""
-    local = {"%": "%", "d": _home("~"), "u": getpass.getuser(), "i": str(os.getuid()), "l": socket.gethostname()}
+    local = {
+        "%": "%",
+        "d": _home("~"),
+        "u": read_own_account().pw_name,
+        "i": str(os.getuid()),
+        "l": socket.gethostname(),
+    }
     local["L"] = local["l"].partition(".")[0]
     return re.sub(r"%(.)", lambda token: {**local, **tokens}.get(token[1], token[0]), _home(text))
 

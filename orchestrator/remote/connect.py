@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import socket
 import struct
@@ -20,6 +19,7 @@ from paramiko.client import MissingHostKeyPolicy
 from paramiko.ssh_exception import ChannelException, IncompatiblePeer
 
 from orchestrator.hosts import Failure, HostAddress
+from orchestrator.open_files import is_exhaustion, raise_exhaustion
 from orchestrator.remote.failures import HostFailure, describe_error
 from orchestrator.remote.iam_refusals import explain_iam_refusal
 from orchestrator.remote.identities import Identity
@@ -144,13 +144,17 @@ class Link:
         """Return the fabric connection, made on first use with our socket and transport as its documented options."""
         if self._connection is None:
             address = self.address
-            connection = _Connection(
-                address.host,
-                user=address.user,
-                port=address.port,
-                config=self._config,
-                connect_kwargs=self._connect_kwargs,
-            )
+            try:
+                connection = _Connection(
+                    address.host,
+                    user=address.user,
+                    port=address.port,
+                    config=self._config,
+                    connect_kwargs=self._connect_kwargs,
+                )
+            except KeyError:  # of the name of this user, which fabric looks up: see read_own_account
+                raise_exhaustion()
+                raise
             connection.client.set_missing_host_key_policy(_CheckedByTransport())
             self._connection = connection
         return self._connection
@@ -215,6 +219,7 @@ def _dial(address: HostAddress, limit: float) -> socket.socket:
     except ConnectionResetError as error:
         raise HostFailure(Failure.LOST, describe_error(error), retry=True) from error
     except (socket.gaierror, UnicodeError) as error:  # UnicodeError: Python reads it as no name, such as `a..b`
+        raise_exhaustion()  # a look-up without an open file left is no answer about the name
         why = error.strerror if isinstance(error, socket.gaierror) else "it is not a name of the Internet"
         reason = f"the name {address.host} leads nowhere: {why}"
         raise HostFailure(Failure.UNREACHABLE, reason, retry=True) from error
@@ -222,6 +227,8 @@ def _dial(address: HostAddress, limit: float) -> socket.socket:
         where = f"{address.host} port {address.port}"
         raise HostFailure(Failure.UNREACHABLE, f"no answer from {where} in {timeout:.1f} s", retry=True) from error
     except OSError as error:
+        if is_exhaustion(error):
+            raise
         raise HostFailure(Failure.UNREACHABLE, describe_error(error), retry=True) from error
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -289,7 +296,7 @@ def _translate_error(error: BaseException, address: HostAddress) -> BaseExceptio
             return HostFailure(Failure.UNREACHABLE, f"{address.alias}: {describe_error(error)}")
         case SSHException() | EOFError():
             return HostFailure(Failure.LOST, f"during the handshake: {describe_error(error)}", retry=True)
-        case OSError() if error.errno not in (errno.EMFILE, errno.ENFILE):
+        case OSError() if not is_exhaustion(error):
             return HostFailure(Failure.LOST, f"during the handshake: {describe_error(error)}", retry=True)
         case _:
             return error

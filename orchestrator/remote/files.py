@@ -100,11 +100,13 @@ class _Download:
         with os.fdopen(reading, "rb") as source:
             unpacker = threading.Thread(target=self._unpack, args=(source,), daemon=True)
             unpacker.start()
-            with os.fdopen(writing, "wb") as sink:
-                mark = self._mark.strip().decode("ascii")
-                command = shell_command("fetch.sh", mark, self._path)
-                result = self._call.run(command, keep=4096, on_output=lambda block: self._take(block, sink))
-            unpacker.join()
+            try:
+                with os.fdopen(writing, "wb") as sink:
+                    mark = self._mark.strip().decode("ascii")
+                    command = shell_command("fetch.sh", mark, self._path)
+                    result = self._call.run(command, keep=4096, on_output=lambda block: self._take(block, sink))
+            finally:
+                unpacker.join()
         if result.outcome.ok and self._error is not None:
             failed = replace(result.outcome, exit_code=1, last_line=describe_error(self._error))
             return HostResult(failed, b"")

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.open_files import explain_exhaustion, raise_open_files_limit
 from orchestrator.remote.command import Command, Conversation, Ended, Halt
 from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.failures import HostFailure
@@ -87,6 +88,7 @@ class Fleet:
         keys: KeyRing | None = None,
         pins: HostPins | None = None,
     ) -> None:
+        raise_open_files_limit()
         self.hosts = tuple(sorted(hosts, key=lambda host: host.rank))
         self.width = width
         self.deadline = deadline
@@ -198,7 +200,7 @@ class Fleet:
         try:
             return Link(address, self._keys.identities(address), self._config, jump, pins=self._pins)
         except UserError as error:
-            if address.own is None:
+            if address.own is None or explain_exhaustion(error) is not None:
                 raise
             detail = f"{error.what}: {error.why}; {error.next_step}"
             return Link(address, (), self._config, jump, HostFailure(Failure.AUTH, detail))
@@ -394,7 +396,7 @@ class _FanOut:
             self._drain(_END_GRACE + 1.0)
             raise
         if self._error is not None:
-            raise self._error
+            raise explain_exhaustion(self._error) or self._error from self._error.__cause__
         self._results.sort(key=lambda result: result.outcome.rank)
         return FleetResult(tuple(self._results), self._first)
 

@@ -12,6 +12,7 @@ import threading
 from typing import IO
 
 from orchestrator.hosts import Failure, HostAddress, proxy_argv
+from orchestrator.open_files import is_exhaustion
 from orchestrator.remote.failures import HostFailure, describe_error
 
 _END_SECONDS = 0.5  # seconds that a program which closed the connection has to end and report its error
@@ -108,6 +109,8 @@ def start_proxy(address: HostAddress) -> ProxySocket:
     except OSError as error:
         near.close()
         errors.close()
+        if is_exhaustion(error):
+            raise
         detail = f"{argv[0]}, which leads to {address.alias}, cannot be started: {describe_error(error)}"
         raise HostFailure(Failure.UNREACHABLE, detail) from error
     finally:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from orchestrator.open_files import raise_open_files_limit
 
 HEADER_SECONDS = 10.0  # within which a request has to come completely, from the first byte of the connection on
 MOST_CONNECTIONS = 2000
@@ -19,12 +20,7 @@ _OTHER_FILES = 300  # of the process: the store, logs, the engine's connections 
 
 def choose_connection_limit() -> int:
     """Return how many connections may be open. The limit of open files is raised as far as the system lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = MOST_CONNECTIONS + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(20, min(MOST_CONNECTIONS, soft - _OTHER_FILES))
+    return max(20, min(MOST_CONNECTIONS, raise_open_files_limit() - _OTHER_FILES))
 
 
 class Handshakes:

@@ -15,7 +15,8 @@ from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp
 
 if TYPE_CHECKING:
-    from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.cli.drawing.terminal import Terminal
+    from orchestrator.engine.preparation.prepared import CommandResult, MissingOutput
     from orchestrator.plan.observed import EndedAttempt
 
 MOST_ROWS = 32  # failed hosts shown one by one; the rest is counted
@@ -30,6 +31,7 @@ def print_ending(ending: CommandResult) -> None:
         write_stderr(*attempt_table(ending.attempts))
     if isinstance(step, Done) and step.status == 0:
         write_stderr(terminal.paint(step.message, Style.GREEN))
+        _print_missing_output(ending, terminal)
         return
     lines = failed_host_table(ending.outcomes, terminal.width)
     if lines:
@@ -37,6 +39,13 @@ def print_ending(ending: CommandResult) -> None:
         write_stderr(terminal.paint(head, Style.BOLD), *rest)
     said = [step.message] if isinstance(step, Done) else step.make_error().lines()
     write_stderr(terminal.paint(said[0], Style.RED), *said[1:])
+    _print_missing_output(ending, terminal)
+
+
+def _print_missing_output(ending: CommandResult, terminal: Terminal) -> None:
+    if (missing := ending.missing_output) is not None:
+        head = terminal.paint(f"error[missing-output]: {missing.what}", Style.RED)
+        write_stderr(head, f"  why:  {missing.why}", f"  next: {missing.next_step}   shows all of it")
 
 
 def attempt_table(attempts: tuple[EndedAttempt, ...]) -> list[str]:
@@ -95,7 +104,14 @@ def ending_as_json(cluster: str, verb: str, ending: CommandResult) -> dict[str, 
         "run_id": ending.run_id or None,
         "hosts": [_host_json(outcome) for outcome in ending.outcomes],
         "attempts": [_attempt_json(past) for past in ending.attempts],
+        "missing_output": _missing_output_json(ending.missing_output),
     }
+
+
+def _missing_output_json(missing: MissingOutput | None) -> dict[str, object] | None:
+    if missing is None:
+        return None
+    return {"ranks": list(missing.ranks), "why": missing.why, "next": missing.next_step}
 
 
 def _attempt_json(past: EndedAttempt) -> dict[str, object]:

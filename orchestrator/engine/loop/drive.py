@@ -297,7 +297,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                     recorder.append(step)
                 if isinstance(step, Conclude):
                     drain_logs(session)
-                if isinstance(step, EndSlice | StopSlice) and isinstance(session.desired, Down | Stop):
+                if isinstance(step, EndSlice | StopSlice) and _ends_logs(session):
                     _save_logs(session, observed.current)
                 act(session, step)
                 if (
@@ -317,6 +317,11 @@ def _claim_attempt(session: Session) -> None:
     current = session.store.job(session.cluster, job.id)
     if current.state != "ended" and hold.attempt != current.attempt:
         hold.claim(current.attempt)
+
+
+def _ends_logs(session: Session) -> bool:
+    """Return whether the end of the hosts would end output that is not here."""
+    return isinstance(session.desired, Down | Stop) or session.memory.missing_output is not None
 
 
 def _save_logs(session: Session, intent: Intent | None) -> None:

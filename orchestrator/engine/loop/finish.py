@@ -66,6 +66,7 @@ def finish_command(session: Session, step: Done | GiveUp) -> CommandResult:
         job_id=job.id,
         run_id=job.run_id,
         attempts=session.store.ended_attempts(session.cluster, job.id),
+        missing_output=session.memory.missing_output,
     )
 
 

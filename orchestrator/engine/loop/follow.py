@@ -6,6 +6,7 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -13,6 +14,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.state.kept_log import LogLimits, append_bounded
 from orchestrator.errors import StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.open_files import explain_exhaustion
 from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.remote.host_operations import HostOperations
 
@@ -64,8 +66,12 @@ class LogFiles:
 
     def offsets(self, ranks: list[int]) -> dict[int, int]:
         """Return the number of bytes already kept per rank, so that following resumes there."""
-        self._at = {rank: self.path(rank).stat().st_size if self.path(rank).exists() else 0 for rank in ranks}
+        self._at = {rank: self.measure(rank) for rank in ranks}
         return dict(self._at)
+
+    def measure(self, rank: int) -> int:
+        """Return up to which byte the log of a rank has come."""
+        return self.path(rank).stat().st_size if self.path(rank).exists() else 0
 
     def write(self, rank: int, block: bytes) -> None:
         """Append a block to the file of a rank.
@@ -138,6 +144,10 @@ class Follower:
         self.changed.clear()
         return happened or not self.running
 
+    def find_incomplete(self, sizes: Mapping[int, int]) -> tuple[int, ...]:
+        """Return the ranks of which less has come than their logs hold, given the sizes of these."""
+        return tuple(rank for rank, size in sorted(sizes.items()) if self._files.measure(rank) < size)
+
     def finish(self, seconds: float) -> None:
         """Wait up to `seconds` for the last lines."""
         self._thread.join(seconds)
@@ -154,8 +164,8 @@ class Follower:
             hands.follow_job(
                 self.job, self._sink, offsets, self._ranks, stop=self._stop, on_end=self._ended, on_away=self._away
             )
-        except BaseException as error:  # kept and raised again by the loop, see Follower.error
-            self.error = error
+        except BaseException as error:  # kept for the loop, which reports it or raises it again: see wait.py
+            self.error = explain_exhaustion(error) or error
         finally:
             self.changed.set()
 

@@ -330,6 +330,7 @@ def _job_states(
     operations, uid = session.host_operations(hosts), session.cluster.uid
     report = operations.read_job(host_job_name(uid, folder or "none"), ranks, chips=session.services.wants_chips(uid))
     failures = {outcome.rank: outcome for outcome in report.failed}
+    session.memory.log_sizes = {state.rank: state.log_bytes for state in report.jobs}
     return {state.rank: state for state in report.jobs}, failures
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from orchestrator.clock import SteadyClock
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.cloud_identities.role import name_caller
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.preparation.prepared import MissingOutput
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.fences import fence_hosts
 from orchestrator.engine.state.identities import find_access
@@ -45,6 +47,9 @@ class Memory:
         first_failed: The rank on which it failed first.
         stacks_of: Folder of the job whose stacks were collected.
         outcomes: One per host, of the last program or failed step.
+        log_sizes: The bytes of the program's log on each host that answered last, by rank.
+        follow_error: Why the output is not followed, as it was reported; "" while it is.
+        missing_output: The output of the ended program that has not come; None for none.
         ends: A slice, and when its provider takes the machines back (epoch seconds).
         created: A slice whose create request was accepted, and when (epoch seconds).
         reported_end: The slice whose near end was reported.
@@ -81,6 +86,9 @@ class Memory:
     first_failed: int | None = None
     stacks_of: str = ""
     outcomes: tuple[HostOutcome, ...] = ()
+    log_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
+    follow_error: str = ""
+    missing_output: MissingOutput | None = None
     ends: tuple[str, float] | None = None
     created: tuple[str, float] | None = None
     reported_end: str = ""

@@ -7,8 +7,11 @@ import time
 from orchestrator.engine.loop.admission import has_team_changed
 from orchestrator.engine.loop.follow import Follower
 from orchestrator.engine.loop.session import Session
+from orchestrator.engine.preparation.prepared import MissingOutput
 from orchestrator.engine.state.names import host_job_name
+from orchestrator.errors import OrchError
 from orchestrator.hosts import Failure
+from orchestrator.messages import to_one_line
 from orchestrator.plan.desired import Run
 from orchestrator.plan.steps import Wait, WaitFor
 
@@ -18,6 +21,7 @@ REPORT_EVERY = 1.0
 LOOK_EVERY = 10.0  # seconds between two observations while the program runs
 TEAM_EVERY = 2.0  # seconds between two questions whether a computer waits to be let in
 LAST_WORDS = 10.0  # seconds the logs may still need after the program has ended
+FOLLOW_AGAIN = 3.0  # seconds until the output is followed again after an error of this computer, such as a full disk
 
 
 class Waiter:
@@ -76,7 +80,8 @@ class Waiter:
             error, session.follower = follower.error, None
             follower.stop()
             if error is not None:
-                raise error
+                _report_follow_error(session, error)
+                session.services.clock.sleep(FOLLOW_AGAIN)
 
 
 def ensure_follower(session: Session) -> Follower:
@@ -105,4 +110,38 @@ def drain_logs(session: Session) -> None:
         return
     follower = ensure_follower(session)
     follower.finish(LAST_WORDS)
+    if follower.error is not None and follower.find_incomplete(session.memory.log_sizes):
+        follower.stop()
+        session.follower = None
+        follower = ensure_follower(session)  # the error may have passed; what has come is not read again
+        follower.finish(LAST_WORDS)
     session.memory.outcomes = tuple(follower.outcomes.values()) or session.memory.outcomes
+    _note_missing_output(session, follower)
+
+
+def _note_missing_output(session: Session, follower: Follower) -> None:
+    """Record which hosts' output has not come, and why, for the end of the command and for `orch events`."""
+    missing = follower.find_incomplete(session.memory.log_sizes)
+    if not missing or session.job is None:
+        return
+    why = f"the hosts sent not all of it within {LAST_WORDS:.0f} s"
+    if follower.error is not None:
+        why = to_one_line(str(follower.error)) or type(follower.error).__name__
+    name, number = session.cluster.name, session.job.id
+    found = MissingOutput(ranks=missing, why=why, next_step=f"orch logs {name} {number}")
+    session.memory.missing_output = found
+    session.store.event(session.cluster.qualified_name, "output", f"job {number}: {found.what}: {found.why}")
+
+
+def _report_follow_error(session: Session, error: BaseException) -> None:
+    """Report an error of this computer in following the output once; the program, and orch's watch, continue.
+
+    Raises:
+        BaseException: The error, where it is of another kind, such as a closed standard output.
+    """
+    if not isinstance(error, OrchError):
+        raise error
+    words = to_one_line(str(error))
+    if words != session.memory.follow_error:
+        session.memory.follow_error = words
+        session.narrator.note(f"the output is not followed now: {words}; tried again every {FOLLOW_AGAIN:.0f} s")

@@ -31,6 +31,7 @@ from orchestrator.engine.state.names import (
 )
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import CannotStopError, NotFoundError, UserError
+from orchestrator.open_files import too_many_hosts_error
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop
 from orchestrator.plan.observed import Intent
 from orchestrator.plan.teardown import TeardownPolicy
@@ -174,7 +175,14 @@ def prepare_exec(
     digest = hashlib.sha256(f"{cluster}\0{command}\0{secrets.token_hex(8)}".encode()).hexdigest()
     job = NewJob(kind="exec", run_id="", digest=digest, task="", bucket="", ranks=hosts, after_end=TeardownPolicy.KEEP)
     return PreparedCommand(
-        cluster=cluster, verb="exec", summary=record.summary, desired=desired, recorded=now, facts=make_facts(), job=job
+        cluster=cluster,
+        verb="exec",
+        summary=record.summary,
+        desired=desired,
+        recorded=now,
+        facts=make_facts(),
+        job=job,
+        refused=too_many_hosts_error(candidate.hosts if hosts is None else len(hosts)),
     )
 
 

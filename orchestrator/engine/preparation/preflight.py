@@ -15,6 +15,7 @@ from orchestrator.engine.preparation.foreign_buckets import foreign_bucket_reaso
 from orchestrator.errors import AccessError, OrchError, UserError
 from orchestrator.formatting import format_size
 from orchestrator.messages import join_some, to_one_line
+from orchestrator.open_files import too_many_hosts_error
 from orchestrator.providers.protocol import ChecksTasks
 from orchestrator.providers.registry import load_planner
 from orchestrator.render.packages import trainer_modules
@@ -34,7 +35,8 @@ _OTHER_VARIABLES = 256 << 10  # bytes left to those of the host and of orch
 def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     """Return the first preflight error, or None."""
     return (
-        large_variable_error(task)
+        open_files_error(task)
+        or large_variable_error(task)
         or shell_syntax_error(task)
         or local_bucket_error(task, facts)
         or shared_disk_error(task)
@@ -44,6 +46,11 @@ def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
         or missing_packages_error(task, facts)
         or missing_engine_error(task, facts)
     )
+
+
+def open_files_error(task: Task) -> UserError | None:
+    """Return an error for more hosts than this computer can have connections to, or None."""
+    return too_many_hosts_error(max(task.count_hosts(choice) for choice in task.choices))
 
 
 def large_variable_error(task: Task) -> UserError | None:

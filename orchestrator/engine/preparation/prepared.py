@@ -8,10 +8,12 @@ from typing import Any
 
 from orchestrator.engine.preparation.cluster_match import cluster_mismatch
 from orchestrator.errors import OrchError
+from orchestrator.exits import Exit
 from orchestrator.hosts import HostOutcome
 from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import EndedAttempt, Observed
+from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.store.records import NewJob
 
@@ -71,6 +73,26 @@ class PreparedCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MissingOutput:
+    """Output of a program that did not come here before the command ended.
+
+    Attributes:
+        ranks: The hosts.
+        why: Why it did not come.
+        next_step: The command that shows all of it.
+    """
+
+    ranks: tuple[int, ...]
+    why: str
+    next_step: str
+
+    @property
+    def what(self) -> str:
+        """What is missing, in words."""
+        return f"the output of {format_hosts(self.ranks)} is incomplete here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
     """How a command ended.
 
@@ -80,6 +102,7 @@ class CommandResult:
         job_id: The job's number, if the command had one.
         run_id: The run's id, or "".
         attempts: The attempts that ended before the last one.
+        missing_output: What has not come of the program's output; None for nothing.
     """
 
     step: Done | GiveUp
@@ -87,8 +110,9 @@ class CommandResult:
     job_id: int | None = None
     run_id: str = ""
     attempts: tuple[EndedAttempt, ...] = ()  # those that ended before the last one
+    missing_output: MissingOutput | None = None
 
     @property
     def status(self) -> int:
-        """The exit status of the command."""
-        return int(self.step.status)
+        """The exit status of the command: that of its program, but not 0 where output of it is missing."""
+        return int(self.step.status) or int(Exit.OK if self.missing_output is None else Exit.FAILURE)

@@ -65,7 +65,7 @@ def append_bounded(file: IO[bytes], path: Path, block: bytes, most: int) -> None
     found, known = os.fstat(file.fileno()), read_cut(path)
     size = found.st_size
     if found.st_blocks * 512 <= most:
-        file.write(block)
+        _write_all(file, block)
         return
     begin = size
     if known is not None and known.end >= size:  # no hole could be made inside the file
@@ -73,10 +73,17 @@ def append_bounded(file: IO[bytes], path: Path, block: bytes, most: int) -> None
     elif (end := (size - most // 2) // HEAD * HEAD) > HEAD:
         _note(path, Cut(begin=HEAD, end=end))  # before the hole is made: what it says is never shown as zeros
         if _punch(file.fileno(), HEAD, end - HEAD):
-            file.write(block)
+            _write_all(file, block)
             return
     _note(path, Cut(begin=begin, end=size + len(block)))  # what follows is not written
     os.ftruncate(file.fileno(), size + len(block))
+
+
+def _write_all(file: IO[bytes], block: bytes) -> None:
+    """Write a block to an unbuffered file, which takes a part of it where the disk becomes full (write(2))."""
+    rest = memoryview(block)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def read_cut(path: Path) -> Cut | None:

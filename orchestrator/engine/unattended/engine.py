@@ -40,6 +40,7 @@ from orchestrator.engine.unattended.pipeline import (
 from orchestrator.engine.unattended.secrets import has_secrets, missing_secret_error, secrets_fingerprint
 from orchestrator.errors import AccessError, ConflictError, CredentialsError, OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.open_files import explain_exhaustion
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
 from orchestrator.retries import UNATTENDED_WORK
@@ -216,6 +217,9 @@ class UnattendedEngine:
         except OrchError as error:
             self._record(name, f"{error}; tried again later")
         except Exception as error:  # a defect met in one job must not end the others; it is reported and retried
+            if (shortage := explain_exhaustion(error)) is not None:
+                self._record(name, f"{shortage}; tried again later")
+                return
             self._record(name, f"a defect of orch: {type(error).__name__}: {error}; tried again later")
 
     def _record(self, name: str, message: str) -> None:

@@ -6,7 +6,6 @@ Options are those of sshd_config(5), OpenSSH 9.2 to 10.0. Nothing of /etc/ssh or
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import CloudError, UserError
+from orchestrator.open_files import read_own_account
 from orchestrator.providers.local.addresses import Place
 from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder
 from orchestrator.providers.local.processes import MARK
@@ -63,7 +63,7 @@ def find_sshd(environ: Mapping[str, str] | None = None, places: Sequence[str] = 
 def account() -> Account:
     """The account of this process. Raises UserError when sshd could not let it in."""
     try:
-        entry = pwd.getpwuid(os.getuid())
+        entry = read_own_account()
     except KeyError:
         raise UserError(
             f"user number {os.getuid()} has no name on this computer",
