@@ -189,6 +189,13 @@ class UntrustedRecordError(OrchError):
     exit_status = Exit.UNTRUSTED
 
 
+class UntrustedCheckpointError(OrchError):
+    """A checkpoint that hosts would load lacks the signature of its run, and no one agreed to it."""
+
+    code = "untrusted-checkpoint"
+    exit_status = Exit.UNTRUSTED
+
+
 class StorageError(OrchError):
     """The bucket refused, is full, or holds no complete checkpoint."""
 

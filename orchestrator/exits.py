@@ -24,7 +24,7 @@ class Exit(IntEnum):
     IDENTITY = 9  # a host presented another key than the pinned one, or no one confirmed a new one
     STORAGE = 10  # the bucket refused, is full, or holds no complete checkpoint
     OTHER_ACCOUNT = 11  # the machines belong to another account than these credentials; nothing was changed
-    UNTRUSTED = 12  # a record from a bucket is not one of this installation, and no one agreed to it
+    UNTRUSTED = 12  # what a bucket holds is not of this installation or not signed by its run, and no one agreed to it
     NOT_RESUMED = (
         13  # a rehearsal: the program began at its first step again after a loss, or was not preempted as requested
     )

@@ -12,7 +12,6 @@ failure is only a note.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 import platform
 import re
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.checkpoint.layout import run_folder
+from trainer.checkpoint.signature import SIGNATURE_BYTES, is_signature, sign
 from trainer.checkpoint.store import ObjectEntry, Store, open_store
 from trainer.config import Config
 from trainer.environment import Run, World
@@ -31,7 +31,6 @@ from trainer.team import Team
 FOLDER = "compile-cache"
 MAX_BYTES = 2 << 30  # of all programs of a run together
 MAX_OBJECTS = 10_000  # that are looked at
-SIGNATURE_BYTES = 32
 _READS_BEFORE_UPLOAD = 2  # reads of the numbers, by which the step is compiled
 _CLOSE_SECONDS = 30.0
 _VARIABLES = {"jax": "JAX_COMPILATION_CACHE_DIR", "xla": "XLA_PERSISTENT_CACHE_PATH"}
@@ -85,7 +84,7 @@ class SignedPrograms:
             data = path.read_bytes()
             if total + size + len(data) > MAX_BYTES:
                 continue
-            self.store.put(path.name, self._sign(path.name, data) + data)
+            self.store.put(path.name, sign(self.key, self._path(path.name), data) + data)
             count, size = count + 1, size + len(data)
         return count, size
 
@@ -99,12 +98,10 @@ class SignedPrograms:
         except StorageError:
             return None  # it was replaced or deleted meanwhile
         data = bytes(content[SIGNATURE_BYTES:])
-        return data if hmac.compare_digest(content[:SIGNATURE_BYTES], self._sign(entry.path, data)) else None
+        return data if is_signature(self.key, self._path(entry.path), data, content[:SIGNATURE_BYTES]) else None
 
-    def _sign(self, name: str, data: bytes) -> bytes:
-        signed = hmac.new(self.key, f"{FOLDER}/{self.kind}/{name}".encode() + b"\0", hashlib.sha256)
-        signed.update(data)
-        return signed.digest()
+    def _path(self, name: str) -> str:
+        return f"{FOLDER}/{self.kind}/{name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Run:
         job: The job's folder on this host, for stacks and profiles; None without a launcher.
         key: Secret that all ranks of the run have, and no one else; empty without a launcher.
         every: Steps between the checkpoints of an own program that the task asks for; 0 if it does not.
+        trusted: SHA-256 of the manifests that an own program loads without a signature; "all" for any.
         launch_id: Distinguishes this start from others at the same address.
     """
 
@@ -72,6 +73,7 @@ class Run:
     key: bytes = field(default=b"", repr=False)
     launch_id: str = ""
     every: int = 0
+    trusted: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> str:
@@ -97,6 +99,7 @@ def read_run(environ: Mapping[str, str]) -> Run:
         key=environ.get("ORCH_RUN_KEY", "").encode(),
         launch_id=_torchrun_start(environ),
         every=_whole(environ, "ORCH_CHECKPOINT_EVERY", 0, least=0),
+        trusted=frozenset(environ.get("ORCH_TRUSTED_CHECKPOINTS", "").replace(",", " ").split()),
     )
 
 

@@ -53,7 +53,7 @@ trainer = lightning.Trainer(
     enable_progress_bar=False, devices=1, num_nodes=run.world,
 )  # fmt: skip
 model = Model()
-trainer.fit(model, Rows(run.rank), ckpt_path=restore(run, "restored"), weights_only=False)
+trainer.fit(model, Rows(run.rank), ckpt_path=restore(run, "restored"), weights_only=True)
 run.wait()
 if callback.stopped:
     raise SystemExit(orch_run.STOPPED)

@@ -19,7 +19,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 step = run.restore("restored") or 0
 if step:
-    state = torch.load("restored/state.pt")
+    state = torch.load("restored/state.pt", weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
 

@@ -20,6 +20,7 @@ from orchestrator.values import Text, Unknown
 
 STEP_TRIES = 3
 _MOST_KEYS = 3  # that one message shows
+_MOST_TRUSTED = 100  # digests in one variable; a run keeps fewer checkpoints
 _EPOCH = Unknown("epoch of this start, 1 in a new run")
 TIMER_LABEL = "timer"  # label of the dead-man timer's mark
 
@@ -57,6 +58,8 @@ def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEn
             common.append(("ORCH_CHECKPOINT_URI", desired.checkpoint_uri))
             if desired.run_key is not None:
                 common.append(("ORCH_RUN_KEY", desired.run_key))
+            if desired.trusted:
+                common.append(("ORCH_TRUSTED_CHECKPOINTS", Text.of(",".join(desired.trusted[:_MOST_TRUSTED]))))
             common.append(("ORCH_EPOCH", Text.of(str(observed.epoch) if observed.epoch else _EPOCH)))
         if desired.resume_from is not None or (observed.attempt > 1 and desired.checkpoint_uri is not None):
             common.append(("ORCH_RESUME_FROM", desired.resume_from or Text.of("latest")))

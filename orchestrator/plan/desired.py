@@ -195,7 +195,8 @@ class Run:
         project: The cluster's project, for a label; "" for no label.
         member: Its owner, in the form of a label; "" for no label.
         record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
-        run_key: The secret by which the bundled trainer knows its own compiled programs in the bucket; None for others.
+        run_key: The secret by which the ranks know what they left in the bucket themselves; None without a bucket.
+        trusted: SHA-256 of manifests that an own program may load without its run's signature, newest consent first.
         one_computer: Whether the hosts are this computer, and share its ports with other clusters.
         variants: What differs by candidate; () where nothing does. The fields of the run are those of the first.
         automatic: Where orch chose the candidates, what limits the choice; else None.
@@ -229,6 +230,7 @@ class Run:
     member: str = ""
     record: str = ""
     run_key: Text | None = None
+    trusted: tuple[str, ...] = ()
     one_computer: bool = False
     variants: tuple[Variant, ...] = ()
     automatic: AutomaticChoice | None = None

@@ -14,6 +14,7 @@ overtaken. The newest complete checkpoint is found by examining the steps up to 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -83,8 +84,7 @@ def find_newest_complete(bucket: Bucket, run_id: str, verify: Verify = "sizes") 
         verify: "sizes" lists the parts; "checksums" also reads every byte of them.
     """
     skipped: list[Skipped] = []
-    for folder, refusal in _steps(bucket, run_id):
-        found = _examine(bucket, run_id, folder, refusal, verify)
+    for found in iterate_checkpoints(bucket, run_id, verify):
         if isinstance(found, Checkpoint):
             return Newest(found, tuple(skipped))
         skipped.append(found)
@@ -93,7 +93,13 @@ def find_newest_complete(bucket: Bucket, run_id: str, verify: Verify = "sizes") 
 
 def list_checkpoints(bucket: Bucket, run_id: str, verify: Verify = "sizes") -> list[Checkpoint | Skipped]:
     """Return every step of a run, newest first, complete or not."""
-    return [_examine(bucket, run_id, folder, refusal, verify) for folder, refusal in _steps(bucket, run_id)]
+    return list(iterate_checkpoints(bucket, run_id, verify))
+
+
+def iterate_checkpoints(bucket: Bucket, run_id: str, verify: Verify = "sizes") -> Iterator[Checkpoint | Skipped]:
+    """Yield every step of a run, newest first, complete or not; each is looked at when it is asked for."""
+    for folder, refusal in _steps(bucket, run_id):
+        yield _examine(bucket, run_id, folder, refusal, verify)
 
 
 def list_runs(bucket: Bucket) -> list[str]:

@@ -3,9 +3,9 @@
 Every event names the row that it changed by a subject: "cluster UID", "intent UID/GENERATION", "job UID/ID",
 "attempt UID/JOB/ATTEMPT", "pipeline UID", "host_pin NAME", "slice_owner TOKEN", "order UID", "token DIGEST",
 "budget PROJECT/MEMBER", "session DIGEST", "invitation DIGEST", "sign_in IDENTITY", "trust_rule UID",
-"project_setting PROJECT/KEY", "bill LINE", "block ID", "prediction RUN". Each event's hash covers its content and the
-hash of the event before, so that a row that was changed, removed or moved later is found (replay.verify_chain).
-Pure: no database library.
+"project_setting PROJECT/KEY", "bill LINE", "block ID", "prediction RUN", "trusted_checkpoint RUN/DIGEST". Each event's
+hash covers its content and the hash of the event before, so that a row that was changed, removed or moved later is
+found (replay.verify_chain). Pure: no database library.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "bills": ("line",),
     "blocks": ("block_id",),
     "predictions": ("run_id",),
+    "trusted_checkpoints": ("run_id", "digest"),
 }
 _NUMBERS = frozenset({"generation", "id", "job_id", "attempt"})
 

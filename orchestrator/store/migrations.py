@@ -426,6 +426,10 @@ _BLOCKS = (
 _PREDICTIONS = (
     "CREATE TABLE predictions (run_id VARCHAR NOT NULL PRIMARY KEY, at FLOAT NOT NULL, estimate TEXT NOT NULL)"
 )
+_TRUSTED_CHECKPOINTS = (
+    "CREATE TABLE trusted_checkpoints (run_id VARCHAR NOT NULL, digest VARCHAR NOT NULL, step BIGINT NOT NULL, "
+    "at FLOAT NOT NULL, PRIMARY KEY (run_id, digest))"
+)
 _STATEMENTS_TO_8: tuple[str, ...] = (
     "ALTER TABLE tokens ADD COLUMN project VARCHAR NOT NULL DEFAULT ''",
     "ALTER TABLE tokens ADD COLUMN parent VARCHAR NOT NULL DEFAULT ''",
@@ -437,6 +441,7 @@ _STATEMENTS_TO_8: tuple[str, ...] = (
     "CREATE INDEX bills_by_token ON bills (token)",
     _BLOCKS,
     _PREDICTIONS,
+    _TRUSTED_CHECKPOINTS,
     "CREATE INDEX events_by_kind ON events (kind, seq)",
     "CREATE INDEX orders_by_verb ON orders (verb, created)",
     "ALTER TABLE blobs ADD COLUMN project VARCHAR",
@@ -444,7 +449,7 @@ _STATEMENTS_TO_8: tuple[str, ...] = (
 
 
 def _migrate_to_8(tx: Connection, _at: float) -> None:
-    """Add rules for tokens of other issuers, settings of projects, bills, blocks, and what was estimated for runs."""
+    """Add rules for tokens of other issuers, settings of projects, bills, blocks, estimates, trusted checkpoints."""
     for statement in _STATEMENTS_TO_8:
         tx.execute(text(statement))
 

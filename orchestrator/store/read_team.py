@@ -141,6 +141,16 @@ class TeamReads(ABC):
 
         return tuple(map(prediction_from_row, self._rows("SELECT * FROM predictions ORDER BY at, run_id")))
 
+    def run_key(self, run_id: str) -> str:
+        """Return the key of a run, a secret; "" where this store has none."""
+        rows = self._rows("SELECT key FROM run_keys WHERE run_id = ?", run_id)
+        return next((str(row["key"]) for row in rows), "")
+
+    def trusted_checkpoints(self, run_id: str) -> tuple[str, ...]:
+        """Return the SHA-256 of the manifests of a run to which someone agreed, the newest consents first."""
+        query = "SELECT digest FROM trusted_checkpoints WHERE run_id = ? ORDER BY at DESC, digest"
+        return tuple(str(row["digest"]) for row in self._rows(query, run_id))
+
     def find_prediction(self, run_id: str) -> PredictionRecord | None:
         """Return what was estimated for a run, or None."""
         from orchestrator.store.bill_records import prediction_from_row

@@ -62,6 +62,7 @@ NOT_SENT: dict[str, str] = {
     "admissions": "addresses of the team's computers",
     "provider_records": "how a provider finds its machines again; the engine alone needs it",
     "run_keys": "secrets",
+    "trusted_checkpoints": "hosts get them with the job; their events are sent",
     "blobs": "files of members",
     "budgets": "the service computes what is left of them (/v1/budgets), and checks them where slices are planned",
     "project_settings": "the service uses them where it plans and acts",

@@ -1,4 +1,4 @@
-"""The secret of each run, by which its hosts recognise what its own ranks left in the bucket, and that of sign-ins."""
+"""The secret of each run, by which its ranks recognise what they left in the bucket, and that of sign-ins."""
 
 from __future__ import annotations
 

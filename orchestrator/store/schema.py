@@ -375,6 +375,16 @@ run_keys = Table(
     Column("key", String, nullable=False),  # a secret: signs what the ranks of the run leave in its bucket
 )
 
+trusted_checkpoints = Table(  # that lack their run's signature, and are loaded with someone's consent
+    "trusted_checkpoints",
+    metadata,
+    Column("run_id", String, nullable=False),
+    Column("digest", String, nullable=False),  # SHA-256 of the manifest
+    Column("step", BigInteger, nullable=False),
+    Column("at", Float, nullable=False),
+    PrimaryKeyConstraint("run_id", "digest"),
+)
+
 blobs = Table(
     "blobs",
     metadata,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from orchestrator.store.bill_changes import BillChanges
 from orchestrator.store.blob_changes import BlobChanges
 from orchestrator.store.channel_changes import ChannelChanges
+from orchestrator.store.checkpoint_trust import CheckpointTrust
 from orchestrator.store.cluster_changes import ClusterChanges
 from orchestrator.store.device_grants import DeviceGrants
 from orchestrator.store.host_pin_changes import HostPinChanges
@@ -33,6 +34,7 @@ class Store(
     SignInChanges,
     DeviceGrants,
     RunKeys,
+    CheckpointTrust,
     BlobChanges,
     ChannelChanges,
     BillChanges,

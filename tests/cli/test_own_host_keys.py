@@ -26,7 +26,7 @@ NEW_TABLES = (
     *("host_pins", "provider_records", "computers", "run_keys", "blobs", "slice_owners", "admissions"),
     *("orders", "tokens", "notification_channels"),
     *("sessions", "invitations", "sign_ins", "entry_codes", "device_grants", "budgets"),
-    *("trust_rules", "project_settings", "bills", "blocks", "predictions"),
+    *("trust_rules", "project_settings", "bills", "blocks", "predictions", "trusted_checkpoints"),
 )
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 

@@ -119,7 +119,7 @@ def test_a_dry_run_shows_the_same_and_asks_nothing(orch_process: Command, home: 
     assert (done.status, json.loads(done.out)["error"]["code"]) == (12, "untrusted-record")
     assert "run: echo fine" in done.err
     plan = orch_process(*words_for(bucket, "--dry-run", "--trust-bucket", "--allow", "infra:local"))
-    assert plan.status == 0 and "the task record of the bucket is used, whatever it says" in plan.err
+    assert plan.status == 0 and "what the bucket holds is used, whoever wrote it" in plan.err
     plan = orch_process(*words_for(bucket, "--dry-run", "--expect", digest, "--allow", "infra:local"))
     assert plan.status == 0, plan.err
     assert nothing_was_done(home, bucket)
@@ -134,7 +134,7 @@ def test_another_digest_than_expected_is_refused_whatever_else_is_given(
     assert done.status == 12 and f"expected is {other}" in done.err
     for wrong in ("sha256:12", "5b0c"):
         assert orch_process(*words_for(bucket, "--expect", wrong)).status == Exit.USAGE
-    assert orch_process("resume", RUN, "--trust-bucket").status == Exit.USAGE
+    assert orch_process("resume", RUN, "--allow", "src").status == Exit.USAGE
 
 
 def test_launched_here_and_changed_in_the_bucket(tmp_path: Path) -> None:

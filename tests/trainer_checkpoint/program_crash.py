@@ -13,14 +13,25 @@ from checkpoint_crash import DyingStore
 from trainer.program import Run, init
 
 T = TypeVar("T")
+KEY = "6b" * 32
 
 
 def open_run(
-    place: str, folder: Path, *, epoch: int, rank: int = 0, world: int = 1, uri: str = "", keep: int = 2
+    place: str,
+    folder: Path,
+    *,
+    epoch: int,
+    rank: int = 0,
+    world: int = 1,
+    uri: str = "",
+    keep: int = 2,
+    key: str = KEY,
+    trusted: str = "",
 ) -> Run:
     """Return a run as orch starts it; `folder` is the host's home folder, `uri` what the program chooses."""
     given = {
         "ORCH_RUN_ID": "run",
+        "ORCH_RUN_KEY": key,
         "ORCH_RANK": str(rank),
         "ORCH_NUM_HOSTS": str(world),
         "ORCH_COORDINATOR": "127.0.0.1:29500",
@@ -28,6 +39,7 @@ def open_run(
         "ORCH_EPOCH": str(epoch),
         "ORCH_CHECKPOINT_URI": f"{place}/run/checkpoints",
         "ORCH_SCRATCH": str(folder),
+        "ORCH_TRUSTED_CHECKPOINTS": trusted,
     }
     return init(uri, keep=keep, environ={**os.environ, **given})
 

@@ -153,7 +153,7 @@ def test_a_shard_of_another_form_is_named(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "shard-00001.json").write_text('{"parts": []}')
     save_step(runs[0], 3, sharded=True)
-    with pytest.raises(StorageError, match=r"shard-00001.json cannot be read: 'start'"):
+    with pytest.raises(StorageError, match=r"shard-00001.json cannot be read: 'shard'"):
         runs[0].wait()
 
 

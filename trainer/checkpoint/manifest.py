@@ -25,6 +25,7 @@ world and time as above, and
     parts    list of {"name": str, "size": int, "sha256": str, "file": str (where the file is in the program's folder,
              such as model/weights.pt)}, at least one
     meta     what the program gave, a JSON object
+    signature  str, of everything above by the run's key, see signature.py; absent where the program had no key
 
 Unknown keys are ignored. Format 1 (orch 0.1.0: one part of a free name for each process, no "header" and no
 "weights_only") can be listed and downloaded; only the trainer of that version resumes from it.
@@ -238,6 +239,7 @@ class Manifest:
     Attributes:
         data: Where in the data the run is, as stored; None for imported weights.
         meta: What an own program gave; empty in the trainer's formats.
+        signature: By the key of the run, in hex; "" where an own program had no key, and in the trainer's formats.
         folder: Name of the folder that holds it; not in the file, since a download has another one.
     """
 
@@ -254,6 +256,7 @@ class Manifest:
     epoch: int = 0
     eval_loss: float | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    signature: str = ""
     folder: str
 
     def to_json(self) -> bytes:
@@ -270,6 +273,7 @@ class Manifest:
         }
         if self.format == PROGRAM_FORMAT:
             content["meta"] = dict(self.meta)
+            content |= {"signature": self.signature} if self.signature else {}
         else:
             content["weights_only"] = self.weights_only
             content["data"] = None if self.data is None else dict(self.data)
@@ -310,6 +314,7 @@ class Manifest:
                 epoch=parse_count(content.get("epoch", 0)),
                 eval_loss=None if own else _parse_loss(content.get("eval_loss")),
                 meta=dict(content["meta"]) if own else {},
+                signature=_parse_text(content.get("signature", "")) if own else "",
                 folder=folder.name,
             )
             datetime.fromisoformat(manifest.time.replace("Z", "+00:00"))  # before Python 3.11 without Z

@@ -23,6 +23,7 @@ from ..checkpoint.manifest import (
 )
 from ..checkpoint.store import Store
 from ..errors import ConfigError, StorageError
+from .trust import Trust
 
 _CONCURRENT = 4  # files that are hashed and sent at the same time
 
@@ -75,11 +76,12 @@ def upload_files(store: Store, folder: str, rank: int, place: Path, names: Seque
         return tuple(future.result() for future in begun)
 
 
-def read_manifest(store: Store, folder: StepFolder) -> Manifest | str:
+def read_manifest(store: Store, folder: StepFolder, trust: Trust) -> Manifest | str:
     """Return the manifest of a checkpoint whose parts are all there, or why it is not used.
 
     Raises:
-        StorageError: The bundled trainer wrote it, or a newer version; skipping it would lose a run.
+        StorageError: The bundled trainer wrote it, or a newer version, or its writer is unknown; skipping it would lose
+            a run.
     """
     found = store.find(folder.manifest)
     if found is None:
@@ -98,6 +100,7 @@ def read_manifest(store: Store, folder: StepFolder) -> Manifest | str:
     for part in manifest.parts:
         if sizes.get(part.name) != part.size:
             return f"{part.file} is missing or has another size"
+    trust.check(store, manifest, found.data)
     return manifest
 
 

@@ -19,6 +19,7 @@ from .restored import download_files
 from .saver import Saver
 from .staging import Staging
 from .start import Agreement, Choice
+from .trust import Trust
 
 
 @dataclass(kw_only=True)
@@ -27,6 +28,7 @@ class Restorer:
 
     Attributes:
         store: The folder of checkpoints.
+        trust: Which of them are loaded.
         epoch: Of this start.
         report: Prints a line.
         calls: How often `restore` was called.
@@ -37,6 +39,7 @@ class Restorer:
     saver: Saver
     staging: Staging
     world: World
+    trust: Trust
     epoch: int
     report: Callable[[str], None]
     calls: int = 0
@@ -68,7 +71,7 @@ class Restorer:
         except CorruptCheckpoint:
             latest = None  # each complete checkpoint counts
         for folder, refusal in order_step_folders(self.store.list_folders(), latest):
-            one = refusal or read_manifest(self.store, folder)
+            one = refusal or read_manifest(self.store, folder, self.trust)
             yield one if isinstance(one, Manifest) else f"skipped checkpoint {folder.step}: {one}"
 
     def _restore_newest(self, folder: Path, files: str, call: int) -> Manifest | None:
@@ -126,6 +129,7 @@ class Restorer:
             manifest = Manifest.from_json(found.data, chosen, (PROGRAM_FORMAT,))
         except CorruptCheckpoint as error:
             return None, str(error)
+        self.trust.check(self.store, manifest, found.data)
         return manifest, self._download(manifest, folder, files, lambda: self._is_chosen(choice, call))
 
     def _is_chosen(self, choice: Choice, call: int) -> bool:

@@ -35,6 +35,7 @@ from .restorer import Restorer
 from .saver import Save, Saver
 from .staging import Staging, open_staging
 from .start import Agreement, name_start
+from .trust import make_trust
 
 STOPPED = int(Exit.STOPPED)
 """The status of a program that was stopped and has saved: orch starts it again to resume."""
@@ -113,10 +114,17 @@ def _open_run(uri: str, origin: Origin, world: World, keep: int, keep_every: int
         saver=saver,
         staging=staging,
         world=world,
+        trust=make_trust(origin, store, resumable=_is_of_launcher(store, environ)),
         epoch=origin.epoch,
         report=report,
     )
     return Run(origin, world, staging, saver, restorer, beat)
+
+
+def _is_of_launcher(store: Store, environ: Mapping[str, str]) -> bool:
+    """Return whether orch launched the program with this folder of checkpoints."""
+    uri = environ.get("ORCH_CHECKPOINT_URI", "")
+    return "ORCH_RANK" in environ and run_folder(uri) == run_folder(store.uri)
 
 
 def _begin_beat(place: Store, epoch: Epoch) -> Beat:
@@ -247,7 +255,8 @@ class Run:
 
         Raises:
             ConfigError: The folder holds other files.
-            StorageError: The bucket fails, the checkpoint is damaged on this rank alone, or rank 0 does not call it.
+            StorageError: The bucket fails, the checkpoint's writer is unknown, it is damaged on this rank alone, or
+                rank 0 does not call it.
         """
         found = self._restorer.restore(Path(folder), files) if self._restorer is not None else None
         if found is None:

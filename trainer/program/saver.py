@@ -26,6 +26,7 @@ from ..checkpoint.manifest import (
     find_blocked_file,
 )
 from ..checkpoint.pointer import advance_latest, prune_checkpoints, read_latest
+from ..checkpoint.signature import is_signature, sign, sign_manifest
 from ..checkpoint.store import Store
 from ..environment import Run, World
 from ..errors import StorageError, TakenOver
@@ -199,9 +200,10 @@ class Saver:
             self._store.delete([folder.manifest])  # first: until the new one is complete, there is no checkpoint
 
     def _put_shard(self, folder: StepFolder, parts: tuple[Part, ...]) -> None:
-        content = {"start": self._start, "parts": [part.to_json() for part in parts]}
+        path, content = _shard_path(folder, self._world.rank), _format_shard(self._start, parts)
+        signature = sign(self._run.key, path, content).hex() if self._run.key else ""
         self._shards.add(folder.step)
-        self._store.put(_shard_path(folder, self._world.rank), json.dumps(content).encode())
+        self._store.put(path, json.dumps({"signature": signature, "shard": content.decode()}).encode())
 
     def _collect_shards(self, folder: StepFolder) -> list[Part]:
         """Return the parts of all other ranks, once all are there."""
@@ -215,14 +217,24 @@ class Saver:
         return self._is_ending()  # what it is changes while a thread waits
 
     def _find_shard(self, folder: StepFolder, rank: int) -> list[Part] | None:
-        found = self._store.find(_shard_path(folder, rank))
+        """Return the parts of another rank; None while it has left none in this start.
+
+        Raises:
+            StorageError: The bucket fails, or it was not this run that wrote them: rank 0 would sign them.
+        """
+        path = _shard_path(folder, rank)
+        found = self._store.find(path)
         if found is None:
             return None
         try:
-            content: Any = json.loads(found.data)
+            written: Any = json.loads(found.data)
+            text, signature = written["shard"].encode(), bytes.fromhex(written["signature"])
+            if self._run.key and not is_signature(self._run.key, path, text, signature):
+                raise StorageError(f"{self._store.uri}/{path} does not carry the signature of this run")
+            content: Any = json.loads(text)
             parts, start = [Part.from_json(part, PROGRAM_FORMAT) for part in content["parts"]], content["start"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{self._store.uri}/{_shard_path(folder, rank)} cannot be read: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(f"{self._store.uri}/{path} cannot be read: {error}") from error
         return parts if start == self._start else None
 
     def _publish(self, folder: StepFolder, save: Save, parts: tuple[Part, ...]) -> None:
@@ -248,6 +260,8 @@ class Saver:
             meta=save.meta,
             folder=folder.name,
         )
+        if self._run.key:
+            manifest = sign_manifest(manifest, self._run.key)
         if not self._store.create(folder.manifest, manifest.to_json()):
             raise StorageError(f"{self._store.uri}/{folder.manifest} was created by another process meanwhile")
         try:
@@ -263,6 +277,10 @@ def _translate_defect(step: int, error: Exception) -> Defect:
     defect = Defect(f"saving checkpoint {step} failed: {type(error).__name__}: {error}")
     defect.__cause__ = error
     return defect
+
+
+def _format_shard(start: str, parts: tuple[Part, ...]) -> bytes:
+    return json.dumps({"start": start, "parts": [part.to_json() for part in parts]}).encode()
 
 
 def _shard_path(folder: StepFolder, rank: int) -> str:

@@ -1,4 +1,4 @@
-"""Ask before a task record from a bucket is used: which program it runs, and what of this computer it would use."""
+"""Ask before what a bucket holds decides which code runs: a task record, or a checkpoint that its run did not sign."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.errors import OrchError, UserError
 
 if TYPE_CHECKING:
+    from orchestrator.engine.preparation.checkpoint_review import CheckpointReview
     from orchestrator.engine.preparation.record_review import RecordReview
 
 
@@ -21,7 +22,7 @@ class RecordConsent:
 
     Attributes:
         expected: The digest that the record must have; "" for none.
-        trust_bucket: Run whatever the record says.
+        trust_bucket: Run whatever the record says, and load checkpoints whoever wrote them.
         allowed: What of this computer the record may use, as it names it.
         preview: Ask nothing.
     """
@@ -39,9 +40,9 @@ class RecordConsent:
                 "one is sha256: and 64 digits from 0 to f",
                 "copy it from the launch: it prints the whole command",
             )
-        if bucket is None and (self.expected or self.trust_bucket or self.allowed):
+        if bucket is None and (self.expected or self.allowed):
             raise UserError(
-                "--expect, --trust-bucket and --allow go with --bucket",
+                "--expect and --allow go with --bucket",
                 "without it the record of this installation is used",
                 "add --bucket URI, or leave them out",
             )
@@ -49,7 +50,7 @@ class RecordConsent:
     @property
     def notes(self) -> tuple[str, ...]:
         """Lines for the plan."""
-        trusted = "the task record of the bucket is used, whatever it says (--trust-bucket)"
+        trusted = "what the bucket holds is used, whoever wrote it: --trust-bucket"
         return (trusted,) if self.trust_bucket else ()
 
     def __call__(self, review: RecordReview) -> None:
@@ -76,6 +77,20 @@ class RecordConsent:
             raise review.refuse_local(missing)
         if missing:
             _confirm("let it use what is listed of this computer?")
+
+    def agree_to_load(self, review: CheckpointReview) -> None:
+        """Return when it is agreed that the program loads checkpoints which its run did not sign.
+
+        Raises:
+            UntrustedCheckpointError: It is not, and no one can be asked.
+            OrchError: The answer is no.
+        """
+        write_stderr(*review.lines())
+        if self.trust_bucket:
+            return
+        if not can_ask() or self.preview:
+            raise review.refuse()
+        _confirm("load them?")
 
 
 def _confirm(question: str) -> None:

@@ -51,6 +51,7 @@ def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) ->
         record_estimate(session.store, ready, run_id)
     elif new.watch and not record.watch:
         session.store.set_watch(session.cluster, record.id, new.watch, new.launch_request)
+    session.store.trust_checkpoints(session.cluster, run_id, ready.trusted)
     if bucket is not None:
         upload_task(bucket, record, session.narrator.note)
         session.hold = RunHold(bucket, session.store.installation, record, replaceable)
@@ -71,7 +72,7 @@ def _fill_unknowns(desired: Run, store: Store, cluster: ClusterRecord, record: J
     known: dict[Unknown, str | Secret] = {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: store.installation}
     if desired.run_key is not None:
         known[RUN_KEY] = Secret("ORCH_RUN_KEY", store.run_key(record.run_id))
-    filled = fill_unknowns(desired, known)
+    filled = fill_unknowns(replace(desired, trusted=store.trusted_checkpoints(record.run_id)), known)
     job = replace(filled.job, id=record.id) if filled.job is not None else None
     variants = tuple(replace(one, job=replace(one.job, id=record.id) if one.job else None) for one in filled.variants)
     stem = slice_stem(cluster.name, cluster.uid)

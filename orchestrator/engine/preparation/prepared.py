@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.engine.preparation.cluster_match import cluster_mismatch
@@ -39,6 +39,7 @@ class PreparedCommand:
         accept_host_keys: Whether the user confirmed whatever keys new machines of theirs present.
         identity: Path of the private key for hosts that orch made, in place of this computer's own; "" for that.
         take_over: Whether to claim the run in its bucket from another driver that is at work.
+        trusted: Checkpoints without a signature to which someone agreed: their steps by the digests of their manifests.
         advice: What the training needs on each kind of machine, as JSON of trainer/shape/advice.py; () for other tasks.
     """
 
@@ -55,6 +56,7 @@ class PreparedCommand:
     continued_uid: str = ""
     refused: OrchError | None = None
     take_over: bool = False
+    trusted: Mapping[str, int] = field(default_factory=dict[str, int])
     advice: tuple[Mapping[str, Any], ...] = ()
     accept_host_keys: bool = False
     identity: str = ""

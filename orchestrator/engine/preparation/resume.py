@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from orchestrator.engine.preparation.bucket_record import BucketRecord, read_bucket_record
+from orchestrator.engine.preparation.checkpoint_review import (
+    ConsentToCheckpoints,
+    refuse_unsigned,
+    review_checkpoints,
+)
 from orchestrator.engine.preparation.cluster_name import choose_cluster_name
 from orchestrator.engine.preparation.commands import add_secrets_from_environment
 from orchestrator.engine.preparation.prepared import PreparedCommand
@@ -12,6 +18,7 @@ from orchestrator.engine.preparation.record_review import ConsentToRecord, refus
 from orchestrator.engine.preparation.runs import prepare_run
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError, NotFoundError, UserError
+from orchestrator.plan.desired import Run
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.lookup import suggest_run
 from orchestrator.store.read import Reader
@@ -28,6 +35,7 @@ def prepare_resume(
     force: bool = False,
     take_over: bool = False,
     consent: ConsentToRecord = refuse_unknown_record,
+    consent_to_load: ConsentToCheckpoints = refuse_unsigned,
     project: str = "",
 ) -> PreparedCommand:
     """Prepare the same run again from its newest complete checkpoint, on the same cluster name or another.
@@ -40,6 +48,7 @@ def prepare_resume(
         force: Whether to resume even a run that has succeeded.
         take_over: Whether to claim the run from another driver that is at work.
         consent: Asks about a record from the bucket; called before anything that the record names is used.
+        consent_to_load: Asks about checkpoints of an own program that lack the signature of the run.
         project: In which the cluster or run is found; "" for that of the environment.
     """
     with open_reader(project) as reader:
@@ -63,6 +72,7 @@ def prepare_resume(
             "checkpoints are kept only when the task names a bucket",
             _next_without_bucket(where, job),
         )
+    trusted, agreed, notes = _review_checkpoints(task, text, run_id, project, consent_to_load)
     task = add_secrets_from_environment(task)
     name = cluster or where
     usual = TeardownPolicy(job.after_end) if job is not None else TeardownPolicy.KEEP
@@ -77,7 +87,24 @@ def prepare_resume(
         record=text,
         project=project,
     )
-    return replace(ready, take_over=take_over)
+    desired = replace(ready.desired, trusted=(*trusted, *agreed)) if isinstance(ready.desired, Run) else ready.desired
+    return replace(ready, desired=desired, take_over=take_over, trusted=trusted, notes=(*ready.notes, *notes))
+
+
+def _review_checkpoints(
+    task: Task, record: str, run_id: str, project: str, consent: ConsentToCheckpoints
+) -> tuple[Mapping[str, int], tuple[str, ...], tuple[str, ...]]:
+    """Return the checkpoints without a signature to which someone agrees now, those of before, and notes for the plan.
+
+    Raises:
+        UntrustedCheckpointError: No one agrees.
+    """
+    if task.train is not None:  # the bundled trainer's checkpoints hold numbers and JSON alone
+        return {}, (), ()
+    review, note = review_checkpoints(task, record, run_id, project)
+    if review.unsigned:
+        consent(review)
+    return review.steps, review.agreed, (note,) if note else ()
 
 
 def _next_without_bucket(cluster: str, job: JobRecord | None) -> str:

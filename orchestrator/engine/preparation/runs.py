@@ -188,7 +188,7 @@ def _name_checkpoints(task: Task, record: str, run_id: str) -> _Checkpoints:
         run_id=run,
         checkpoint_uri=Text.of(f"{bucket}/", run, "/checkpoints") if bucket else None,
         record=record_digest(record).partition(":")[2] if bucket else "",
-        run_key=to_text(RUN_KEY) if bucket and task.train is not None else None,
+        run_key=to_text(RUN_KEY) if bucket else None,
     )
 
 

@@ -4,26 +4,62 @@ In the program:
 
     torch.distributed.checkpoint.save(state, storage_writer=Writer(run, step))
     step = load(run, state, "restored")  # on any number of ranks; None for a new run
+
+DCP pickles its index (`.metadata`) and every value that is no tensor. What is loaded here may name only the types of
+DCP's own index, and of values what `torch.load(weights_only=True)` allows: a checkpoint runs no code.
 """
 
 from __future__ import annotations
 
+import collections
+import io
 import os
+import pickle
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+import torch
+from torch.distributed.checkpoint import metadata as kinds
+from torch.distributed.checkpoint._nested_dict import set_element
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import (
     load as load_state,  # pyright: ignore[reportUnknownVariableType]  # torch's own
 )
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from . import ConfigError
+
 if TYPE_CHECKING:
     from trainer.program import Run
+
+_INDEX = ".metadata"
+# What pickles of DCP's index name (torch 2.13, read November 2026): its dataclasses, sizes, layouts, and a path.
+_TYPES: Mapping[tuple[str, str], Any] = {
+    **{
+        (kinds.__name__, kind.__name__): kind
+        for kind in (
+            kinds.BytesStorageMetadata,
+            kinds.ChunkStorageMetadata,
+            kinds.Metadata,
+            kinds.MetadataIndex,
+            kinds.StorageMeta,
+            kinds.TensorProperties,
+            kinds.TensorStorageMetadata,
+            kinds._MEM_FORMAT_ENCODING,
+        )
+    },
+    (FileSystemReader.__module__, "_StorageInfo"): _StorageInfo,
+    ("torch", "Size"): torch.Size,
+    ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
+    ("pathlib", "PosixPath"): PosixPath,
+    ("pathlib._local", "PosixPath"): PosixPath,  # as Python 3.13 names it
+    ("collections", "OrderedDict"): collections.OrderedDict,
+}
 
 
 class Writer(FileSystemWriter):
@@ -79,5 +115,71 @@ def load(run: Run, state: dict[str, Any], folder: str | os.PathLike[str]) -> int
     """
     step = run.restore(folder)
     if step is not None:
-        load_state(state, storage_reader=FileSystemReader(Path(folder)))
+        load_state(state, storage_reader=_Reader(Path(folder)), planner=_Planner())
     return step
+
+
+class _IndexUnpickler(pickle.Unpickler):
+    """Reads DCP's index, and nothing that would run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a type of DCP's index.
+
+        Raises:
+            ConfigError: It is another.
+        """
+        dtype = getattr(torch, name, None) if module == "torch" else None
+        found = dtype if isinstance(dtype, torch.dtype) else _TYPES.get((module, name))
+        return _refuse(_INDEX, f"{module}.{name} is no type of DCP's index") if found is None else found
+
+
+class _Reader(FileSystemReader):
+    """Reads the files of a checkpoint that `Run.restore` has written."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """See StorageReader.
+
+        Raises:
+            ConfigError: It is no index, or names files elsewhere.
+        """
+        text = (Path(self.path) / _INDEX).read_bytes()
+        try:
+            found = _IndexUnpickler(io.BytesIO(text)).load()
+        except ConfigError:
+            raise
+        except Exception as error:  # what pickle raises for other bytes is of any kind
+            _refuse(_INDEX, f"it cannot be read: {type(error).__name__}: {error}")
+        if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict):
+            _refuse(_INDEX, "it is no index of DCP")
+        for stored in found.storage_data.values():
+            path = stored.relative_path
+            if stored.transform_descriptors or Path(path).name != path:
+                _refuse(_INDEX, f"it names the file {path!r}")
+        found.storage_meta = found.storage_meta or kinds.StorageMeta()
+        found.storage_meta.load_id = self.load_id
+        return found
+
+
+class _Planner(DefaultLoadPlanner):
+    """Loads values that are no tensors without running code of them."""
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        """See LoadPlanner.
+
+        Raises:
+            ConfigError: The value has a type that was not allowed.
+        """
+        name = read_item.dest_index.fqn
+        try:
+            loaded = torch.load(value, weights_only=True)
+        except pickle.UnpicklingError as error:
+            why = str(error).split("WeightsUnpickler error: ")[-1].split("\n")[0]
+            _refuse(name, f"{why} Allow its type with torch.serialization.add_safe_globals([...]) before load()")
+        if self.flatten_state_dict:
+            set_element(self.original_state_dict, self.mappings[name], loaded)
+        else:
+            self.state_dict[name] = loaded
+
+
+def _refuse(what: str, why: str) -> NoReturn:
+    raise ConfigError(f"{what} of the checkpoint is not loaded: {why}")

@@ -4,7 +4,7 @@ In the program:
 
     callback = OrchCallback(run, every=500)
     trainer = lightning.Trainer(callbacks=[callback], enable_checkpointing=False, ...)
-    trainer.fit(model, loader, ckpt_path=restore(run, "restored"), weights_only=False)
+    trainer.fit(model, loader, ckpt_path=restore(run, "restored"), weights_only=True)
     run.wait()
     if callback.stopped:
         raise SystemExit(orch_run.STOPPED)
@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import lightning
+import torch
+
+from . import ConfigError
 
 if TYPE_CHECKING:
     from trainer.program import Run
@@ -89,8 +92,28 @@ def restore(run: Run, folder: str | os.PathLike[str]) -> str | None:
     Args:
         run: Of `orch_run.init()`.
         folder: See `Run.restore`; every rank calls this.
+
+    Raises:
+        ConfigError: The file names a type that `torch.load(weights_only=True)` does not allow.
     """
-    return None if run.restore(folder) is None else str(Path(folder) / _FILE)
+    if run.restore(folder) is None:
+        return None
+    file = Path(folder) / _FILE
+    _refuse_code(file)
+    return str(file)
+
+
+def _refuse_code(file: Path) -> None:
+    """Refuse a checkpoint that would run code, whatever `weights_only` the program gives to Lightning."""
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    except Exception as error:  # what torch raises for other bytes is of any kind
+        raise ConfigError(f"{file} is no checkpoint of Lightning: {type(error).__name__}: {error}") from error
+    if names:
+        raise ConfigError(
+            f"{file} is not loaded: it names {', '.join(sorted(names)[:5])}, which may run code. If the program saved "
+            f"these types, allow them before restore(): torch.serialization.add_safe_globals([...])"
+        )
 
 
 def _read_numbers(trainer: lightning.Trainer, outputs: Any) -> dict[str, float]:

@@ -27,6 +27,7 @@ from orchestrator.service_address import find_server
             "orch resume mine-k3x9q --bucket gs://my-runs --take-over",
             "although another computer drives it",
         ),
+        ("orch resume mine --trust-bucket", "also from checkpoints that this run did not sign, such as copies"),
         ("orch resume mine --dry-run", "what it would do"),
     ],
 )
@@ -40,7 +41,11 @@ from orchestrator.service_address import find_server
 )
 @click.option("--force", is_flag=True, help="Resume even a run that has succeeded.")
 @click.option("--expect", metavar="DIGEST", default="", help="Go on only if the bucket's record has this digest.")
-@click.option("--trust-bucket", is_flag=True, help="Run whatever the bucket's record says.")
+@click.option(
+    "--trust-bucket",
+    is_flag=True,
+    help="Run whatever the bucket's record says, and load its checkpoints although their run did not sign them.",
+)
 @click.option(
     "--allow",
     "allowed",
@@ -91,7 +96,14 @@ def resume(
     consent.check_options(bucket)
     after = None if down is None else TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
     ready = prepare(
-        name, cluster=cluster, bucket=bucket, after=after, force=force, take_over=take_over, consent=consent
+        name,
+        cluster=cluster,
+        bucket=bucket,
+        after=after,
+        force=force,
+        take_over=take_over,
+        consent=consent,
+        consent_to_load=consent.agree_to_load,
     )
     ready = replace(ready, accept_host_keys=accept_host_keys, notes=(*consent.notes, *ready.notes))
     if local_checks.requested and ready.job is not None:
