@@ -18,6 +18,7 @@ from service_site import CANDIDATE, OUTCOMES, record_run, save_steps, write_poin
 from support.orch_process import Orch
 
 from orchestrator.hosts import ChipReport, ChipSample, JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan.observed import Contact, HostView, IntentState, Outcome
 from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.plan.teardown import TeardownPolicy
@@ -141,7 +142,7 @@ def record_orders(store: Store, now: float) -> None:
     """Record an order of each state: open, refused and done."""
     no_place = Outcome(
         status=5, code="capacity", what="no place has capacity for 2 x p5.48xlarge", why="us-east-1a to us-east-1d",
-        next_step="orch resume moe-sweep-3 --infra aws",
+        next_step=NextStep("orch resume moe-sweep-3 --infra aws"),
     )  # fmt: skip
     orders = (
         ("order-open", "stop", "vit", None), ("order-failed", "resume", "moe", no_place),

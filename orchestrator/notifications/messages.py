@@ -47,7 +47,7 @@ class Message:
             notice = self.notices[0]
             facts = {
                 "why": notice.why,
-                "next": notice.next_step,
+                "next": str(notice.next_step),
                 "project": notice.project if notice.project != DEFAULT_PROJECT else "",
                 "owner": notice.owner,
                 "when": format_utc(notice.at),

@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.exits import Exit
 from orchestrator.messages import escape_controls, to_one_line
+from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.project import DEFAULT_PROJECT, split_name
@@ -49,7 +50,7 @@ class Notice:
     kind: Kind
     title: str
     why: str = ""
-    next_step: str = ""
+    next_step: NextStep = NO_STEP
     project: str = DEFAULT_PROJECT
     cluster: str = ""
     owner: str = ""
@@ -105,7 +106,9 @@ def find_cluster_uid(event: EventRecord) -> str:
 
 def _find_notice(event: EventRecord, records: Records) -> Notice | None:
     if event.kind == ENGINE:
-        return Notice(seq=event.seq, at=event.at, kind=Kind.STUCK, title=_clean(event.what), next_step="orch queue")
+        return Notice(
+            seq=event.seq, at=event.at, kind=Kind.STUCK, title=_clean(event.what), next_step=NextStep("orch queue")
+        )
     named = _subject_of(event)
     if named is None:
         return None
@@ -124,7 +127,9 @@ def _find_notice(event: EventRecord, records: Records) -> Notice | None:
             kind = Kind.ENDED if after.get("status") in (0, int(Exit.INTERRUPTED)) else Kind.FAILED
             title = _clean(f"pipeline {event.what}")
             status = after.get("status")
-            return Notice(seq=event.seq, at=event.at, kind=kind, title=title, next_step="orch queue -a", status=status)
+            return Notice(
+                seq=event.seq, at=event.at, kind=kind, title=title, next_step=NextStep("orch queue -a"), status=status
+            )
         case _:
             return None
 
@@ -165,7 +170,8 @@ def _of_job(event: EventRecord, key: Mapping[str, Any], after: Mapping[str, Any]
         kind, ending = Kind.FAILED, f"failed: {what}"
     return _about_job(
         event, kind, ending, job, records, why=str(after.get("why") or ""), status=status,
-        next_step=str(after.get("next_step") or "") or f"orch logs {_short_name(event)} {job.id}",
+        next_step=NextStep.parse(str(after.get("next_step") or ""))
+        or NextStep(f"orch logs {_short_name(event)} {job.id}", "shows its output"),
     )  # fmt: skip
 
 
@@ -180,7 +186,7 @@ def _of_attempt(
     if job is None or phrase is None:
         return None
     ending = f"{phrase} (attempt {key['attempt']})"
-    step = f"orch events {_short_name(event)}"
+    step = NextStep(f"orch events {_short_name(event)}")
     return _about_job(event, kind, ending, job, records, why=str(after.get("why") or ""), next_step=step)
 
 
@@ -230,7 +236,11 @@ def _about_cluster(event: EventRecord, kind: Kind, title: str, uid: str, records
     notice = Notice(
         seq=event.seq, at=event.at, kind=kind, title=_clean(title), project=project, cluster=name, owner=owner, **more
     )
-    return replace(notice, why=_clean(notice.why), next_step=_clean(notice.next_step))
+    return replace(
+        notice,
+        why=_clean(notice.why),
+        next_step=NextStep(_clean(notice.next_step.command), _clean(notice.next_step.words)),
+    )
 
 
 def _short_name(event: EventRecord) -> str:

@@ -58,7 +58,7 @@ def _notice_as_json(notice: Notice) -> dict[str, object]:
         "at": format_utc(notice.at),
         "title": notice.title,
         "why": notice.why or None,
-        "next": notice.next_step or None,
+        **notice.next_step.as_json(),
         "project": notice.project,
         "cluster": notice.cluster or None,
         "owner": notice.owner or None,

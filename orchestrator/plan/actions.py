@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.slices import Request, SliceSpec
@@ -193,7 +194,7 @@ class Conclude:
     code: str
     what: str
     why: str = ""
-    next_step: str = ""
+    next_step: NextStep = NO_STEP
 
 
 HostAction: TypeAlias = SyncTree | FetchMount | RunSetup | StartJob | StopJob | ArmTimer | CollectStacks

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.exits import Exit
 from orchestrator.formatting import parse_deadline
+from orchestrator.next_step import NextStep
 from orchestrator.offers.choice import LONGEST_WAIT, Choice, Left, choose_for_rest
 from orchestrator.offers.offers import Offer
 from orchestrator.plan import limits
@@ -142,5 +143,5 @@ def _make_outcome(desired: Run, reason: str) -> Outcome:
         code="budget",
         what=f"the budget of '{desired.cluster}' does not suffice for the rest",
         why=reason,
-        next_step=f"launch it again with a larger --budget, or: orch down {desired.cluster}",
+        next_step=NextStep(f"orch down {desired.cluster}", "or launch it again with a larger --budget"),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan import decide_adopt, decide_expiry, decide_growth, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
@@ -20,6 +21,7 @@ from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp, Step
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.plan.ways_back import may_resume, name_command_again, resume_step
 from orchestrator.slices import Owned, SliceState
 
 
@@ -54,7 +56,7 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
             code="conflict",
             status=Exit.CONFLICT,
             what=f"cluster '{desired.cluster}' is being taken down, and the command that began it did not finish",
-            next_step=f"orch down {desired.cluster}",
+            next_step=NextStep(f"orch down {desired.cluster}"),
         )
     if observed.taken_over and not decide_job.job_succeeded(desired, observed):
         return _taken_over(desired, observed)
@@ -86,7 +88,7 @@ def _cancelled(desired: Run, observed: Observed) -> Step:
     left = _stop_everywhere(desired, observed, "cancel was requested")
     if not isinstance(left, str):
         return left
-    back = f"orch resume {desired.cluster}" if desired.checkpoint_uri is not None else ""
+    back = resume_step(desired, observed) if may_resume(desired, observed) else NextStep()
     return Conclude(
         status=Exit.INTERRUPTED, code="cancelled", what=f"job {desired.job_id} was cancelled", why=left, next_step=back
     )
@@ -103,7 +105,9 @@ def _taken_over(desired: Run, observed: Observed) -> Step:
         code="conflict",
         what=observed.taken_over,
         why=left or "one run has one driver; nothing more is started here",
-        next_step=f"orch down {desired.cluster}   its machines are not needed any more\nto take it back: {back}",
+        next_step=NextStep(
+            f"orch down {desired.cluster}", f"its machines are not needed any more\nto take it back: {back}"
+        ),
     )
 
 
@@ -139,16 +143,17 @@ def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
             )
         if trouble is None or trouble.action != "StopJob":
             return StopJob(job=job.folder(observed.attempt), why=limit, grace=job.limit_grace, ranks=running)
-    back = f"orch resume {desired.cluster}   resumes from the newest checkpoint; the limit starts again"
-    more = "raise `limits` in the task, then launch again"
+    step = NextStep(words="raise `limits` in the task, then launch again")
     if observed.spent_budget:
-        back = more = "orch budget   shows what is left; with more money: orch resume or orch launch"
+        step = NextStep("orch budget", f"shows what is left; with more money: {name_command_again(desired, observed)}")
+    elif may_resume(desired, observed):
+        step = resume_step(desired, observed, "; the limit starts again")
     return Conclude(
         status=Exit.TIMEOUT,
         code=LIMIT_CODE,
         what=f"'{desired.cluster}': {limit}",
         why="its machines are ended",
-        next_step=back if desired.checkpoint_uri is not None else more,
+        next_step=step,
     )
 
 
@@ -192,9 +197,11 @@ def _unanswered_down(desired: Run | Down, observed: Observed) -> Step | None:
         status=Exit.HOST_LOST,
         what=f"the program of '{desired.cluster}' may still run on {format_hosts(host.rank for host in silent)}",
         why=silent[0].silence,
-        next_step=(f"{silent[0].remedy}\n" if silent[0].remedy else "")
-        + f"when it answers: orch down {desired.cluster}   "
-        f"or leave it as it is: orch down {desired.cluster} --abandon",
+        next_step=NextStep(
+            f"orch down {desired.cluster}",
+            f"when it answers, or leave it as it is: orch down {desired.cluster} --abandon"
+            + (f"\n{silent[0].remedy}" if silent[0].remedy else ""),
+        ),
     )
 
 
@@ -270,14 +277,18 @@ def _unanswered(desired: Cancel, observed: Observed, silent: list[int]) -> Step:
         status=Exit.HOST_LOST,
         what=f"{format_hosts(silent)} of '{desired.cluster}' did not answer, so the job may still run there",
         why=f"no answer for {desired.budgets.lost_deadline:.0f} s",
-        next_step=f"orch status {desired.cluster}   then: orch cancel {desired.cluster}   "
-        f"or: orch down {desired.cluster}",
+        next_step=NextStep(
+            f"orch status {desired.cluster}", f"then: orch cancel {desired.cluster}   or: orch down {desired.cluster}"
+        ),
     )
 
 
 def _nothing_here(cluster: str) -> GiveUp:
     return GiveUp(
-        code="not-found", status=Exit.NOT_FOUND, what=f"cluster '{cluster}' has no machines", next_step="orch status"
+        code="not-found",
+        status=Exit.NOT_FOUND,
+        what=f"cluster '{cluster}' has no machines",
+        next_step=NextStep("orch status"),
     )
 
 
@@ -287,5 +298,5 @@ def _unfit(cluster: str, observed: Observed) -> GiveUp:
         status=Exit.FAILURE,
         what=f"cluster '{cluster}' is {observed.slice_state}",
         why=observed.slice_reason,
-        next_step=f"orch down {cluster}   (then launch it again)",
+        next_step=NextStep(f"orch down {cluster}", "then launch it again"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.exits import Exit
+from orchestrator.next_step import NextStep
 from orchestrator.plan import decide_slice
 from orchestrator.plan.actions import Conclude, CreateSlice, EndSlice
 from orchestrator.plan.causes import EndCause
@@ -55,8 +56,10 @@ def keep_adopted_machines(desired: Run, observed: Observed, step: Step) -> Step:
         code="host-lost",
         what=f"'{cluster}' is lost; adopted machines are not replaced",
         why=step.why,
-        next_step=f"orch status {cluster}\n"
-        f"orch down {cluster}   deletes it   orch release {cluster}   closes its record only",
+        next_step=NextStep(
+            f"orch status {cluster}",
+            f"then: orch down {cluster}   deletes it\nor: orch release {cluster}   closes its record only",
+        ),
     )
 
 
@@ -77,7 +80,9 @@ def _accepted(desired: Adopt, observed: Observed, intent: Intent) -> Step:
                 status=Exit.FAILURE,
                 what=f"'{intent.candidate.adopted}' is {observed.slice_state}",
                 why=observed.slice_reason,
-                next_step=f"orch status {cluster}   orch release {cluster}   closes its record and leaves it alone",
+                next_step=NextStep(
+                    f"orch status {cluster}", f"then: orch release {cluster}   closes its record and leaves it alone"
+                ),
             )
 
 
@@ -89,7 +94,7 @@ def _contact(desired: Adopt, observed: Observed) -> Step:
             status=Exit.IDENTITY,
             what=f"{format_hosts(wrong)} of '{desired.cluster}' presented another key than its provider reports",
             why="another machine may have taken its address; nothing was sent to it",
-            next_step=f"orch release {desired.cluster}",
+            next_step=NextStep(f"orch release {desired.cluster}"),
         )
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if not silent:
@@ -103,7 +108,7 @@ def _contact(desired: Adopt, observed: Observed) -> Step:
         status=Exit.HOST_LOST,
         what=f"'{desired.cluster}' is adopted, but {format_hosts(silent)} did not answer SSH",
         why=f"no answer for {desired.budgets.contact_deadline:.0f} s: a firewall, or it ignores its metadata keys",
-        next_step=f"the same command again   or: orch release {desired.cluster}",
+        next_step=NextStep(f"orch release {desired.cluster}", "or the same command again"),
     )
 
 
@@ -130,5 +135,5 @@ def _taken(cluster: str) -> GiveUp:
         code="conflict",
         status=Exit.CONFLICT,
         what=f"cluster '{cluster}' has other machines, or is being taken down",
-        next_step=f"orch status {cluster}   or choose another name: -c NAME",
+        next_step=NextStep(f"orch status {cluster}", "or choose another name: -c NAME"),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import Conclude, EndAttempt, ForgetSlice, NextAttempt, StopJob
 from orchestrator.plan.causes import EndCause
@@ -19,6 +20,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE, format_time
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.steps import Step
+from orchestrator.plan.ways_back import may_resume, resume_step
 from orchestrator.slices import CapacityBlock, SliceState
 
 
@@ -99,12 +101,13 @@ def _conclude(desired: Run, observed: Observed, why: str) -> Conclude:
     intent = observed.current
     existed = not desired.create or (early and intent is not None and intent.generation <= observed.generation_at_open)
     code, last = ("timeout", "the provider takes its machines") if existed else (LIMIT_CODE, "its machines are ended")
-    back = f"orch resume {desired.cluster}   resumes from the newest checkpoint"
-    more = "name other machines in the task, or another block, then launch again"
+    step = NextStep(words="name other machines in the task, or another block, then launch again")
+    if not early and may_resume(desired, observed):
+        step = resume_step(desired, observed)
     return Conclude(
         status=Exit.TIMEOUT,
         code=code,
         what=f"'{desired.cluster}': {'too late to start: ' if early else ''}{why}",
         why=last,
-        next_step=back if desired.checkpoint_uri is not None and not early else more,
+        next_step=step,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import Action, ArmTimer, Conclude, EndAttempt, FetchMount, RunSetup, StopJob, SyncTree
 from orchestrator.plan.causes import SLICE_LOSSES, EndCause
@@ -15,6 +16,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Intent, Observed
 from orchestrator.plan.ranks import format_hosts, format_ranks
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
+from orchestrator.plan.ways_back import name_command_again, step_after_loss
 from orchestrator.slices import Owned
 from orchestrator.values import Text, Unknown
 
@@ -95,7 +97,7 @@ def _complete(desired: Run, observed: Observed) -> Step | None:
             code="cloud",
             status=Exit.FAILURE,
             what=f"the provider lists {shown} of the {expected} hosts of '{desired.cluster}', and reports it as ready",
-            next_step=f"the same command again   or: orch down {desired.cluster}",
+            next_step=NextStep(f"orch down {desired.cluster}", "or the same command again"),
         )
     missing = [rank for rank in desired.ranks or () if not 0 <= rank < expected]
     if not missing:
@@ -123,7 +125,7 @@ def _identity(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostV
         code="identity-mismatch",
         what=f"{ranks} of '{desired.cluster}' presented another key than the pinned one",
         why=f"another machine may have taken its address; nothing was sent to it{shown}",
-        next_step=f"orch down {desired.cluster}   (then launch again)" if rented else remedy,
+        next_step=NextStep(f"orch down {desired.cluster}", "then launch again") if rented else NextStep.parse(remedy),
     )
 
 
@@ -154,8 +156,10 @@ def _unconfirmed(desired: Run, hosts: tuple[HostView, ...]) -> Action | None:
         code="identity-unconfirmed",
         what=f"the key of {ranks} of '{desired.cluster}' is new, so no secrets were sent",
         why=shown,
-        next_step="if these are your machines' fingerprints: the same command again\n"
-        "if not: orch check hosts FILE --accept-host-key SHA256:THE-RIGHT-ONE   pins the right one",
+        next_step=NextStep(
+            words="if these are your machines' fingerprints: the same command again\n"
+            "if not: orch check hosts FILE --accept-host-key SHA256:THE-RIGHT-ONE   pins the right one"
+        ),
     )
 
 
@@ -216,7 +220,7 @@ def _denied(desired: Run, hosts: tuple[HostView, ...]) -> Conclude | None:
         code="access",
         what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' accepted no SSH key",
         why=denied[0].silence,
-        next_step="orch check hosts FILE   tries every host and says which keys",
+        next_step=NextStep("orch check hosts FILE", "tries every host and says which keys"),
     )
 
 
@@ -229,7 +233,7 @@ def _not_admitted(desired: Run, hosts: tuple[HostView, ...]) -> GiveUp:
             status=Exit.PERMISSION,
             what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' cannot be reached from here",
             why=denied[0].silence,
-            next_step=remedy,
+            next_step=NextStep.parse(remedy),
         )
     why = "other computers of the team are let in by whoever drives the cluster, within a minute; no one did"
     next_step = f"on the computer that launched it: orch exec {desired.cluster} -- true   then the same here"
@@ -241,7 +245,7 @@ def _not_admitted(desired: Run, hosts: tuple[HostView, ...]) -> GiveUp:
         status=Exit.PERMISSION,
         what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' accept no key of this computer",
         why=why,
-        next_step=next_step,
+        next_step=NextStep(words=next_step),
     )
 
 
@@ -253,8 +257,10 @@ def _unreachable(desired: Run, hosts: tuple[HostView, ...]) -> Conclude:
         code="host-lost",
         what=f"{format_hosts(host.rank for host in silent)} of '{desired.cluster}' cannot be reached",
         why=silent[0].silence,
-        next_step="correct the address in the task file, or start the machine; then the same command again   "
-        "(orch check hosts FILE   tries all)",
+        next_step=NextStep(
+            "orch check hosts FILE",
+            "tries all; correct the address in the task file, or start the machine, then the same command again",
+        ),
     )
 
 
@@ -277,16 +283,14 @@ def handle_loss(desired: Run, observed: Observed, facts: Facts, cause: EndCause,
             code="host-lost" if verdict.cause in SLICE_LOSSES else "program-failed",
             what=verdict.why,
             why=why,
-            next_step=f"orch status {desired.cluster}   then: orch resume {desired.cluster}   "
-            f"or: orch down {desired.cluster}",
+            next_step=step_after_loss(desired, observed),
         )
     return Conclude(
         status=Exit.HOST_LOST,
         code="host-lost",
         what=f"hosts of '{desired.cluster}' were lost",
         why=why,
-        next_step=f"orch status {desired.cluster}   then: orch resume {desired.cluster}   "
-        f"or: orch down {desired.cluster}",
+        next_step=step_after_loss(desired, observed),
     )
 
 
@@ -309,7 +313,10 @@ def _own_lost(desired: Run, observed: Observed, cause: EndCause, why: str) -> St
             code="host-lost",
             what=f"the program still runs on {format_hosts(running)} of '{desired.cluster}', and could not be stopped",
             why=f"{why}; {trouble.what}",
-            next_step=f"orch ssh {desired.cluster} {running[0]}   stop it there, then: orch resume {desired.cluster}",
+            next_step=NextStep(
+                f"orch ssh {desired.cluster} {running[0]}",
+                f"stop it there, then: {name_command_again(desired, observed)}",
+            ),
         )
     if running:
         return StopJob(job=job.folder(observed.attempt), why=why, grace=job.stop_grace, ranks=running)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
 from orchestrator.messages import count_noun
+from orchestrator.next_step import NextStep
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import (
     Action,
@@ -32,6 +33,7 @@ from orchestrator.plan.refusals import (
     is_hopeless,
 )
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
+from orchestrator.plan.ways_back import step_after_failure, step_after_loss
 from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
@@ -96,7 +98,7 @@ def wait_for_slice(cluster: str, observed: Observed, until: float) -> Step:
         status=Exit.TIMEOUT,
         what=f"'{cluster}' is still {state}",
         why="the deadline has passed",
-        next_step=f"orch status {cluster}   then run the same command again, or: orch down {cluster}",
+        next_step=NextStep(f"orch status {cluster}", f"then run the same command again, or: orch down {cluster}"),
     )
 
 
@@ -140,7 +142,7 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
                 status=Exit.NOT_FOUND,
                 code="not-found",
                 what=f"cluster '{cluster}' is stopped",
-                next_step=f"orch start {cluster}",
+                next_step=NextStep(f"orch start {cluster}"),
             )
         case SliceState.STOPPING | SliceState.ENDING:
             return wait_for_slice(cluster, observed, slice_deadline(observed, intent, budgets.end_deadline))
@@ -227,7 +229,7 @@ def _refuse_to_create(desired: Run, observed: Observed, intent: Intent) -> Actio
         code="host-lost",
         what=f"cluster '{desired.cluster}' has no hosts to use: it is {state}",
         why=observed.slice_reason,
-        next_step=f"orch resume {desired.cluster}   or: orch down {desired.cluster}",
+        next_step=step_after_loss(desired, observed),
     )
 
 
@@ -243,7 +245,8 @@ def _wait_until_deleted(cluster: str, observed: Observed, facts: Facts, budgets:
     if trouble is not None and (observed.now >= until or (trouble.final and trouble.times >= CREATE_TRIES)):
         step = trouble.next_step
         if trouble.action == CreateSlice.__name__:
-            step += f"\nthen, because an earlier request may have made machines: orch down {cluster}"
+            later = f"then, because an earlier request may have made machines: orch down {cluster}"
+            step = NextStep(step.command, f"{step.words}\n{later}".strip())
         return GiveUp(code=trouble.code, status=trouble.status, what=trouble.what, why=trouble.why, next_step=step)
     quiet = observed.now - max(intent.since, intent.last_sent)
     # A request without effect is repeated; a slice that is reported as ending may be stuck, and is asked later.
@@ -267,7 +270,7 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wai
             status=Exit.NOT_FOUND,
             code="not-found",
             what=f"cluster '{desired.cluster}' has no machines",
-            next_step=f"orch launch -c {desired.cluster} …   or: orch resume {desired.cluster}",
+            next_step=NextStep(words=f"orch launch, or orch resume, with -c {desired.cluster}"),
         )
     trouble = observed.failure
     if trouble is not None and (trouble.final or (trouble.action == "CreateSlice" and trouble.times >= CREATE_TRIES)):
@@ -283,7 +286,7 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wai
             status=Exit.TIMEOUT,
             code=LIMIT_CODE,
             what=f"'{desired.cluster}': the time of every candidate in its task is over",
-            next_step="name other machines in the task, or another block, then launch again",
+            next_step=NextStep(words="name other machines in the task, or another block, then launch again"),
         )
     until = recovery.pause_until(desired, observed)
     if observed.now < until:
@@ -329,7 +332,7 @@ def _conclude_refused(desired: Run, last: list[Intent], places: int) -> Conclude
         code=code,
         what=what,
         why=explain_refusals(last),
-        next_step=choose_next_step(last, "try another zone or market, or the same command again later"),
+        next_step=NextStep.parse(choose_next_step(last, "try another zone or market, or the same command again later")),
     )
 
 
@@ -399,14 +402,12 @@ def next_attempt_or_end(
         reasons.append(f"exit {exit_code} is one of fail_on_exit_codes: no restart")
     elif budget:
         reasons.append(f"{used} of {budget} restarts for this cause were used")
-    logs = f"orch logs {desired.cluster} {desired.job_id}   shows its output"
-    back = f"orch resume {desired.cluster}   resumes from the newest checkpoint"
     return Conclude(
         status=status,
         code="host-lost" if cause in LOSSES and status == Exit.HOST_LOST else "program-failed",
         what=what,
         why="; ".join(reasons),
-        next_step="\n".join(filter(None, (remedy, back if desired.checkpoint_uri is not None else logs))),
+        next_step=step_after_failure(desired, observed, cause, remedy),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.hosts import ChipReport, JobPhase
+from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.slices import Candidate, SliceState
 from orchestrator.values import Text
@@ -129,7 +130,7 @@ class ActionFailure:
     code: str
     status: int
     times: int = 1
-    next_step: str = ""
+    next_step: NextStep = NO_STEP
     final: bool = False
 
 
@@ -174,7 +175,7 @@ class Outcome:
     code: str
     what: str
     why: str = ""
-    next_step: str = ""
+    next_step: NextStep = NO_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +209,7 @@ class Observed:
         over_budget: Candidates that a budget does not allow, each with the end of a job for which it is the only one.
         spent_budget: Which budget is spent and ends this run, in words; "" for none.
         growth: Why the run moves to better machines now, in words; "" where it stays.
+        saved: Whether the bucket holds a complete checkpoint of this run; None while that is not known.
         spent_before: US dollars that this run has cost on other clusters, before its resumes; None where a price is not
             known.
     """
@@ -243,6 +245,7 @@ class Observed:
     over_budget: tuple[tuple[Candidate, Outcome], ...] = ()
     spent_budget: str = ""
     growth: str = ""
+    saved: bool | None = None
     spent_before: float | None = 0.0
 
     @property

@@ -69,7 +69,7 @@ class Details:
                 yield fmt.to_one_line(f"digest {action.digest}")
             case Conclude():
                 yield from (fmt.to_one_line(f"why:  {line}") for line in (action.why,) if line)
-                yield from (fmt.to_one_line(f"next: {line}") for line in (action.next_step,) if line)
+                yield from (fmt.to_one_line(f"next: {line}") for line in (str(action.next_step),) if line)
             case RunSetup() | StartJob():
                 yield "environment"
                 yield from (f"  {line}" for line in _environment_lines(action.environment, action.ranks))

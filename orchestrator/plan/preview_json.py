@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
 from orchestrator.errors import OrchError
+from orchestrator.next_step import NextStep
 from orchestrator.offers.estimates import Estimate
 from orchestrator.plan import preview_format as fmt
 from orchestrator.plan.actions import Action
@@ -158,6 +159,8 @@ def _step(step: Action | Wait, now: float) -> dict[str, Json]:
         if field.name == "ranks":
             ranks = cast(tuple[int, ...], value)
             shown["hosts"] = {"ranks": format_ranks(ranks), "count": len(ranks)}
+        elif isinstance(value, NextStep):
+            shown |= value.as_json()
         elif isinstance(value, HostEnvironment):
             shown[field.name] = _environment(value, fmt.list_action_ranks(step))
         else:
@@ -179,7 +182,7 @@ def _ending(ending: Done | GiveUp) -> dict[str, Json]:
         "code": ending.code,
         "what": ending.what,
         "why": ending.why,
-        "next_step": ending.next_step,
+        **ending.next_step.as_json(),
     }
 
 

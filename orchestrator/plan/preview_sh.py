@@ -315,7 +315,7 @@ def _end(plan: Plan) -> str:
     ending = plan.ending
     if isinstance(ending, Done):
         return ending.message
-    return "; ".join(part for part in (ending.what, ending.why, ending.next_step) if part)
+    return "; ".join(part for part in (ending.what, ending.why, str(ending.next_step)) if part)
 
 
 def _plain(value: object) -> object:

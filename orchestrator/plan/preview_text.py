@@ -172,7 +172,7 @@ class _Page:
             yield from self._fill(start, f"{fmt.to_one_line(ending.message)} (exit {ending.status})")
         else:
             yield from self._reasons("Stops there: ", ending.code, ending.what, ending.status)
-            yield from self._next(ending.why, ending.next_step)
+            yield from self._next(ending.why, str(ending.next_step))
         if not some or command is None:
             return
         if not self.verbose:

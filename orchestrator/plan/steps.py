@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
+from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.plan.actions import Action
 
 
@@ -56,11 +57,11 @@ class GiveUp:
     status: int
     what: str
     why: str = ""
-    next_step: str = ""
+    next_step: NextStep = NO_STEP
 
     def make_error(self) -> OrchError:
         """Return the error that it describes."""
-        error = OrchError(self.what, self.why, self.next_step)
+        error = OrchError(self.what, self.why, str(self.next_step))
         error.code, error.exit_status = self.code, int(self.status)
         return error
 

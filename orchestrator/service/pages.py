@@ -23,6 +23,7 @@ from orchestrator.formatting import (
     format_size,
     format_utc,
 )
+from orchestrator.next_step import NextStep
 from orchestrator.service.drawing import chart
 from orchestrator.service.route import Person, Route
 from orchestrator.summaries.accuracy import describe_bounds, describe_compared
@@ -57,6 +58,7 @@ class PageRenderer:
             "price": format_price,
             "size": format_size,
             "utc": format_utc,
+            "next_step": NextStep.parse,
             "run_cost": format_run_cost,
             "job": describe_job,
             "bounds": describe_bounds,

@@ -284,7 +284,7 @@ def make_job_end(cluster: ClusterRecord, job: int, outcome: Outcome, at: float) 
         "code": outcome.code,
         "what": outcome.what,
         "why": outcome.why,
-        "next_step": outcome.next_step,
+        "next_step": str(outcome.next_step),
         "ended": at,
     }
     what = f"job {job} ended: {outcome.what} (status {outcome.status})"

@@ -53,7 +53,7 @@ class OrderChanges(Ledger):
         at = self._now()
         values = {
             "state": "ended", "ended": at, "status": outcome.status, "code": outcome.code, "what": outcome.what,
-            "why": outcome.why, "next_step": outcome.next_step,
+            "why": outcome.why, "next_step": str(outcome.next_step),
         }  # fmt: skip
         about = f"{order.verb} '{order.cluster}' for {order.member}: {outcome.what}"
         change = update_row(orders, {"uid": order.uid}, values, _details(order, about))

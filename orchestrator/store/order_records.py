@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.store.records import Row
 
 ORDER_VERBS = ("launch", "resume", "cancel", "stop", "start", "down")
@@ -44,7 +45,7 @@ class OrderRecord:
     code: str = ""
     what: str = ""
     why: str = ""
-    next_step: str = ""
+    next_step: NextStep = NO_STEP
 
 
 def make_order_uid(member: str, key: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from orchestrator.hosts import HostAddress, HostPin, hosts_from_json
+from orchestrator.next_step import NextStep
 from orchestrator.paths import from_portable, load_paths, to_portable
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState
@@ -114,7 +115,7 @@ class JobRecord:
     code: str
     what: str
     why: str
-    next_step: str
+    next_step: NextStep
     created: float
     ended: float | None
     ranks: tuple[int, ...] | None
@@ -421,7 +422,7 @@ def job_from_row(row: Row) -> JobRecord:
         code=row["code"],
         what=row["what"],
         why=row["why"],
-        next_step=row["next_step"],
+        next_step=NextStep.parse(row["next_step"]),
         created=row["created"],
         ended=row["ended"],
         ranks=_read_ranks("jobs", row, "ranks"),

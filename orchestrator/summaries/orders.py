@@ -34,5 +34,5 @@ def _order_json(order: OrderRecord) -> dict[str, object]:
         "code": order.code or None,
         "what": order.what or None,
         "why": order.why or None,
-        "next_step": order.next_step or None,
+        **order.next_step.as_json(),
     }

@@ -200,7 +200,7 @@ def run_as_json(view: RunView) -> dict[str, object]:
 def _outcome_json(job: JobRecord) -> dict[str, object] | None:
     if job.state != "ended":
         return None
-    return {"code": job.code or None, "what": job.what, "why": job.why or None, "next_step": job.next_step or None}
+    return {"code": job.code or None, "what": job.what, "why": job.why or None, **job.next_step.as_json()}
 
 
 def curves_as_json(view: RunView, most: int) -> dict[str, object]:

@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.__main__ import main
 from orchestrator.hosts import HostAddress
+from orchestrator.next_step import NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.plan.teardown import TeardownPolicy
@@ -129,7 +130,13 @@ def filled(home: Path) -> Path:
         store.record_outcome(
             mine,
             first.id,
-            Outcome(status=3, code="program-failed", what="program failed on worker1", why="boom", next_step="look"),
+            Outcome(
+                status=3,
+                code="program-failed",
+                what="program failed on worker1",
+                why="boom",
+                next_step=NextStep(words="look"),
+            ),
         )
         second = store.open_job(
             mine,

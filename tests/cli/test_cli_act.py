@@ -18,6 +18,7 @@ import pytest
 from orchestrator.cli.drawing.outcomes import ending_as_json, failed_host_table
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.hosts import Failure, HostOutcome
+from orchestrator.next_step import NextStep
 from orchestrator.plan.steps import Done, GiveUp
 
 Orch = Callable[..., Any]
@@ -319,7 +320,9 @@ def test_endings_as_json_keep_their_schema() -> None:
     endings = [
         CommandResult(step=Done("all is well"), outcomes=hosts[:1], job_id=1, run_id="run-1"),
         CommandResult(
-            step=GiveUp(code="host-lost", status=8, what="a host was lost", why="frozen", next_step="orch resume"),
+            step=GiveUp(
+                code="host-lost", status=8, what="a host was lost", why="frozen", next_step=NextStep("orch resume")
+            ),
             outcomes=hosts,
             job_id=2,
             run_id="run-2",
@@ -336,5 +339,5 @@ def test_endings_as_json_keep_their_schema() -> None:
 
 
 def test_a_giveup_keeps_its_message_and_status() -> None:
-    error = GiveUp(code="host-lost", status=8, what="a", why="b", next_step="c").make_error()
+    error = GiveUp(code="host-lost", status=8, what="a", why="b", next_step=NextStep(words="c")).make_error()
     assert error.lines() == ["error[host-lost]: a", "  why:  b", "  next: c"] and error.exit_status == 8

@@ -136,7 +136,7 @@ def logged(home: Path) -> Path:
             kind="launch", run_id="run-p", digest="d", task="", bucket="", ranks=None, after_end=TeardownPolicy.KEEP
         )
         job = store.open_job(past, new)
-        store.record_outcome(past, job.id, Outcome(status=0, code="", what="done", why="", next_step=""))
+        store.record_outcome(past, job.id, Outcome(status=0, code="", what="done"))
         store.close_cluster(lease, past)
         store.release(lease)
     folder = load_paths().logs(past.uid, job.id) / "attempt-0001"

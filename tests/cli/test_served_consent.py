@@ -18,7 +18,7 @@ from orchestrator.errors import ConflictError, OrchError, UserError
 
 ENDED = {
     "id": "o", "verb": "start", "cluster": "mine", "project": "default", "run_id": None, "state": "ended", "status": 0,
-    "code": None, "what": "cluster 'mine' is up", "why": None, "next_step": None,
+    "code": None, "what": "cluster 'mine' is up", "why": None, "next_command": None, "next_words": None,
 }  # fmt: skip
 
 

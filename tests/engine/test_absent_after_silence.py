@@ -67,7 +67,7 @@ def test_machines_that_vanished_while_the_engine_slept_are_reported_and_not_repl
     assert isinstance(ending.step, GiveUp)
     assert (ending.step.status, ending.step.code) == (Exit.HOST_LOST, "host-lost")
     assert ending.step.what.startswith("job 1 ended: the machines of 'c' are absent, and orch looked at them last at ")
-    assert "orch launch" in ending.step.next_step
+    assert "orch launch" in ending.step.next_step.words
     assert alive(home) == []
     assert [(job.state, job.status) for job in jobs()] == [("ended", Exit.HOST_LOST)]
     with open_reader() as reader:

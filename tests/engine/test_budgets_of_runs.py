@@ -89,7 +89,7 @@ def test_a_slice_that_does_not_fit_is_not_requested_and_ends_the_job_with_the_re
     ending = ending_of(home.run(DEAR))
     assert (ending.status, ending.code) == (Exit.BUDGET, "budget")
     assert ending.why == "$0.00 of $30.00/h is paid now, and the first hour of v5e costs $40.00"
-    assert "orch budget set --per-hour N" in ending.next_step
+    assert "orch budget set --per-hour N" in str(ending.next_step)
     assert home.count("create") == 0
     assert home.last_job() == ("budget", Exit.BUDGET)
     assert not [path for path in load_paths().state.rglob("c-*") if "keys" in str(path)], "they are deleted"
@@ -150,7 +150,7 @@ def test_a_spent_budget_ends_its_runs_where_that_is_set(home: Home, limit: str) 
     ending = ending_of(home.run(CHEAP, listener=listener))
     assert (ending.status, ending.code) == (Exit.TIMEOUT, "limit")
     assert "the budget of everything is spent: $0." in ending.what
-    assert "orch budget" in ending.next_step
+    assert "orch budget" in str(ending.next_step)
     assert listener.steps[-5:] == ["EndAttempt", "StopJob", "Conclude", "EndSlice", "ForgetSlice"]
     assert 72.0 <= home.clock.now() - began < 240.0, "$0.20 are 72 s"
 

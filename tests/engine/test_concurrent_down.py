@@ -95,7 +95,7 @@ def test_a_command_that_reads_of_a_down_before_its_lease_ends_as_its_job_does(st
 def test_an_announced_down_that_never_starts_is_reported_after_a_while() -> None:
     home, ending = launched(started=True, down=lambda home: None)
     assert isinstance(ending.step, GiveUp)
-    assert (ending.status, ending.step.next_step) == (Exit.CONFLICT, "orch down c"), ending
+    assert (ending.status, ending.step.next_step.command) == (Exit.CONFLICT, "orch down c"), ending
     assert living(home) == ["c-1"], "only `down` ends machines"
 
 

@@ -326,7 +326,7 @@ def test_a_command_on_a_stopped_cluster_is_refused_and_not_recorded(home: Path) 
     assert make_plan(ready.desired, ready.recorded, ready.facts).steps == ()
     ending = fulfil(ready)
     assert isinstance(ending.step, GiveUp)
-    assert (ending.step.what, ending.step.next_step) == ("cluster 'c' is stopped", "orch start c")
+    assert (ending.step.what, ending.step.next_step.command) == ("cluster 'c' is stopped", "orch start c")
     with open_reader() as reader:
         cluster = reader.cluster("c")
         assert cluster is not None and [job.id for job in reader.jobs(cluster)] == [1]

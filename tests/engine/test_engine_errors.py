@@ -222,7 +222,7 @@ def test_a_refusal_is_not_hidden_while_the_slice_cannot_be_observed(make: Make) 
     began = cloud_of(home).clock.now()
     ending = home.drive(sim_launch(sim_task()))
     assert (getattr(ending.step, "code", ""), ending.status) == ("permission", Exit.PERMISSION)
-    assert "orch down c" in getattr(ending.step, "next_step", "")
+    assert "orch down c" in str(getattr(ending.step, "next_step", ""))
     assert cloud_of(home).clock.now() - began < 400, "the deadline of an end would be 15 minutes"
 
 

@@ -19,6 +19,7 @@ from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
+from orchestrator.next_step import NextStep
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.storage import epochs
 from orchestrator.storage.bucket import Bucket
@@ -31,7 +32,7 @@ RUN = "theirs-1"
 KEEP = TeardownPolicy.KEEP
 THEIRS = JobRecord(
     cluster_uid="b", id=1, kind="launch", run_id=RUN, digest="", task="", bucket="x", attempt=1, started=True,
-    opened_at=0, state="running", status=None, code="", what="", why="", next_step="", created=0.0, ended=None,
+    opened_at=0, state="running", status=None, code="", what="", why="", next_step=NextStep(), created=0.0, ended=None,
     ranks=None, after_end="keep",
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from orchestrator.next_step import NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.slices import Candidate, Spot
@@ -19,7 +20,7 @@ PLACE = Candidate(
 SUCCESS = Outcome(status=0, code="", what="the program succeeded on all hosts")
 FAILURE = Outcome(
     status=1, code="program", what="program failed on worker1", why="exit 1: \x1b]0;title\x07out of memory",
-    next_step="orch logs mine 1",
+    next_step=NextStep("orch logs mine 1"),
 )  # fmt: skip
 
 

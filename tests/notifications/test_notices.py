@@ -33,7 +33,7 @@ def test_a_failure_has_the_cause_the_next_command_and_no_control_characters(hist
     assert notice.kind is Kind.FAILED and notice.status == 1
     assert notice.title == "run run-of-mine on 'mine' failed: program failed on worker1"
     assert "out of memory" in notice.why and "\x1b" not in notice.why and "\x07" not in notice.why
-    assert notice.next_step == "orch logs mine 1"
+    assert notice.next_step.command == "orch logs mine 1"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_run_that_moves_to_better_machines_is_one_notice_and_no_loss(history: 
     (notice,) = notices(own_home)
     assert notice.kind is Kind.GROWN
     assert notice.title == "run llama-1 on 'mine' leaves its machines for better ones (attempt 1)"
-    assert notice.why and notice.next_step == "orch events mine"
+    assert notice.why and notice.next_step.command == "orch events mine"
 
 
 def test_a_failed_program_that_is_started_again_is_no_notice_until_the_run_ends(

@@ -15,6 +15,7 @@ from plan_faults import CODES, CRASHES, DELAYS, LOSSES, PROGRAM, Fault, Mishap, 
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -76,7 +77,7 @@ class Refused(Exception):
             code=code,
             status=status,
             times=1,
-            next_step="next",
+            next_step=NextStep(words="next"),
             final=final,
         )
 

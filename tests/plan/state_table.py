@@ -13,6 +13,7 @@ from typing import TypeAlias
 from plan_samples import FACTS, candidate, sample_run
 
 from orchestrator.hosts import JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import (
     ArmTimer,
     CollectStacks,
@@ -125,7 +126,7 @@ def trouble(times: int = 1, *, is_lost: bool = False, final: bool = False, step:
         code="some-code",
         status=7,
         times=times,
-        next_step="do this",
+        next_step=NextStep(words="do this"),
         final=final,
     )
 

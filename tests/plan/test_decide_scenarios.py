@@ -267,7 +267,7 @@ def test_a_run_whose_only_machines_are_a_block_is_over_with_it_as_at_a_limit() -
     assert isinstance(ending, GiveUp)
     assert (ending.code, ending.status) == ("limit", Exit.TIMEOUT)
     assert re.fullmatch(r"'demo': the capacity block is over at \d\d:\d\d UTC", ending.what)
-    assert ending.next_step.startswith("orch resume demo")
+    assert ending.next_step.command == "orch resume demo"
     assert (causes(one), one.slices) == ([(EndCause.EXPIRED, None)], {})
 
 

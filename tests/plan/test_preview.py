@@ -18,6 +18,7 @@ from plan_samples import CLEAR, FACTS, candidate, plan, sample_run
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan import preview, preview_advice, preview_format, preview_json, preview_sh, preview_text
 from orchestrator.plan.actions import (
     Action,
@@ -121,7 +122,7 @@ def plans() -> dict[str, Plan]:
         "every other action": Plan(
             desired=Down("demo"),
             steps=odd,
-            ending=GiveUp(code="cloud", status=1, what="what", why="why", next_step="next"),
+            ending=GiveUp(code="cloud", status=1, what="what", why="why", next_step=NextStep(words="next")),
             now=5.0,
         ),
     }
@@ -326,7 +327,7 @@ def test_every_format_shows_the_recovery_of_a_hung_program_in_order() -> None:
 def test_text_of_a_plan_that_stops_gives_the_reason_and_the_next_command() -> None:
     shown = preview_text.render_text(plans()["nothing there"])
     assert "Stops there: [not-found]" in shown
-    assert "orch resume demo" in shown
+    assert "next: orch launch, or orch resume, with -c demo" in shown
     assert "To do it" not in shown, "it would do nothing"
 
 

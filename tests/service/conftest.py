@@ -9,6 +9,7 @@ import pytest
 from service_site import EMPTY, Served, pack, record_run, save_steps, serve, write_points
 from support.orch_process import Orch
 
+from orchestrator.next_step import NextStep
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.store.order_records import OrderRecord
@@ -30,7 +31,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             uid="asked", project="default", cluster="first", verb="down", arguments="{}", plan="p", fingerprint="f",
             member="ann", state="open", created=time.time(),
         )  # fmt: skip
-        store.end_order(store.open_order(order), Outcome(status=5, code="capacity", what="no", why="", next_step="x"))
+        store.end_order(
+            store.open_order(order),
+            Outcome(status=5, code="capacity", what="no", why="", next_step=NextStep(words="x")),
+        )
     now = time.time()
     write_points(bucket, "one", 1, [(step, now + step, 5 - step / 10) for step in range(1, 31)])
     write_points(bucket, "one", 2, [(step, now + 40 + step, 5 - step / 10) for step in range(21, 41)])

@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 from support.orch_process import Orch
 
 from orchestrator.formatting import format_utc
+from orchestrator.next_step import NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.plan.teardown import TeardownPolicy
@@ -36,7 +37,7 @@ CANDIDATE = Candidate(
 OUTCOMES = {
     0: Outcome(status=0, code="ok", what="it succeeded"),
     3: Outcome(status=3, code="program-failed", what="program failed on host 1", why="CUDA out of memory",
-               next_step="orch logs first 1"),
+               next_step=NextStep("orch logs first 1")),
 }  # fmt: skip
 
 

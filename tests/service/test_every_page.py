@@ -19,6 +19,7 @@ from service_here import Shown, serve_here
 from service_site import record_run, save_steps, write_points
 from test_pages import CHROMIUM, RULES, browser
 
+from orchestrator.next_step import NextStep
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.service.host_board import HostBoard
@@ -64,7 +65,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
             uid="asked", project="default", cluster="first", verb="down", arguments="{}", plan="p", fingerprint="f",
             member="ann", state="open", created=now,
         )  # fmt: skip
-        store.end_order(store.open_order(order), Outcome(status=5, code="capacity", what="no", why="", next_step="x"))
+        store.end_order(
+            store.open_order(order),
+            Outcome(status=5, code="capacity", what="no", why="", next_step=NextStep(words="x")),
+        )
     write_points(bucket, "one", 1, [(step, now + step, 5 - step / 10) for step in range(1, 31)])
     write_points(bucket, "one", 2, [(step, now + 40 + step, 5 - step / 10) for step in range(21, 41)])
     save_steps(bucket, "one", [20, 40])

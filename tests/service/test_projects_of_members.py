@@ -18,6 +18,7 @@ from orchestrator.cli.drawing.engine_log import EngineLog
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.engine.services import real_services
 from orchestrator.engine.unattended.orders import carry_out_order
+from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.spending_budget import SpendingBudget
@@ -47,7 +48,8 @@ def fill(location: Location, bucket: Path) -> None:
                 fingerprint="f", member=f"{lead}-ann", state="open", created=2.0,
             )  # fmt: skip
             store.end_order(
-                store.open_order(order), Outcome(status=5, code="capacity", what="no", why="", next_step="x")
+                store.open_order(order),
+                Outcome(status=5, code="capacity", what="no", why="", next_step=NextStep(words="x")),
             )
             store.set_budget(SpendingBudget(project=project, member=f"{lead}-ann", dollars_per_month=7.0))
     with Store(location) as store:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from orchestrator.errors import AccessError, ConflictError
 from orchestrator.hosts import HostPin, PinReason
+from orchestrator.next_step import NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Outcome
 from orchestrator.plan.spending_budget import SpendingBudget
@@ -194,7 +195,9 @@ def _ended(step: Step) -> EndedAttempt:
 
 
 def _outcome(step: Step) -> Outcome:
-    return Outcome(status=step.number, code=step.text, what=step.text, why=step.text, next_step=step.text)
+    return Outcome(
+        status=step.number, code=step.text, what=step.text, why=step.text, next_step=NextStep.parse(step.text)
+    )
 
 
 def _session(step: Step) -> SessionRecord:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConflictError, OrchError
+from orchestrator.next_step import NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Reservation, Spot
@@ -49,7 +50,9 @@ def test_what_is_written_is_read_back_by_the_light_reader(location: Location) ->
             cluster, job.id, EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="taken back", generation=1), 2
         )
         store.record_outcome(
-            cluster, job.id, Outcome(status=3, code="program-failed", what="it failed", why="why", next_step="next")
+            cluster,
+            job.id,
+            Outcome(status=3, code="program-failed", what="it failed", why="why", next_step=NextStep(words="next")),
         )
         written = (store.intents(cluster), store.jobs(cluster), store.ended_attempts(cluster, job.id))
     with open_reader_at(location) as reader:

@@ -91,7 +91,7 @@ def ending_as_json(cluster: str, verb: str, ending: CommandResult) -> dict[str, 
     step = ending.step
     error = None
     if isinstance(step, GiveUp):
-        error = {"code": step.code, "what": step.what, "why": step.why or None, "next": step.next_step or None}
+        error = {"code": step.code, "what": step.what, "why": step.why or None, **step.next_step.as_json()}
     return {
         "version": 1,
         "kind": "ending",

@@ -16,6 +16,7 @@ from orchestrator.cli.failures import print_error
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.formatting import format_rate
+from orchestrator.next_step import NextStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -280,7 +281,11 @@ def _ending_from_error(error: OrchError) -> CommandResult:
 
     return CommandResult(
         step=GiveUp(
-            code=error.code, status=int(error.exit_status), what=error.what, why=error.why, next_step=error.next_step
+            code=error.code,
+            status=int(error.exit_status),
+            what=error.what,
+            why=error.why,
+            next_step=NextStep.parse(error.next_step),
         )
     )
 

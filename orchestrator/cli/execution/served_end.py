@@ -16,6 +16,7 @@ from orchestrator.client_transport import ServiceError
 from orchestrator.exits import Exit
 from orchestrator.formatting import format_rate
 from orchestrator.messages import escape_controls
+from orchestrator.next_step import NextStep
 from orchestrator.project import qualify_name
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _ending_of_order(order: dict[str, Any]) -> CommandResult:
         status=int(order["status"]),
         what=what,
         why=order["why"] or "",
-        next_step=order["next_step"] or "",
+        next_step=NextStep.from_json(order),
     )
     return CommandResult(step=step, run_id=run_id)
 
@@ -172,7 +173,7 @@ def _ending_of_run(run: dict[str, Any]) -> CommandResult:
             status=int(item["status"]),
             what=what,
             why=outcome["why"] or "",
-            next_step=outcome["next_step"] or "",
+            next_step=NextStep.from_json(outcome),
         )
     attempts = tuple(
         EndedAttempt(

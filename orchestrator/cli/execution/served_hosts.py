@@ -24,6 +24,7 @@ from orchestrator.engine.state.keys import make_user_key
 from orchestrator.errors import AccessError, CloudError, DeadlineError, OrchError, UserError
 from orchestrator.hosts import HostAddress, parse_public_key
 from orchestrator.messages import escape_controls
+from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
 from orchestrator.providers.caller import CallerAddress
 from orchestrator.remote.keys import read_public_key, write_known_hosts
@@ -119,7 +120,8 @@ def await_key(client: Client, cluster: str, order_id: str) -> None:
             reported = True
         time.sleep(_PAUSE)
     if order["status"]:
-        error = OrchError(*(escape_controls(str(order[name] or "")) for name in ("what", "why", "next_step")))
+        what, why = (escape_controls(str(order[name] or "")) for name in ("what", "why"))
+        error = OrchError(what, why, escape_controls(str(NextStep.from_json(order))))
         error.code, error.exit_status = str(order["code"] or "failure"), read_exit_status(order["status"])
         raise error
 

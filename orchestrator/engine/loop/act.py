@@ -19,6 +19,7 @@ from orchestrator.errors import (
     UserError,
 )
 from orchestrator.hosts import HostOutcome
+from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -173,7 +174,7 @@ def _record_failure(session: Session, action: Action, error: OrchError) -> None:
         code=error.code,
         status=int(error.exit_status),
         times=times,
-        next_step=error.next_step,
+        next_step=NextStep.parse(error.next_step),
         final=isinstance(error, AccessError | BudgetError | UserError),
     )
     if outcomes:

@@ -10,6 +10,7 @@ from orchestrator.cloud_identities.role import name_caller
 from orchestrator.engine.loop.act import act
 from orchestrator.engine.loop.addresses import admit_after_silence, admit_before_contact
 from orchestrator.engine.loop.admission import admit_computers
+from orchestrator.engine.loop.checkpoints import has_checkpoint, note_checkpoint
 from orchestrator.engine.loop.choice import renew_choice
 from orchestrator.engine.loop.finish import finish_command, leave_running
 from orchestrator.engine.loop.growth import note_growth
@@ -41,6 +42,7 @@ from orchestrator.engine.state.opening import open_store, refuse_creation, refus
 from orchestrator.errors import AccessError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
+from orchestrator.next_step import NextStep
 from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.actions import Action, Conclude, EndSlice, StartJob, StopSlice
 from orchestrator.plan.decide import decide
@@ -50,6 +52,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL_STATES, Contact, Intent, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.slices import CapacityBlock, SliceState
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.records import ClusterRecord
@@ -236,7 +239,7 @@ def finish_down(
     finally:
         session.close()
     if not isinstance(ending.step, Done):
-        raise OrchError(ending.step.what, ending.step.why, ending.step.next_step)
+        raise OrchError(ending.step.what, ending.step.why, str(ending.step.next_step))
     return ending
 
 
@@ -283,6 +286,8 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         admit_computers(session, observed)
         observed = note_growth(session, renew_choice(session, observed))
         step = decide(session.desired, observed, session.facts)
+        if isinstance(step, Conclude) and step.status != Exit.OK:  # its next step depends on the bucket
+            step = decide(session.desired, note_checkpoint(session, observed), session.facts)
         match step:
             case Done() | GiveUp():
                 return finish_command(session, step)
@@ -406,7 +411,8 @@ def _keep_machines_for_queue(session: Session) -> None:
 def _end_waiting_jobs(store: Store, cluster: ClusterRecord, narrator: Narrator) -> None:
     """End the jobs that wait on a cluster to be taken down: they must not create it again."""
     message = f"cluster '{cluster.name}' is taken down"
-    count = end_jobs(store, cluster, message, f"orch launch … -c {cluster.name}", waiting=True, begun=False)
+    again = NextStep(words=f"orch launch … -c {cluster.name}")
+    count = end_jobs(store, cluster, message, lambda _: again, waiting=True, begun=False)
     if count:
         narrator.note(
             f"{count_noun(count, 'queued job')} of '{cluster.name}' ended too; see: orch events {cluster.name}"
@@ -454,7 +460,7 @@ def _cancel_request(session: Session) -> Detached | None:
     session.narrator.note(
         f"interrupted while waiting for machines: the request is cancelled (Ctrl-C again: leave it to orch down {name})"
     )
-    back = f"orch resume {name}" if desired.checkpoint_uri is not None else ""
+    back = resume_or_launch(name, has_checkpoint(session, job))
     ended = Outcome(
         status=Exit.INTERRUPTED,
         code="cancelled",
@@ -467,8 +473,8 @@ def _cancel_request(session: Session) -> Detached | None:
     session.job, session.desired = None, Down(name)
     ending = _loop(session, follow=True, recorder=None)
     if not isinstance(ending.step, Done):
-        raise OrchError(ending.step.what, ending.step.why, ending.step.next_step)
+        raise OrchError(ending.step.what, ending.step.why, str(ending.step.next_step))
     left = "nothing is left of it"
     if isinstance(current.candidate.market, CapacityBlock):
         left = f"the {current.candidate.market} stays yours"
-    return Detached(f"interrupted; the request for machines was cancelled, {left}", next_step=back)
+    return Detached(f"interrupted; the request for machines was cancelled, {left}", next_step=str(back))

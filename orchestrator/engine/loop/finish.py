@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.engine.loop.checkpoints import has_checkpoint
 from orchestrator.engine.loop.epoch import release_run
 from orchestrator.engine.loop.queue import (
     end_jobs,
@@ -18,10 +19,12 @@ from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
+from orchestrator.next_step import NextStep
 from orchestrator.plan.desired import Adopt, Cancel, Down, Run, Start, Stop
 from orchestrator.plan.observed import FINAL_STATES, Outcome
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.store.lookup import RUNNING
 
 if TYPE_CHECKING:
@@ -86,10 +89,25 @@ def _end_affected_jobs(session: Session) -> None:
     match session.desired:
         case Down():
             message = f"cluster '{name}' was taken down"
-            end_jobs(store, cluster, message, f"orch resume {name}", waiting=True, begun=True)
+            end_jobs(
+                store,
+                cluster,
+                message,
+                lambda job: resume_or_launch(name, has_checkpoint(session, job)),
+                waiting=True,
+                begun=True,
+            )
         case Stop():
-            back = f"orch start {name}   then: orch resume {name}"
-            end_jobs(store, cluster, f"cluster '{name}' was stopped", back, waiting=False, begun=True)
+            end_jobs(
+                store,
+                cluster,
+                f"cluster '{name}' was stopped",
+                lambda job: NextStep(
+                    f"orch start {name}", f"then: {resume_or_launch(name, has_checkpoint(session, job))}"
+                ),
+                waiting=False,
+                begun=True,
+            )
             if waiting := list_waiting_jobs(store, cluster, 0):
                 session.narrator.note(f"{count_noun(len(waiting), 'job')} left in the queue until: orch start {name}")
         case Start():

@@ -23,6 +23,7 @@ from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.errors import CredentialsError, OrchError, OtherAccountError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.messages import escape_controls, to_one_line
+from orchestrator.next_step import NextStep
 from orchestrator.plan.decide_hosts import TIMER_LABEL
 from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.limits import format_time
@@ -205,7 +206,11 @@ def _note_account(session: Session, intent: Intent, view: SliceView) -> None:
 
 def _refusal(error: OrchError) -> Outcome:
     return Outcome(
-        status=int(error.exit_status), code=error.code, what=error.what, why=error.why, next_step=error.next_step
+        status=int(error.exit_status),
+        code=error.code,
+        what=error.what,
+        why=error.why,
+        next_step=NextStep.parse(error.next_step),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.exits import Exit
+from orchestrator.next_step import NextStep
 from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.steps import Done, GiveUp
@@ -68,9 +69,10 @@ def overtaken_step(
     if not isinstance(desired, Run):
         return None
     if living is None or living.uid != uid:
-        message, back = f"cluster '{name}' was taken down by another command", f"orch launch … -c {name}"
+        message = f"cluster '{name}' was taken down by another command"
+        back = NextStep(words="the same launch makes it again")
     elif living.desired_state == "stopped" and desired.create:
-        message, back = f"cluster '{name}' is stopped", f"orch start {name}   then: orch resume {name}"
+        message, back = f"cluster '{name}' is stopped", NextStep(f"orch start {name}", "then the same command again")
     else:
         return None
     job = next((one for one in _jobs(store, uid, living, name) if one.id == number), None)
@@ -90,7 +92,7 @@ def end_jobs(
     store: Store,
     cluster: ClusterRecord,
     reason: str,
-    next_step: str,
+    find_next: Callable[[JobRecord], NextStep],
     *,
     waiting: bool,
     begun: bool,
@@ -102,18 +104,20 @@ def end_jobs(
         store: The open store.
         cluster: The cluster's record.
         reason: Why they end.
-        next_step: What the user can do.
+        find_next: Returns what the user can do about a job.
         waiting: Whether jobs that never started end too.
         begun: Whether jobs that started end too.
         code: The code of their outcome.
     """
     chosen = [job for job in store.jobs(cluster) if job.state != "ended" and (begun if job.started else waiting)]
-    for number, outcome in make_outcomes(chosen, reason, next_step, code).items():
+    for number, outcome in make_outcomes(chosen, reason, find_next, code).items():
         store.record_outcome(cluster, number, outcome)
     return len(chosen)
 
 
-def make_outcomes(jobs: Iterable[JobRecord], reason: str, next_step: str, code: str) -> dict[int, Outcome]:
+def make_outcomes(
+    jobs: Iterable[JobRecord], reason: str, find_next: Callable[[JobRecord], NextStep], code: str
+) -> dict[int, Outcome]:
     """Return, by their numbers, the outcomes of jobs whose machines are ended or absent."""
     return {
         job.id: Outcome(
@@ -121,7 +125,7 @@ def make_outcomes(jobs: Iterable[JobRecord], reason: str, next_step: str, code: 
             code=code,
             what=f"job {job.id} {'ended' if job.started else 'is not started'}: {reason}",
             why="",
-            next_step=next_step,
+            next_step=find_next(job),
         )
         for job in jobs
     }

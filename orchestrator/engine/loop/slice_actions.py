@@ -26,6 +26,7 @@ from orchestrator.errors import (
     RefusedError,
     UserError,
 )
+from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Run
@@ -101,7 +102,11 @@ def _note_over_budget(session: Session, spec: SliceSpec, error: BudgetError) -> 
     """Note that a budget does not allow a candidate, so that the next one is tried. Nothing is on record of it."""
     delete_slice_keys(session.paths, spec.name)
     session.memory.over_budget[spec.candidate] = Outcome(
-        status=int(error.exit_status), code=error.code, what=error.what, why=error.why, next_step=error.next_step
+        status=int(error.exit_status),
+        code=error.code,
+        what=error.what,
+        why=error.why,
+        next_step=NextStep.parse(error.next_step),
     )
     _report_refusal(session, spec, error)
 
@@ -185,8 +190,8 @@ def close_slice_record(session: Session, action: ForgetSlice) -> None:
     if not action.jobs_end:
         store.update_intent(lease, cluster, action.name, IntentState.DELETED, action.cause, action.why)
         return
-    again = f"if they were not ended on purpose: orch launch … -c {cluster.name}"
-    outcomes = make_outcomes(store.jobs(cluster), action.jobs_end, again, ABSENT)
+    again = NextStep(words=f"if they were not ended on purpose: orch launch … -c {cluster.name}")
+    outcomes = make_outcomes(store.jobs(cluster), action.jobs_end, lambda _: again, ABSENT)
     store.record_absence(lease, cluster, intent, action.cause, action.why, outcomes)
 
 

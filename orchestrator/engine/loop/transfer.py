@@ -14,6 +14,7 @@ from orchestrator.engine.loop.queue import TAKEN_OVER, end_jobs
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys
 from orchestrator.errors import TakenOverError
+from orchestrator.next_step import NextStep
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.store.lookup import taken_over_error
 
@@ -40,7 +41,15 @@ def _record_transfer(session: Session, holder: str) -> None:
     session.disconnect()
     session.keeper.hold()
     reason = f"the machines of '{cluster.name}' were taken over {holder}"
-    end_jobs(store, cluster, reason, f"orch events {cluster.name}", waiting=True, begun=True, code=TAKEN_OVER)
+    end_jobs(
+        store,
+        cluster,
+        reason,
+        lambda _: NextStep(f"orch events {cluster.name}"),
+        waiting=True,
+        begun=True,
+        code=TAKEN_OVER,
+    )
     for intent in store.intents(cluster):
         if intent.state not in FINAL_STATES:
             delete_slice_keys(session.paths, intent.name)

@@ -21,6 +21,7 @@ from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.errors import CloudError, ConflictError, UserError
+from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide_hosts import TIMER_LABEL
@@ -138,7 +139,7 @@ def release_cluster(name: str, narrator: Narrator, services: Services | None = N
             _remove_marks(session, intent)
         finally:
             session.close()
-        end_jobs(store, record, f"'{name}' was released", "", waiting=True, begun=False)
+        end_jobs(store, record, f"'{name}' was released", lambda _: NextStep(), waiting=True, begun=False)
         store.note_hosts(keeper.lease, record, ())
         store.note_host_contents(keeper.lease, record, {})
         delete_slice_keys(where, intent.name)

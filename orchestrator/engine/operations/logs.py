@@ -24,10 +24,12 @@ from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import IdentityMismatch, NotFoundError
 from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
 from orchestrator.plan.decide_job import STOPPED_BY_US
 from orchestrator.plan.ranks import count_hosts, format_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.remote.fleet import Fleet
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
@@ -138,7 +140,9 @@ def _read_current(
         status=Exit.HOST_LOST if lost else Exit.NOT_FOUND,
         what=what,
         why=failed[0].detail or "its program was not started there",
-        next_step=f"orch status {cluster} --refresh   asks the provider" if lost else f"orch status {cluster}",
+        next_step=NextStep(f"orch status {cluster} --refresh", "asks the provider")
+        if lost
+        else NextStep(f"orch status {cluster}"),
     )
     return CommandResult(step=step, outcomes=tuple(failed), job_id=job.id, run_id=job.run_id)
 
@@ -164,9 +168,9 @@ def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) ->
         status=status,
         what=f"job {job.id} failed on {label_rank(first.rank)} (rank {first.rank}): {first.verdict}",
         why=first.last_line or first.detail,
-        next_step=f"orch resume {cluster}"
+        next_step=resume_or_launch(cluster, None if job.bucket else False)
         if job.kind != "exec"
-        else f"orch logs {cluster} {job.id}   shows its output",
+        else NextStep(f"orch logs {cluster} {job.id}", "shows its output"),
     )
 
 

@@ -21,6 +21,7 @@ from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, host_job_
 from orchestrator.errors import HostError, OrchError
 from orchestrator.exits import Exit
 from orchestrator.hosts import HostOutcome
+from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import Action, StartJob, SyncTree
 from orchestrator.plan.decide_job import describe_exit
 from orchestrator.plan.desired import Run
@@ -161,5 +162,5 @@ def _judge(outcomes: tuple[HostOutcome, ...]) -> CommandResult:
     how = first.verdict if first.status is None else describe_exit(first.status)
     what = f"the command failed on {label_rank(first.rank)} (rank {first.rank}): {how}"
     why = first.detail if first.status is None else first.last_line
-    step = GiveUp(code=code, status=int(status), what=what, why=why, next_step=first.remedy)
+    step = GiveUp(code=code, status=int(status), what=what, why=why, next_step=NextStep.parse(first.remedy))
     return CommandResult(step=step, outcomes=by_rank)

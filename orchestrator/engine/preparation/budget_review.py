@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import BudgetError
+from orchestrator.next_step import NextStep
 from orchestrator.plan.observed import Observed, Outcome
 from orchestrator.plan.spending_budget import describe_left, measure_usage
 from orchestrator.slices import Candidate, SliceState
@@ -66,5 +67,9 @@ def review_budgets(
 
 def _to_outcome(error: BudgetError) -> Outcome:
     return Outcome(
-        status=int(error.exit_status), code=error.code, what=error.what, why=error.why, next_step=error.next_step
+        status=int(error.exit_status),
+        code=error.code,
+        what=error.what,
+        why=error.why,
+        next_step=NextStep.parse(error.next_step),
     )

@@ -18,6 +18,7 @@ from orchestrator.engine.state.keys import delete_slice_keys
 from orchestrator.exits import Exit
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import FINAL_STATES, Outcome
+from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord
@@ -87,9 +88,8 @@ def _end_jobs(store: Store, cluster: ClusterRecord) -> None:
     for job in store.jobs(cluster):
         if job.state != "ended":
             what = f"job {job.id} ended: cluster '{cluster.name}' was taken down while the store could not be written"
-            ended = Outcome(
-                status=Exit.INTERRUPTED, code="cancelled", what=what, next_step=f"orch resume {cluster.name}"
-            )
+            step = resume_or_launch(cluster.name, None if job.bucket else False)
+            ended = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=what, next_step=step)
             store.record_outcome(cluster, job.id, ended)
 
 

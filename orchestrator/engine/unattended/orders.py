@@ -28,6 +28,7 @@ from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.training.advice import add_advice
 from orchestrator.engine.unattended.handover import enqueue_job, find_handed_over_job, prepare_for_engine
 from orchestrator.errors import ConflictError, CredentialsError, NotFoundError, OrchError, UserError
+from orchestrator.next_step import NextStep
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.steps import Done
@@ -126,7 +127,7 @@ def _admit_member(store: Store, services: Services, where: Paths, narrator: Narr
         raise
     except OrchError as error:
         return _to_outcome(error)
-    return Outcome(status=0, code="", what=done, why="", next_step="")
+    return Outcome(status=0, code="", what=done)
 
 
 def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) -> Outcome:
@@ -156,13 +157,17 @@ def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) 
     except OrchError as error:
         return _to_outcome(error)
     if isinstance(step, Done):
-        return Outcome(status=int(step.status), code="", what=step.message, why="", next_step="")
+        return Outcome(status=int(step.status), code="", what=step.message)
     return Outcome(status=int(step.status), code=step.code, what=step.what, why=step.why, next_step=step.next_step)
 
 
 def _to_outcome(error: OrchError) -> Outcome:
     return Outcome(
-        status=int(error.exit_status), code=error.code, what=error.what, why=error.why, next_step=error.next_step
+        status=int(error.exit_status),
+        code=error.code,
+        what=error.what,
+        why=error.why,
+        next_step=NextStep.parse(error.next_step),
     )
 
 
@@ -173,7 +178,7 @@ def _find_queued_run(order: OrderRecord) -> Outcome | None:
     if found is None or order.verb == "resume":
         return None
     cluster, job = found
-    return Outcome(status=0, code="", what=f"job {job.id} is queued on '{cluster}'", why="", next_step="")
+    return Outcome(status=0, code="", what=f"job {job.id} is queued on '{cluster}'")
 
 
 def _start_stopped_machines(order: OrderRecord, narrator: Narrator, services: Services) -> CommandResult | None:

@@ -27,6 +27,7 @@ from orchestrator.engine.unattended.handover import prepare_for_engine
 from orchestrator.engine.unattended.secrets import missing_secret_error, secrets_fingerprint
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
+from orchestrator.next_step import NextStep
 from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.teardown import TeardownPolicy
@@ -123,7 +124,7 @@ def _drive(
         if not keeper.try_hold():
             message = f"pipeline '{record.name}' is being driven by another orch"
             return CommandResult(
-                step=GiveUp(code="conflict", status=Exit.CONFLICT, what=message, next_step="orch queue")
+                step=GiveUp(code="conflict", status=Exit.CONFLICT, what=message, next_step=NextStep("orch queue"))
             )
         while True:
             record = store.pipeline(record.uid)
@@ -143,7 +144,7 @@ def _drive(
                         code="failure",
                         status=Exit.FAILURE,
                         what=message,
-                        next_step="run the same command again to resume it",
+                        next_step=NextStep(words="run the same command again to resume it"),
                     )
                 )
             _advance(store, keeper, record, job)
@@ -166,7 +167,9 @@ def _ended(record: PipelineRecord) -> CommandResult:
     if record.status == Exit.OK:
         return CommandResult(step=Done(message))
     return CommandResult(
-        step=GiveUp(code="program-failed", status=record.status or Exit.FAILURE, what=message, next_step="orch queue")
+        step=GiveUp(
+            code="program-failed", status=record.status or Exit.FAILURE, what=message, next_step=NextStep("orch queue")
+        )
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.failures import print_error
 from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
+from orchestrator.next_step import NextStep
 from orchestrator.plan.steps import GiveUp
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def _run(ready: PreparedCommand) -> int:
             narrator.note(note)
         ending = drive_cluster(ready, narrator)
     if isinstance(ending.step, GiveUp):
-        steps = [line for line in ending.step.next_step.splitlines() if not line.startswith("orch ")]
-        advice = "\n".join([*steps, "orch rehearse --keep   keeps its logs"])
-        ending = replace(ending, step=replace(ending.step, next_step=advice))
+        step = ending.step.next_step
+        advice = step.words.splitlines()[1 if step.command else 0 :]  # without the words about the command
+        kept = NextStep("orch rehearse --keep", "\n".join(["keeps its logs", *advice]))
+        ending = replace(ending, step=replace(ending.step, next_step=kept))
     print_ending(ending)
     return ending.status
 
