@@ -15,6 +15,7 @@ class Exit(IntEnum):
     DEVICE = 4  # the device is missing or does not work
     TAKEN_OVER = 6  # another start of the run has taken it over: do not start this one again
     STORAGE = 10  # a checkpoint could not be written or read
+    NO_STORAGE = 16  # the bucket is missing, denied or full before anything was saved: do not start this one again
     STOPPED = 75  # stopped by SIGTERM with a checkpoint saved: run again to resume
     INTERRUPTED = 130
     TERMINATED = 143  # SIGTERM with nothing saved, or a second SIGTERM
@@ -59,7 +60,24 @@ class MissingFolderError(StorageError):
     """A local place does not exist."""
 
 
-class DiskFull(StorageError):
+LASTING = "does not pass by itself"
+"""In the message of each LastingStorageError: ranks send each other messages, and know it by that."""
+
+
+class LastingStorageError(StorageError):
+    """The bucket cannot be used until someone has changed something; before the first save it ends the run."""
+
+    exit_status = Exit.NO_STORAGE
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if LASTING in message else f"{message} (it {LASTING})")
+
+
+class AccessDenied(LastingStorageError):
+    """The bucket refuses the right to read or write, which may also have been given a moment ago."""
+
+
+class DiskFull(LastingStorageError):
     """The disk of a local place has no room left."""
 
 

@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from ..errors import StorageError
 from .bucket_client import Backend, BucketClient, UnsettledWrite, connect_gcs, connect_s3
 from .manifest import MOST_BYTES
-from .store import Buffer, ObjectEntry, Store, StoredObject, Version, translate_errors
+from .store import Buffer, ObjectEntry, Store, StoredObject, Version, is_missing_bucket, translate_errors
 
 try:
     import numpy as np
@@ -78,7 +78,9 @@ class BucketStore(Store):
                 if result.meta["size"] > MOST_BYTES:
                     raise StorageError(f"{self.uri}/{path}: {result.meta['size']} bytes: not of this trainer")
                 data = bytes(result.bytes())
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if is_missing_bucket(error):
+                    raise
                 return None
             return StoredObject(data, Version(result.meta.get("e_tag"), result.meta.get("version")))
 
@@ -99,6 +101,8 @@ class BucketStore(Store):
             try:
                 obstore.put(backend, path, data, mode="create")
             except AlreadyExistsError as error:
+                if is_missing_bucket(error):
+                    raise
                 # An earlier try whose answer was lost leaves our own object there.
                 found = self.find(path)
                 if found is None:  # 409: another write was in progress, and has failed
@@ -114,7 +118,9 @@ class BucketStore(Store):
         def replace(backend: Backend) -> bool:
             try:
                 obstore.put(backend, path, data, mode="create" if expected is None else _condition(expected))
-            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
+                if is_missing_bucket(error):
+                    raise
                 return False
             return True
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from ..environment import Run
-from ..errors import StorageError, TakenOver
+from ..errors import LASTING, AccessDenied, LastingStorageError, StorageError, TakenOver
 from .epoch import BEAT, BEAT_SECONDS, EPOCH, Epoch, utc_timestamp
 from .store import Store, StoredObject
 
 _TRIES = 100
+_YOUNG_SECONDS = 120.0
+_YOUNG_PAUSE_SECONDS = 10.0
+T = TypeVar("T")
 _TAKEN_OVER = "another start of this run has taken it over: "
 
 
@@ -39,6 +44,34 @@ def hold_epoch(store: Store, run: Run) -> Epoch:
     raise StorageError(f"{store.uri}/{EPOCH}: changed by others {_TRIES} times while this process tried to claim it")
 
 
+def wait_for_access(claim: Callable[[], T], seconds: float, report: Callable[[str], None]) -> T:
+    """Return what `claim` returns; while access is denied, repeat it, since the right may be a moment old.
+
+    A changed policy takes "typically 2 minutes, potentially 7 minutes or longer" (Google Cloud IAM, "Access change
+    propagation", read 2026-11-29); in AWS it is eventually consistent, too (IAM User Guide, "Troubleshoot IAM",
+    "Changes that I make are not always immediately visible").
+
+    Args:
+        claim: Claims the run; called several times.
+        seconds: For how long requests are repeated here at most.
+        report: Prints a line with each further try.
+
+    Raises:
+        AccessDenied: Still, after two minutes.
+        StorageError: What `claim` raises else.
+    """
+    until = time.monotonic() + min(_YOUNG_SECONDS, seconds)
+    while True:
+        try:
+            return claim()
+        except AccessDenied as error:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise
+            report(f"note: {error}; a right that was just given is tried for {left:.0f} s more")
+            time.sleep(min(_YOUNG_PAUSE_SECONDS, left))
+
+
 def raise_taken_over(by: Epoch | int, own: int) -> NoReturn:
     """Raise TakenOver; `by` is the later epoch, or its number where no more is known."""
     who = f"epoch {by}" if isinstance(by, int) else f"{by.driver} at {by.time}, epoch {by.epoch}"
@@ -46,8 +79,10 @@ def raise_taken_over(by: Epoch | int, own: int) -> NoReturn:
 
 
 def raise_shared_failure(failure: str) -> NoReturn:
-    """Raise the StorageError or TakenOver of another rank, given its message."""
-    raise TakenOver(failure) if failure.startswith(_TAKEN_OVER) else StorageError(failure)
+    """Raise the StorageError, LastingStorageError or TakenOver of another rank, given its message."""
+    if failure.startswith(_TAKEN_OVER):
+        raise TakenOver(failure)
+    raise LastingStorageError(failure) if LASTING in failure else StorageError(failure)
 
 
 class Beat:

@@ -6,6 +6,7 @@ beside it. Links, pipes and devices in the folder are not used: see regular_file
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 from ..errors import MissingFolderError, StorageError
 from .file_lock import hold_lock
 from .manifest import MOST_BYTES
-from .regular_files import create_at, list_folder, open_parent, open_regular, open_regular_at
+from .regular_files import create_at, list_folder, open_parent, open_regular, open_regular_at, reserve_room
 from .store import Buffer, ObjectEntry, Store, StoredObject, Version, translate_errors
 
 _LOCK_SECONDS = 30.0  # a process that is not stopped needs milliseconds
@@ -33,10 +34,8 @@ def open_folder(folder: Path, create: bool, retry_seconds: float) -> FolderStore
     """
     if not create and not folder.is_dir():
         raise MissingFolderError(f"{folder}: no such folder")
-    try:
+    with translate_errors(f"{folder}:", "cannot be created", (OSError,)):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be created: {error.strerror}") from error
     return FolderStore(folder, retry_seconds=retry_seconds)
 
 
@@ -114,6 +113,20 @@ class FolderStore(Store):
                 os.unlink(name, dir_fd=folder)
         for above in {path.rpartition("/")[0] for path in paths} - {""}:
             self._remove_if_empty(above)
+
+    def check_room(self, size: int) -> None:
+        """See Store. The file is taken back: no other way shows all kinds of quotas."""
+        with self._translating("", f"has no room for a checkpoint of {size / 1e6:,.1f} MB"):
+            free = os.statvfs(self._folder)
+            if free.f_bavail * free.f_frsize < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with open_parent(self._folder, f".room.{secrets.token_hex(6)}.tmp") as (folder, name):
+                file = create_at(folder, name)
+                try:
+                    reserve_room(file, size)
+                finally:
+                    os.close(file)
+                    os.unlink(name, dir_fd=folder)
 
     def remove_leftovers(self, folder: str) -> None:
         """See Store."""

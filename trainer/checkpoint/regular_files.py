@@ -11,6 +11,7 @@ ELOOP"; with O_DIRECTORY it is ENOTDIR) and fifo(7) ("a process can open a FIFO 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
@@ -131,6 +132,24 @@ def create_at(folder: int, name: str, *, shown: str = "") -> int:
     except OSError as error:
         error.filename = shown or name
         raise
+
+
+def reserve_room(file: int, size: int) -> None:
+    """Reserve bytes for a file, where the file system can: it then counts them against its quotas.
+
+    Not by posix_fallocate(3), which writes into each block where the file system cannot (fallocate(2) fails with
+    EOPNOTSUPP there; man-pages 6.9).
+
+    Raises:
+        OSError: There is no room (ENOSPC), or the quota is used up (EDQUOT).
+    """
+    reserve = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if reserve is None or not size:
+        return
+    if reserve(file, 0, ctypes.c_longlong(0), ctypes.c_longlong(size)) != 0:
+        failed = ctypes.get_errno()
+        if failed in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(failed, os.strerror(failed))
 
 
 def stat_regular(root: Path, path: str) -> os.stat_result | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from trainer.checkpoint.save_clock import SaveClock
 from trainer.checkpoint.writer import CheckpointWriter, SaveState
 from trainer.config import CheckpointConfig
-from trainer.errors import StorageError, TakenOver
+from trainer.errors import LastingStorageError, StorageError, TakenOver
 from trainer.team import Team
 
 CHANCES = 5
@@ -34,6 +34,7 @@ class SaveSchedule:
         team: A channel for decisions about saves.
         clock: Of saves by time.
         failed: Number of saves that failed.
+        written: Whether a save of this start has succeeded.
     """
 
     config: CheckpointConfig
@@ -42,6 +43,7 @@ class SaveSchedule:
     report: Callable[[str], None]
     clock: SaveClock
     failed: int = 0
+    written: bool = False
     _under_way: bool = False  # a save was begun, and not all ranks are known to be done with it
     _owed: bool = False  # the last save failed or was put off
     _in_a_row: int = 0
@@ -79,6 +81,7 @@ class SaveSchedule:
             PeerError: Another rank was lost.
         """
         regular = self._is_regular(step)
+        self.raise_first_failure()
         state, failure, may_retry = self._compare()
         while state is SaveState.RUNNING and regular and not self._owed:
             self.writer.wait(_LOOK_SECONDS)
@@ -95,7 +98,7 @@ class SaveSchedule:
                 )
             return False
         if state is SaveState.DONE and self._under_way:
-            self._under_way, self._in_a_row = False, 0
+            self._under_way, self._in_a_row, self.written = False, 0, True
         return state is SaveState.DONE and (may_retry if self._owed else regular)
 
     def record_begin(self) -> None:
@@ -108,17 +111,42 @@ class SaveSchedule:
 
         Raises:
             TakenOver: A later start has claimed the run.
+            LastingStorageError: It was the first one, and failed for a reason that does not pass.
             PeerError: Another rank was lost.
         """
+        self.raise_first_failure()
         try:
             self.writer.wait_until_written()
+            self.written = self.written or self._under_way
         except TakenOver:
             raise
         except StorageError as error:
+            if isinstance(error, LastingStorageError) and not self.written:
+                raise
             self.failed += 1
             self.report(f"note: {error}")
             return False
         return True
+
+    def finish_last(self) -> None:
+        """Wait for the last save of the run.
+
+        Raises:
+            StorageError: It failed; LastingStorageError where nothing else was saved, and no restart can help.
+            PeerError: Another rank was lost.
+        """
+        try:
+            self.writer.wait_until_written()
+        except LastingStorageError as error:
+            if not self.written:
+                raise
+            raise StorageError(str(error)) from error  # the one before is there: a restart may resume from it
+
+    def raise_first_failure(self) -> None:
+        """Raise the failure of the first save if it does not pass: whatever is trained now could not be saved."""
+        error = self.writer.find_failure()
+        if isinstance(error, LastingStorageError) and not self.written:
+            raise error
 
     def _compare(self) -> tuple[SaveState, str, bool]:
         """Return what the last save has come to, why it failed, and whether another try may begin."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trainer.checkpoint import reader
-from trainer.checkpoint.claim import Beat, check_epoch, hold_epoch
+from trainer.checkpoint.claim import Beat, check_epoch, hold_epoch, wait_for_access
 from trainer.checkpoint.epoch import Epoch
 from trainer.checkpoint.layout import read_data_state, run_folder
 from trainer.checkpoint.manifest import LATEST, Manifest, StepFolder
@@ -95,7 +95,8 @@ class Checkpoints:
         watched = open_store(run_folder(store.uri), create=True, retry_seconds=_WATCH_RETRY_SECONDS)
         if run_folder(uri) != run_folder(run.checkpoint_uri):
             run = replace(run, epoch=0)  # the launcher claimed another folder
-        epoch = Epoch(**reader.broadcast_from_first(team, partial(_hold, store, place, run)))
+        claim = partial(wait_for_access, partial(_hold, store, place, run), settings.retry_seconds, report)
+        epoch = Epoch(**reader.broadcast_from_first(team, claim))
         origin = RunInfo(
             run.run_id, run.attempt, flatten_config(config), epoch.epoch, partial(check_epoch, watched, epoch)
         )
@@ -134,6 +135,7 @@ class Checkpoints:
             ConfigError: The checkpoint is of another model or data order.
         """
         self._check_memory(engine)
+        self._check_room(engine)
         done = self._resume(engine, data)
         if self.schedule is not None:
             self.schedule.writer.allocate_buffers(engine)  # its memory comes after that of the parts that were read
@@ -171,11 +173,12 @@ class Checkpoints:
         return True
 
     def raise_failure(self) -> None:
-        """Raise TakenOver or PeerError of a background save."""
+        """Raise TakenOver or PeerError of a background save, and LastingStorageError of the first one."""
         if self.beat is not None:
             self.beat.raise_failure()
         if self.schedule is not None:
             self.schedule.writer.raise_failure()
+            self.schedule.raise_first_failure()
 
     def finish_save(self) -> None:
         """Wait for the save in progress before the run fails; an error of the save is only reported."""
@@ -194,7 +197,7 @@ class Checkpoints:
         succeeded = schedule.wait_for_last()
         if self.saved != data.step or not succeeded:
             self._begin(schedule, engine, data, eval_loss)
-            schedule.writer.wait_until_written()
+            schedule.finish_last()
 
     def _begin(self, schedule: SaveSchedule, engine: Engine, data: DataState, eval_loss: float | None) -> None:
         schedule.writer.save(engine, data, eval_loss)
@@ -215,6 +218,25 @@ class Checkpoints:
                 f"a save needs {needed / 1e9:,.1f} GB of this host's memory for the copy that is written while "
                 f"training continues, but {free / 1e9:,.1f} GB are free: use more hosts, or ones with more memory"
             )
+
+    def _check_room(self, engine: Engine) -> None:
+        """Check that a checkpoint of all ranks fits into the place, before steps are trained that cannot be saved.
+
+        Checkpoints beyond `checkpoint.keep` are removed when the disk is full, so with them it is left to the save.
+        """
+        store = self.store
+        sizes = self.team.gather(sum(piece.bytes for piece in engine.written()))
+        if store is None:
+            return
+        room = sum(int(size) for size in sizes)
+
+        def check() -> bool:
+            saved = sum(StepFolder.parse(name) is not None for name in store.list_folders())
+            if saved <= self.config.checkpoint.keep:
+                store.check_room(room)
+            return True
+
+        reader.broadcast_from_first(self.team, check)
 
     def _resume(self, engine: Engine, data: DataState) -> int:
         if self.config.resume == "never":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from ..errors import DiskFull, StorageError
+from ..errors import AccessDenied, DiskFull, LastingStorageError, StorageError
 from .bucket_region import is_region_refusal
 
 RETRY_SECONDS = 120.0
 """For how long a failed request is repeated outside of a training."""
+MAKE_ROOM = (
+    "free some room (df -h), or keep fewer checkpoints (checkpoint.keep=1), or give a larger place as checkpoint.uri"
+)
 METADATA_SERVER = "169.254.169.254"
 """Where EC2 and Google machines get their role's credentials."""
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_REFUSED_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch")  # an expired token is replaced at the next start
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -150,6 +156,10 @@ class Store(ABC):
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, in no order; absent ones are no error."""
 
+    def check_room(self, _size: int) -> None:
+        """Raise DiskFull where a local disk, or the quota on it, has no room for that many bytes more."""
+        return
+
     def remove_leftovers(self, _folder: str) -> None:
         """Remove a local folder that holds nothing but what killed writers left."""
         return
@@ -166,11 +176,35 @@ def translate_errors(where: str, what: str, kinds: tuple[type[Exception], ...]) 
         yield
     except kinds as error:
         if is_disk_full(error):
-            raise DiskFull(
-                f"{where} {what}: the disk is full: free some room (df -h), or keep fewer checkpoints "
-                "(checkpoint.keep=1), or give a larger place as checkpoint.uri"
-            ) from error
-        raise StorageError(f"{where} {what}: {_describe(error)}") from error
+            raise DiskFull(f"{where} {what}: the disk is full: {MAKE_ROOM}") from error
+        raise _classify(f"{where} {what}", error) from error
+
+
+def _classify(what: str, error: BaseException) -> StorageError:
+    """Return the error of a bucket or disk, by whether it passes; obstore has code and status only in its text."""
+    text = str(error)
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    named = f" ({code[1]})" if code is not None else ""
+    if is_missing_bucket(error):
+        return LastingStorageError(f"{what}: there is no such bucket: make it, or name another one")
+    if "status code: 401" in text or (code is not None and code[1] in _REFUSED_KEYS):
+        return LastingStorageError(f"{what}: the credentials are wrong{named}: give the host others")
+    if METADATA_SERVER not in text and "status code: 403" in text:
+        return AccessDenied(
+            f"{what}: access is denied{named}: give these credentials the right to read and write there"
+        )
+    if isinstance(error, OSError) and error.errno in _DENIED:
+        return LastingStorageError(f"{what}: {error.strerror}: mount it writable, or give this user the right (ls -ld)")
+    return StorageError(f"{what}: {_describe(error)}")
+
+
+def is_missing_bucket(error: BaseException) -> bool:
+    """Return whether the answer names the bucket, not the object, as missing.
+
+    Both clouds' XML APIs have the code (Amazon S3 API reference, "Error responses"; Cloud Storage, "HTTP status and
+    error codes for XML"; 2026). obstore reports it as a missing object or as a failed condition.
+    """
+    return "<Code>NoSuchBucket</Code>" in str(error)
 
 
 def is_disk_full(error: BaseException) -> bool:

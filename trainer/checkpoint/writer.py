@@ -163,6 +163,10 @@ class CheckpointWriter:
         self.wait_until_written()
         return SaveState.DONE, ""
 
+    def find_failure(self) -> BaseException | None:
+        """Return the error of the last save; None while it is running, and where it succeeded."""
+        return self._running.exception() if self._running is not None and self._running.done() else None
+
     def forget_failure(self) -> None:
         """Forget a save that failed, so that the next one does not raise its error."""
         self._running = None

@@ -119,8 +119,8 @@ def _mapped(path: Path) -> Generator[memoryview, None, None]:
             if not os.fstat(file.fileno()).st_size:
                 yield memoryview(b"")
                 return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-                yield view
+            # Not closed here: the frames of a failed write still refer to it, and closing would hide their error.
+            yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from error
 

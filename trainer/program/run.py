@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..checkpoint.claim import Beat, hold_epoch
+from ..checkpoint.claim import Beat, hold_epoch, wait_for_access
 from ..checkpoint.epoch import Epoch
 from ..checkpoint.manifest import (
     Manifest,
@@ -95,9 +95,8 @@ def _open_run(uri: str, origin: Origin, world: World, keep: int, keep_every: int
     agreement = Agreement(place=place, name=start, is_first=world.is_first, report=report, choices=[])
     beat: Beat | None = None
     if world.is_first:
-        epoch = hold_epoch(place, origin)
+        epoch = wait_for_access(partial(_hold, store, place, origin), store.retry_seconds, report)
         origin = replace(origin, epoch=epoch.epoch)
-        fence_latest(store, epoch.epoch)
         agreement.epoch = epoch.epoch
         agreement.publish()
         beat = _begin_beat(place, epoch)
@@ -125,6 +124,12 @@ def _is_of_launcher(store: Store, environ: Mapping[str, str]) -> bool:
     """Return whether orch launched the program with this folder of checkpoints."""
     uri = environ.get("ORCH_CHECKPOINT_URI", "")
     return "ORCH_RANK" in environ and run_folder(uri) == run_folder(store.uri)
+
+
+def _hold(store: Store, place: Store, origin: Origin) -> Epoch:
+    epoch = hold_epoch(place, origin)
+    fence_latest(store, epoch.epoch)
+    return epoch
 
 
 def _begin_beat(place: Store, epoch: Epoch) -> Beat:
@@ -280,6 +285,7 @@ class Run:
         Raises:
             ConfigError: The step or a metric is no number.
             TakenOver: A later attempt of the run is at work.
+            StorageError: The first save failed for a reason that does not pass, or three in a row have failed.
         """
         step = parse_whole("heartbeat(): step", step, 0)
         numbers = parse_numbers(metrics) if metrics is not None else {}
@@ -288,8 +294,7 @@ class Run:
             if self._metrics is None:
                 self._metrics = MetricsParts(self._restorer.agreement.place, self._origin, self.report)
             self._metrics.write(step, numbers)
-        if self._beat is not None:
-            self._beat.raise_failure()
+        self.raise_failure()
 
     def should_stop(self) -> bool:
         """Return whether this process was asked to stop, by SIGTERM or SIGHUP: save, `wait`, and exit with STOPPED.

@@ -29,7 +29,7 @@ from ..checkpoint.pointer import advance_latest, prune_checkpoints, read_latest
 from ..checkpoint.signature import is_signature, sign, sign_manifest
 from ..checkpoint.store import Store
 from ..environment import Run, World
-from ..errors import StorageError, TakenOver
+from ..errors import LastingStorageError, StorageError, TakenOver
 from .files import upload_files
 from .start import PATIENCE_SECONDS, wait_for
 
@@ -82,6 +82,7 @@ class Saver:
         self._room = threading.Semaphore(QUEUED)
         self._last: Future[None] | None = None
         self._failures: list[StorageError] = []  # in a row
+        self._written = False  # whether a save of this start has succeeded
         self._shards: set[int] = set()  # steps of which rank 0 may count the shard of this rank
         self._is_ending: Callable[[], bool] = lambda: False
 
@@ -91,9 +92,13 @@ class Saver:
         self._last = self._pool.submit(self._write, save)
 
     def raise_failure(self) -> None:
-        """Raise TakenOver, the StorageError of too many failed saves, or a defect, which no further try can repair."""
+        """Raise TakenOver, the StorageError of too many failed saves, or what no further try can repair.
+
+        That is a defect, and before the first checkpoint a reason that does not pass, such as a full disk.
+        """
         failures = self._failures
-        if failures and (isinstance(failures[-1], (TakenOver, Defect)) or len(failures) >= MOST_FAILURES):
+        final = (TakenOver, Defect) if self._written else (TakenOver, Defect, LastingStorageError)
+        if failures and (isinstance(failures[-1], final) or len(failures) >= MOST_FAILURES):
             raise failures[-1]
 
     def drain(self) -> None:
@@ -153,7 +158,7 @@ class Saver:
                 self._report(
                     f"checkpoint {save.step} written in {seconds:.2f} s to {self._store.uri} ({size / 1e6:,.1f} MB)"
                 )
-            self._failures = []
+            self._failures, self._written = [], True
         except Exception as error:
             failure = error if isinstance(error, StorageError) else _translate_defect(save.step, error)
             self._failures = [*self._failures, failure]
