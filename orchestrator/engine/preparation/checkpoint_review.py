@@ -106,8 +106,6 @@ def review_checkpoints(task: Task, record: str, run_id: str, project: str) -> tu
     try:
         found = find_unsigned(open_project_bucket(uri, project, task=record), run_id, key.encode(), agreed)
     except OrchError as error:
-        note = (
-            f"the checkpoints of {run_id} cannot be read from here ({error.what}); its hosts load signed ones alone"
-        )
+        note = f"the checkpoints of {run_id} cannot be read from here ({error.what}); its hosts load signed ones alone"
     place = f"{uri}/{run_id}/checkpoints"
     return CheckpointReview(run_id=run_id, place=place, has_key=bool(key), unsigned=found, agreed=agreed), note

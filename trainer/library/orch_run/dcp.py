@@ -11,20 +11,17 @@ DCP's own index, and of values what `torch.load(weights_only=True)` allows: a ch
 
 from __future__ import annotations
 
-import collections
 import io
 import os
 import pickle
 from collections.abc import Mapping
-from pathlib import Path, PosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch.distributed.checkpoint import metadata as kinds
-from torch.distributed.checkpoint._nested_dict import set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import (
     load as load_state,  # pyright: ignore[reportUnknownVariableType]  # torch's own
@@ -39,27 +36,25 @@ if TYPE_CHECKING:
 
 _INDEX = ".metadata"
 # What pickles of DCP's index name (torch 2.13, read November 2026): its dataclasses, sizes, layouts, and a path.
-_TYPES: Mapping[tuple[str, str], Any] = {
-    **{
-        (kinds.__name__, kind.__name__): kind
-        for kind in (
-            kinds.BytesStorageMetadata,
-            kinds.ChunkStorageMetadata,
-            kinds.Metadata,
-            kinds.MetadataIndex,
-            kinds.StorageMeta,
-            kinds.TensorProperties,
-            kinds.TensorStorageMetadata,
-            kinds._MEM_FORMAT_ENCODING,
-        )
-    },
-    (FileSystemReader.__module__, "_StorageInfo"): _StorageInfo,
-    ("torch", "Size"): torch.Size,
-    ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
-    ("pathlib", "PosixPath"): PosixPath,
-    ("pathlib._local", "PosixPath"): PosixPath,  # as Python 3.13 names it
-    ("collections", "OrderedDict"): collections.OrderedDict,
-}
+_METADATA = "torch.distributed.checkpoint.metadata"
+_TYPES = frozenset(
+    {
+        (_METADATA, "BytesStorageMetadata"),
+        (_METADATA, "ChunkStorageMetadata"),
+        (_METADATA, "Metadata"),
+        (_METADATA, "MetadataIndex"),
+        (_METADATA, "StorageMeta"),
+        (_METADATA, "TensorProperties"),
+        (_METADATA, "TensorStorageMetadata"),
+        (_METADATA, "_MEM_FORMAT_ENCODING"),
+        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+        ("torch", "Size"),
+        ("torch.serialization", "_get_layout"),
+        ("pathlib", "PosixPath"),
+        ("pathlib._local", "PosixPath"),  # as Python 3.13 names it
+        ("collections", "OrderedDict"),
+    }
+)
 
 
 class Writer(FileSystemWriter):
@@ -128,9 +123,10 @@ class _IndexUnpickler(pickle.Unpickler):
         Raises:
             ConfigError: It is another.
         """
-        dtype = getattr(torch, name, None) if module == "torch" else None
-        found = dtype if isinstance(dtype, torch.dtype) else _TYPES.get((module, name))
-        return _refuse(_INDEX, f"{module}.{name} is no type of DCP's index") if found is None else found
+        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if not is_dtype and (module, name) not in _TYPES:
+            _refuse(_INDEX, f"{module}.{name} is no type of DCP's index")
+        return super().find_class(module, name)
 
 
 class _Reader(FileSystemReader):
@@ -142,20 +138,22 @@ class _Reader(FileSystemReader):
         Raises:
             ConfigError: It is no index, or names files elsewhere.
         """
-        text = (Path(self.path) / _INDEX).read_bytes()
+        folder: Any = self.path
+        text = Path(folder, _INDEX).read_bytes()
         try:
-            found = _IndexUnpickler(io.BytesIO(text)).load()
+            found: Any = _IndexUnpickler(io.BytesIO(text)).load()
         except ConfigError:
             raise
         except Exception as error:  # what pickle raises for other bytes is of any kind
             _refuse(_INDEX, f"it cannot be read: {type(error).__name__}: {error}")
         if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict):
             _refuse(_INDEX, "it is no index of DCP")
-        for stored in found.storage_data.values():
-            path = stored.relative_path
+        places: Any = found.storage_data
+        for stored in places.values():
+            path = str(stored.relative_path)
             if stored.transform_descriptors or Path(path).name != path:
                 _refuse(_INDEX, f"it names the file {path!r}")
-        found.storage_meta = found.storage_meta or kinds.StorageMeta()
+        found.storage_meta = found.storage_meta or StorageMeta()
         found.storage_meta.load_id = self.load_id
         return found
 
@@ -175,10 +173,12 @@ class _Planner(DefaultLoadPlanner):
         except pickle.UnpicklingError as error:
             why = str(error).split("WeightsUnpickler error: ")[-1].split("\n")[0]
             _refuse(name, f"{why} Allow its type with torch.serialization.add_safe_globals([...]) before load()")
-        if self.flatten_state_dict:
-            set_element(self.original_state_dict, self.mappings[name], loaded)
-        else:
-            self.state_dict[name] = loaded
+        plain = io.BytesIO()
+        torch.save(
+            loaded, plain
+        )  # DefaultLoadPlanner loads any type, so it gets what was loaded here, and not the file
+        plain.seek(0)
+        super().load_bytes(read_item, plain)
 
 
 def _refuse(what: str, why: str) -> NoReturn:
