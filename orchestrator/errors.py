@@ -136,6 +136,12 @@ class ConflictError(OrchError):
     exit_status = Exit.CONFLICT
 
 
+class RecordedRequestError(ConflictError):
+    """Another command holds the cluster; the request is on record, and a process that drives it carries it out."""
+
+    code = "recorded"
+
+
 class TakenOverError(ConflictError):
     """Another installation has taken these machines over: this one must not touch them any more."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from paramiko import SSHException
 
 from orchestrator.hosts import Failure
+from orchestrator.remote.deadlines import Deadline, Stall
 from orchestrator.remote.failures import HostFailure, describe_error
 from orchestrator.remote.session_channel import SessionChannel
 from orchestrator.remote.transport import TunedTransport
@@ -73,7 +74,7 @@ class Command:
         transport: TunedTransport,
         *,
         deadline: float,
-        timeout: float | None,
+        timeout: Deadline,
         halt: Halt,
         keep: int,
         on_output: Callable[[bytes], None] | None = None,
@@ -86,7 +87,7 @@ class Command:
             transport: an open connection.
             deadline: seconds without a byte from the host after which it counts as frozen, or as lost when its
                 kernel is silent too.
-            timeout: seconds the command may take, None for no limit.
+            timeout: when it is ended although the host answers.
             halt: ends the command early.
             keep: bytes of output to keep.
             on_output: gets each block of output.
@@ -96,13 +97,14 @@ class Command:
         self._transport = transport
         self._talk = talk
         self._deadline = deadline * 0.9  # leaves time to report within the deadline
-        self._timeout = timeout
+        self._limit = timeout.seconds if isinstance(timeout, Stall) else timeout
+        self._renewed = isinstance(timeout, Stall)
         self._halt = halt
         self._tail = _Tail(keep)
         self._on_output = on_output
         self._on_sent = on_sent
         self._callback_error: _CallbackError | None = None
-        self._began = self._heard = time.monotonic()
+        self._began = self._heard = self._counted_from = time.monotonic()
 
     def run(self, line: bytes, stdin: bytes | memoryview) -> Ended:
         """Run the command and return how it ended.
@@ -114,7 +116,7 @@ class Command:
             channel = self._transport.open_session(timeout=self._deadline)
         except (SSHException, EOFError, OSError) as error:
             raise self._transport.verdict or HostFailure(Failure.LOST, describe_error(error), retry=True) from error
-        self._began = self._heard = time.monotonic()
+        self._began = self._heard = self._counted_from = time.monotonic()
         with _closing(channel), self._halt.reaches(channel):
             try:
                 more = self._talk is not None or len(stdin) > 0
@@ -164,13 +166,16 @@ class Command:
             except Exception as error:
                 raise _CallbackError(error) from error
             self._heard = time.monotonic()  # a slow callback is not a silent host
+        self._note_progress()
+
+    def _note_progress(self) -> None:
+        if self._renewed:
+            self._counted_from = time.monotonic()
 
     def _wait(self) -> float:
         """Return the seconds until the next check when no output arrives."""
         now = time.monotonic()
-        waits = [self._deadline / 4, self._deadline - self._idle(now)]
-        if self._timeout is not None:
-            waits.append(self._began + self._timeout - now)
+        waits = (self._deadline / 4, self._deadline - self._idle(now), self._counted_from + self._limit - now)
         return max(0.01, min(waits))
 
     def _idle(self, now: float) -> float:
@@ -182,14 +187,19 @@ class Command:
             raise self._callback_error
         if self._halt.reason is not None:
             return self._halt.reason
-        if self._timeout is not None and now - self._began >= self._timeout:
-            return HostFailure(Failure.TIMEOUT, f"it ran longer than its limit of {self._timeout:g} s")
+        if now - self._counted_from >= self._limit:
+            return HostFailure(Failure.TIMEOUT, self._describe_limit())
         idle = self._idle(now)
         if idle >= self._deadline:
             return self._silent(idle)
         if idle >= self._deadline / 5:
             self._transport.probe()
         return None
+
+    def _describe_limit(self) -> str:
+        if self._renewed:
+            return f"it made no progress for {self._limit:g} s, although the host answers SSH"
+        return f"it ran longer than its limit of {self._limit:g} s"
 
     def _silent(self, idle: float) -> HostFailure:
         lost = self._transport.unacknowledged()
@@ -215,6 +225,7 @@ class Command:
 
     def _report_sent(self, channel: SessionChannel, size: int) -> bool:
         """Report progress. An exception of the callback is raised by the thread that reads."""
+        self._note_progress()
         try:
             if self._on_sent:
                 self._on_sent(size)

@@ -14,11 +14,13 @@ from typing import IO, TypeAlias
 from orchestrator.hosts import HostAddress
 from orchestrator.received_files import ReceivingFolder, ReceivingLimits
 from orchestrator.remote.archive import unpack_archive
+from orchestrator.remote.deadlines import SHORT, TRANSFER_SECONDS, Stall
 from orchestrator.remote.failures import describe_error
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
 from orchestrator.remote.scripts import shell_command
 
 Content: TypeAlias = "bytes | Callable[[HostAddress], bytes]"
+_MEASURE = 300.0  # seconds for the size of a folder with very many files
 _MAX_GREETING = 1 << 16  # bytes that a login shell may print before the archive
 
 
@@ -40,7 +42,7 @@ def put_files(
         pairs = [part for pair in zip(files, sizes, strict=True) for part in pair]
         return shell_command("put.sh", f"{mode:o}", *pairs)
 
-    return fleet.run(command, ranks=ranks, stdin=lambda host: b"".join(contents[host]))
+    return fleet.run(command, ranks=ranks, stdin=lambda host: b"".join(contents[host]), timeout=Stall(SHORT))
 
 
 def fetch_tree(
@@ -78,7 +80,7 @@ def measure_tree(fleet: Fleet, path: str) -> tuple[FleetResult, int | None]:
         fleet: The hosts.
         path: As for fetch_tree.
     """
-    result = fleet.run(shell_command("measure.sh", path), keep=4096)
+    result = fleet.run(shell_command("measure.sh", path), keep=4096, timeout=_MEASURE)
     sizes = [(one.output.split() or [b""])[-1] for one in result.hosts]
     known = result.ok and all(size.isdigit() for size in sizes)
     return result, sum(map(int, sizes)) if known else None
@@ -104,7 +106,12 @@ class _Download:
                 with os.fdopen(writing, "wb") as sink:
                     mark = self._mark.strip().decode("ascii")
                     command = shell_command("fetch.sh", mark, self._path)
-                    result = self._call.run(command, keep=4096, on_output=lambda block: self._take(block, sink))
+                    result = self._call.run(
+                        command,
+                        keep=4096,
+                        on_output=lambda block: self._take(block, sink),
+                        timeout=Stall(TRANSFER_SECONDS),
+                    )
             finally:
                 unpacker.join()
         if result.outcome.ok and self._error is not None:

@@ -19,6 +19,7 @@ from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.open_files import explain_exhaustion, raise_open_files_limit
 from orchestrator.remote.command import Command, Conversation, Ended, Halt
 from orchestrator.remote.connect import Link, fabric_config
+from orchestrator.remote.deadlines import Deadline
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.fence import guard_command, parse_refusal
 from orchestrator.remote.identities import KeyRing
@@ -33,6 +34,7 @@ _END_GRACE = 2.0  # seconds between TERM and KILL for a command that is ended ea
 # Seconds that the scripts take at most after the grace: `kill_seconds` of templates/remote/end-processes.sh, then 5
 # until the wrapper of a job has ended, and the rest for the passes over /proc that begin before a deadline.
 _KILL_TIMEOUT = 10.0 + 5.0 + 30.0
+_END_SECONDS = 10.0  # seconds for the command that ends it, on a host that may run nothing more
 _LONGEST_LINE = 300  # characters of `last_line`
 
 
@@ -110,9 +112,9 @@ class Fleet:
         self,
         command: str | Callable[[HostAddress], str],
         *,
+        timeout: Deadline,
         ranks: Sequence[int] | None = None,
         stdin: Input | Callable[[HostAddress], Input] | None = None,
-        timeout: float | None = None,
         on_output: Callable[[HostAddress, bytes], None] | None = None,
         on_sent: Callable[[HostAddress, int], None] | None = None,
         keep: int = 1 << 20,
@@ -126,9 +128,9 @@ class Fleet:
 
         Args:
             command: one line of shell, or a function of the host.
+            timeout: when the command is ended on a host that answers SSH: it becomes Failure.TIMEOUT.
             ranks: the hosts to use, None for all.
             stdin: input of the command, or a function of the host.
-            timeout: seconds for the command on each host.
             on_output: gets raw blocks of merged stdout and stderr, from one thread per host.
             on_sent: gets the count of `stdin` bytes sent to a host since the last call.
             keep: bytes of output kept per host.
@@ -137,16 +139,15 @@ class Fleet:
             stop: set by another thread to end all.
             talk: answers a command that sends questions, and returns the rest of its input instead of `stdin`.
         """
-        ends_early = timeout is not None or stop_after_failure is not None or stop is not None
         token = secrets.token_hex(8)
 
         def work(call: HostCall) -> HostResult:
             host = call.host
-            mark = f"ORCH_CALL={token}-{host.rank}" if ends_early else ""  # hosts may share one machine's /proc
+            mark = f"ORCH_CALL={token}-{host.rank}"  # hosts may share one machine's /proc
             line = command if isinstance(command, str) else command(host)
             given = stdin(host) if callable(stdin) else stdin
             return call.run(
-                f"export {mark};{line}" if mark else line,
+                f"export {mark};{line}",
                 b"" if given is None else given,
                 timeout=timeout,
                 keep=keep,
@@ -232,7 +233,7 @@ class HostCall:
         line: str,
         stdin: Input = b"",
         *,
-        timeout: float | None = None,
+        timeout: Deadline,
         keep: int = 1 << 20,
         mark: str = "",
         connect_within: float | None = None,
@@ -246,7 +247,7 @@ class HostCall:
         Args:
             line: the shell command.
             stdin: its input.
-            timeout: seconds it may take.
+            timeout: when it is ended on a host that answers SSH.
             keep: bytes of output to keep.
             mark: NAME=VALUE that `line` exports, to find its processes when they are ended early.
             connect_within: seconds for connecting, None for the fleet's deadline.
@@ -330,7 +331,7 @@ class HostCall:
             command = Command(
                 self._link.transport(self._deadline),
                 deadline=self._deadline,
-                timeout=ending_timeout(_END_GRACE),
+                timeout=_END_SECONDS,
                 halt=Halt(),
                 keep=1024,
             )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.hosts import HostAddress, HostJob, HostOutcome
+from orchestrator.remote.deadlines import SHORT, Stall, beat_while
 from orchestrator.remote.marks import READ_MARKS_COMMAND, parse_marks, write_mark_command
 
 if TYPE_CHECKING:
@@ -162,12 +163,12 @@ class SshHostOperations:
         return JobReport(report.jobs, report.result.failed)
 
     def read_marks(self, ranks: Sequence[int] | None = None) -> MarksReport:
-        result = self._fleet.run(READ_MARKS_COMMAND, ranks=ranks)
+        result = self._fleet.run(READ_MARKS_COMMAND, ranks=ranks, timeout=SHORT)
         held = {host.outcome.rank: parse_marks(host.output) for host in result.hosts if host.outcome.ok}
         return MarksReport(held, result.failed)
 
     def write_mark(self, label: str, digest: str, ranks: Sequence[int] | None = None) -> tuple[HostOutcome, ...]:
-        return self._fleet.run(write_mark_command(label, digest), ranks=ranks).outcomes
+        return self._fleet.run(write_mark_command(label, digest), ranks=ranks, timeout=SHORT).outcomes
 
     def sync_tree(
         self, tree: Tree, destination: str, ranks: Sequence[int], on_progress: Callable[[int, int], None]
@@ -177,7 +178,8 @@ class SshHostOperations:
         return sync_tree(self._fleet, tree, destination, ranks=ranks, on_progress=on_progress).result.outcomes
 
     def run_script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
-        return tuple(map(_with_cause, self._fleet.run("bash -s", ranks=ranks, stdin=content).hosts))
+        result = self._fleet.run(beat_while("bash -s"), ranks=ranks, stdin=content, timeout=Stall(SHORT))
+        return tuple(map(_with_cause, result.hosts))
 
     def start_job(self, job: str, script: bytes, env: EnvFile, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         from orchestrator.remote.jobs import start_job

@@ -9,6 +9,7 @@ The state is a function of the folder. Needs sh, flock, setsid, grep, GNU tail a
 from __future__ import annotations
 
 import re
+import secrets
 import signal as signals
 import threading
 import time
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.remote.chips import chip_report_command, parse_chip_report
+from orchestrator.remote.deadlines import Stall
 from orchestrator.remote.error_lines import split_next_step
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult, ending_timeout
 from orchestrator.remote.scripts import shell_command, shell_source
@@ -29,6 +31,9 @@ _STATUS = re.compile(
     re.MULTILINE,
 )
 _CONNECTION_FAILURES = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
+# A log may be silent for days, and a host that runs no command is silent too: its job's state is asked for then.
+_FIRST_SILENCE = 30.0  # seconds without output
+_LATER_SILENCE = 600.0  # the same on a host that has answered before
 _PATIENCE = 10.0  # seconds in which `follow` tries to come back to a host that it lost
 
 
@@ -202,6 +207,8 @@ class _Follower:
         self._began = time.monotonic()
         self._lost: HostOutcome | None = None
         self._lost_at = 0.0
+        self._silence = _FIRST_SILENCE
+        self._mark = f"ORCH_CALL={secrets.token_hex(8)}-{call.host.rank}"
 
     def run(self) -> HostOutcome:
         while True:
@@ -210,12 +217,12 @@ class _Follower:
             if self._call.halted:
                 return replace(outcome, exit_code=None, signal=None, failure=Failure.STOPPED)
             progress = self.offset > before
-            if outcome.exit_code == 0:
+            if outcome.exit_code == 0 or outcome.failure is Failure.TIMEOUT:
                 result = self._call.run(shell_command("job-status.sh", self._job), timeout=self._patience)
                 outcome = result.outcome
                 state = dict(parse_job_states(result)).get(self._job)
                 if state is not None:
-                    self._lost = None
+                    self._lost, self._silence = None, _LATER_SILENCE
                     if state.phase is not JobPhase.RUNNING:
                         return self._ended(outcome, state)
                     self._call.sleep(0.2)  # the job still runs: only our tail was killed
@@ -232,7 +239,15 @@ class _Follower:
     def _stream(self) -> HostOutcome:
         left = None if self._lost is None else max(0.5, self._lost_at + self._patience - time.monotonic())
         command = shell_command("job-follow.sh", self._job, str(self.offset))
-        return self._call.run(command, keep=0, connect_within=left, on_output=self._deliver, fenced=False).outcome
+        return self._call.run(
+            f"export {self._mark};{command}",
+            keep=0,
+            timeout=Stall(self._silence),
+            mark=self._mark,
+            connect_within=left,
+            on_output=self._deliver,
+            fenced=False,
+        ).outcome
 
     def _deliver(self, block: bytes) -> None:
         self._sink(self._call.host, block)

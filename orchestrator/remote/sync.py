@@ -13,6 +13,7 @@ from posixpath import basename, dirname
 
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.command import Conversation
+from orchestrator.remote.deadlines import Stall
 from orchestrator.remote.fleet import Fleet, FleetResult, HostResult
 from orchestrator.remote.holdings import (
     NOTHING,
@@ -28,6 +29,7 @@ from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.tree import Tree
 
 _END = b"end\0"
+_HASHING = 600.0  # seconds in which a host may read a large folder without a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ def sync_tree(
         talk=sending.talk,
         on_sent=sending.sent,
         keep=64 * 1024,
+        timeout=Stall(_HASHING),
     )
     hosts = tuple(_without_output(host) for host in result.hosts)
     return SyncResult(FleetResult(hosts, result.first_failure), tuple(sending.summary(host) for host in result.hosts))

@@ -92,7 +92,7 @@ class MotoAccount:
         assert all(host.host.startswith("127.") for host in view.hosts), "moto's addresses are somebody's"
         write_known_hosts(self.folder / "known_hosts", view.hosts)
         with Fleet(view.hosts) as fleet:
-            done = fleet.run(command)
+            done = fleet.run(command, timeout=60)
         assert done.ok, done
         return [host.output.decode().strip() for host in done.hosts]
 

@@ -68,7 +68,7 @@ def test_a_command_on_hosts_is_refused_as_a_launch_is(orch: Orch) -> None:
     assert "hello" in limited(orch, 70, 70).ok("exec", "many", "--head", "--", "echo hello")
 
 
-def test_a_lack_of_open_files_is_one_plain_error(orch: Orch) -> None:
+def test_too_few_open_files_are_one_plain_error(orch: Orch) -> None:
     orch.ok("launch", "task.yaml", "--yes")
     for words in (("cp", "many:.profile", "here"), ("logs", "many", "-o", "json")):
         done = limited(orch, 18, 18)(*words)

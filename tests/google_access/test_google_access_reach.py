@@ -59,7 +59,7 @@ def test_two_jump_hosts_lead_to_a_slice(farm: Farm, tmp_path: Path, monkeypatch:
     assert hosts[0].jump is not None
     assert hosts[0].jump.identity_file == tmp_path / ".ssh" / "id_ed25519"
     with Fleet(hosts, deadline=20) as fleet:
-        result = fleet.run("echo $ORCH_TEST_HOST")
+        result = fleet.run("echo $ORCH_TEST_HOST", timeout=60)
     assert [host.output.decode().strip() for host in result.hosts] == [one.mark for one in farm.hosts[:2]]
     assert len(known.read_text().splitlines()) == 2  # of the two jump hosts, accepted once
     with pytest.raises(UserError, match="not the address of a host"):
@@ -122,7 +122,7 @@ class TestGcloud:
     def test_two_hosts_are_reached_through_the_tunnel(self, farm: Farm, iap: IapService) -> None:
         hosts = self.hosts(farm, iap, ["t1v-n-0-w-0", "t1v-n-0-w-1"])
         with Fleet(hosts, deadline=30) as fleet:
-            result = fleet.run("echo $ORCH_TEST_HOST; cat", stdin=b"y" * 200_000, keep=1 << 20)
+            result = fleet.run("echo $ORCH_TEST_HOST; cat", stdin=b"y" * 200_000, keep=1 << 20, timeout=60)
             assert result.ok, result.failed
         assert [one.output.split(b"\n")[0].decode() for one in result.hosts] == [one.mark for one in farm.hosts[:2]]
         assert all(one.output.endswith(b"y" * 200_000) for one in result.hosts)

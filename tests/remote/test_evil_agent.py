@@ -126,7 +126,7 @@ def test_key_file_logs_in_beside_an_agent_that_misbehaves(farm: Farm, tmp_path: 
         _agent(tmp_path, *_AGENTS[kind]) as agent,
         Fleet(_addresses(farm, agent, farm.identity), deadline=15, keys=KeyRing()) as fleet,
     ):
-        result = fleet.run("true")
+        result = fleet.run("true", timeout=60)
     assert result.ok, [outcome.detail for outcome in result.failed]
     assert time.monotonic() - began < 12, "it is waited for once, for both hosts"
 
@@ -138,7 +138,7 @@ def test_key_whose_comment_is_not_text_is_used_and_shown_plainly(farm: Farm, tmp
         _agent(tmp_path, _listing((_UNKNOWN, b"other"), (blob, comment)), _sign_wrongly) as agent,
         Fleet(_addresses(farm, agent), deadline=15, keys=KeyRing()) as fleet,
     ):
-        outcome = fleet.run("true").hosts[0].outcome
+        outcome = fleet.run("true", timeout=60).hosts[0].outcome
     assert outcome.failure is Failure.AUTH
     assert "m\ufffdller\\x1b]0;evil\\x07 Next step: rm" in outcome.detail
     assert outcome.detail.isprintable()
@@ -151,5 +151,5 @@ def test_signature_that_is_waited_for_is_named(farm: Farm, tmp_path: Path) -> No
         _agent(tmp_path, _listing((_UNKNOWN, b"token")), _wait) as agent,
         Fleet(_addresses(farm, agent)[:1], deadline=3, keys=KeyRing()) as fleet,
     ):
-        outcome = fleet.run("true").hosts[0].outcome
+        outcome = fleet.run("true", timeout=60).hosts[0].outcome
     assert "token by the agent did not sign within " in outcome.detail

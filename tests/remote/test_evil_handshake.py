@@ -45,7 +45,7 @@ def test_host_that_breaks_the_protocol_is_one_lost_host(farm: Farm, tmp_path: Pa
     with evil_host(BANNER + _SENT[sent]) as port:
         evil = replace(farm.addresses[0], rank=1, alias="evil", port=port, host="127.0.0.1", host_key=None)
         with Fleet([farm.addresses[0], replace(evil, known_hosts=pins)], deadline=5) as fleet:
-            good, bad = (host.outcome for host in fleet.run("true").hosts)
+            good, bad = (host.outcome for host in fleet.run("true", timeout=60).hosts)
     assert good.ok
     assert bad.failure is Failure.LOST, bad
     assert "during the handshake: " in bad.detail
@@ -57,7 +57,7 @@ def test_packet_of_gigabytes_is_refused_when_it_is_announced(farm: Farm) -> None
     with evil_host(BANNER + struct.pack(">IB", 0x7FFFFFFC, 4), b"\0" * 65536) as port:
         evil = replace(farm.addresses[0], port=port, host="127.0.0.1")
         with Fleet([evil], deadline=20) as fleet:
-            outcome = fleet.run("true").hosts[0].outcome
+            outcome = fleet.run("true", timeout=60).hosts[0].outcome
     assert outcome.failure is Failure.LOST
     assert "announced a packet of 2147483" in outcome.detail
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024, "KiB"

@@ -23,7 +23,7 @@ DEADLINE = 4.0
 def outcome_of(fleet: Fleet, command: str = "sleep 60", rank: int = 1) -> tuple[HostOutcome, float]:
     """The outcome of one host, and the seconds it took in units of the fleet's deadline."""
     began = time.monotonic()
-    result = fleet.run(command, ranks=[rank])
+    result = fleet.run(command, ranks=[rank], timeout=60)
     return result.hosts[0].outcome, (time.monotonic() - began) / fleet.deadline
 
 
@@ -159,7 +159,7 @@ def test_an_unknown_name_is_unreachable(farm: Farm) -> None:
 def test_one_bad_host_does_not_hide_the_good_ones(farm: Farm) -> None:
     farm.hosts[0].kill()
     with Fleet(farm.addresses, deadline=DEADLINE) as fleet:
-        result = fleet.run("echo fine")
+        result = fleet.run("echo fine", timeout=60)
     assert [host.outcome.verdict for host in result.hosts] == ["refused", "exit 0"]
     assert result.hosts[1].output == b"fine\n"
 
@@ -180,10 +180,10 @@ def test_a_slow_reader_of_ours_is_not_taken_for_a_frozen_host(farm: Farm) -> Non
                 time.sleep(2.5)
             blocks.append(len(block))
 
-        result = fleet.run("echo x; sleep 4; exit 5", ranks=[1], on_output=slow)
+        result = fleet.run("echo x; sleep 4; exit 5", ranks=[1], on_output=slow, timeout=60)
         assert result.hosts[0].outcome.exit_code == 5, result.hosts[0].outcome
         blocks.clear()
-        result = fleet.run("seq 1 1000000", ranks=[1], on_output=slow)
+        result = fleet.run("seq 1 1000000", ranks=[1], on_output=slow, timeout=60)
     assert result.hosts[0].outcome.exit_code == 0, result.hosts[0].outcome
     assert sum(blocks) == 6888896
 
@@ -193,7 +193,7 @@ def test_a_frozen_host_does_not_hang_a_large_input(farm: Farm) -> None:
         assert fleet.reachable(timeout=10).ok
         farm.hosts[1].freeze()
         began = time.monotonic()
-        result = fleet.run("cat > /dev/null", ranks=[1], stdin=b"x" * 30_000_000)
+        result = fleet.run("cat > /dev/null", ranks=[1], stdin=b"x" * 30_000_000, timeout=60)
         took = (time.monotonic() - began) / DEADLINE
     farm.hosts[1].thaw()
     assert result.hosts[0].outcome.failure in (Failure.FROZEN, Failure.LOST)
@@ -220,9 +220,9 @@ def test_a_connection_that_died_in_silence_is_tested_before_it_is_used(
     relay = farm.cut_off_later(1)
     monkeypatch.setattr("orchestrator.remote.connect._ASK_AFTER_IDLE", 0.2)
     with Fleet([relay.address], deadline=DEADLINE) as fleet:
-        assert fleet.run("true").ok
+        assert fleet.run("true", timeout=60).ok
         time.sleep(0.3)
-        assert fleet.run("true").ok  # asked, answered, used
+        assert fleet.run("true", timeout=60).ok  # asked, answered, used
         relay.vanish()
         time.sleep(0.3)
         outcome, took = outcome_of(fleet, "touch $HOME/sent")
@@ -245,12 +245,12 @@ def test_no_thread_and_no_file_descriptor_is_left_after_failures(farm: Farm) -> 
 
     def once() -> None:
         with Fleet(farm.addresses, deadline=2.0) as fleet:
-            fleet.run("exit 1")
+            fleet.run("exit 1", timeout=60)
             with listener_that("silent") as port:
                 silent = replace(farm.addresses[1], host="127.0.0.1", port=port)
-                Fleet([silent], deadline=0.5).run("true")
+                Fleet([silent], deadline=0.5).run("true", timeout=60)
         bad_key = replace(farm.addresses[0], host_key=farm.addresses[1].host_key)
-        Fleet([bad_key], deadline=2.0).run("true")
+        Fleet([bad_key], deadline=2.0).run("true", timeout=60)
 
     once()
     time.sleep(0.3)

@@ -34,21 +34,21 @@ def owner(farm: Farm, rank: int = 0) -> list[str]:
 
 def test_the_first_command_owns_a_host_and_a_higher_epoch_takes_it_over(farm: Farm) -> None:
     with Fleet(presenting(farm, OLD)) as old, Fleet(presenting(farm, NEW)) as new:
-        assert old.run("echo one").ok and owner(farm)[:3] == ["1", OLD.installation, "ann@one"]
-        assert old.run("echo again", ranks=[0]).by_rank(0).output == b"again\n"
-        assert new.run("echo two").by_rank(1).output == b"two\n"
-        refused = old.run("echo three; touch ran")
+        assert old.run("echo one", timeout=60).ok and owner(farm)[:3] == ["1", OLD.installation, "ann@one"]
+        assert old.run("echo again", ranks=[0], timeout=60).by_rank(0).output == b"again\n"
+        assert new.run("echo two", timeout=60).by_rank(1).output == b"two\n"
+        refused = old.run("echo three; touch ran", timeout=60)
         assert not any((host.home / "ran").exists() for host in farm.hosts)
         for outcome in refused.outcomes:
             assert outcome.failure is Failure.TAKEN_OVER and outcome.exit_code is None
             assert "by installation bbbbbbbbbbbb (bob@two) at 20" in outcome.detail and "epoch 2" in outcome.detail
-        assert new.run("true").ok and owner(farm)[:2] == ["2", NEW.installation]
+        assert new.run("true", timeout=60).ok and owner(farm)[:2] == ["2", NEW.installation]
 
 
 def test_the_same_epoch_of_another_installation_is_refused(farm: Farm) -> None:
     with Fleet(presenting(farm, OLD)) as old, Fleet(presenting(farm, replace(NEW, epoch=1))) as other:
-        assert old.run("true").ok
-        assert {one.failure for one in other.run("true").outcomes} == {Failure.TAKEN_OVER}
+        assert old.run("true", timeout=60).ok
+        assert {one.failure for one in other.run("true", timeout=60).outcomes} == {Failure.TAKEN_OVER}
 
 
 def test_of_two_that_take_over_at_the_same_moment_one_wins(farm: Farm) -> None:
@@ -57,7 +57,7 @@ def test_of_two_that_take_over_at_the_same_moment_one_wins(farm: Farm) -> None:
 
     def take(fence: Fence) -> None:
         with Fleet(presenting(farm, fence)[:1]) as fleet:
-            results.extend(fleet.run("true").outcomes)
+            results.extend(fleet.run("true", timeout=60).outcomes)
 
     threads = [threading.Thread(target=take, args=(fence,)) for fence in fences]
     for thread in threads:
@@ -101,7 +101,7 @@ def test_every_operation_is_refused_after_a_take_over(
     farm: Farm, tmp_path: Path, send: Callable[[SshHostOperations, Path], tuple[HostOutcome, ...]]
 ) -> None:
     with Fleet(presenting(farm, NEW)) as new:
-        assert new.run("true").ok
+        assert new.run("true", timeout=60).ok
     before = [sorted(path.name for path in host.home.iterdir()) for host in farm.hosts]
     hands = SshHostOperations(presenting(farm, OLD))
     try:
@@ -117,7 +117,7 @@ def test_following_a_log_reads_on_and_then_says_who_has_the_host(farm: Farm) -> 
     assert all(one.ok for one in hands.start_job("job", b"echo said\n", lambda _host: b"", (0, 1)))
     until("its end", lambda: all(one.phase is JobPhase.FINISHED for one in hands.read_job("job").jobs))
     with Fleet(presenting(farm, NEW)) as new:
-        assert new.run("true").ok
+        assert new.run("true", timeout=60).ok
     heard: list[bytes] = []
     ended = follow_job(hands._fleet, "job", lambda _host, block: heard.append(block))
     hands.close()
@@ -128,14 +128,14 @@ def test_following_a_log_reads_on_and_then_says_who_has_the_host(farm: Farm) -> 
 def test_a_full_or_read_only_home_refuses_no_one(farm: Farm) -> None:
     (farm.hosts[0].home / ".orch").write_text("a file where the folder should be")
     with Fleet(presenting(farm, OLD)) as old:
-        assert old.run("echo ran", ranks=[0]).by_rank(0).output.endswith(b"ran\n")
+        assert old.run("echo ran", ranks=[0], timeout=60).by_rank(0).output.endswith(b"ran\n")
 
 
 def test_a_host_that_answers_nonsense_is_no_take_over(farm: Farm) -> None:
     with Fleet(presenting(farm, OLD)) as old:
         said = "printf 'orch-taken-over 5 \\033[31m x y\\n'; exit 79"
-        assert [one.exit_code for one in old.run(said).outcomes] == [79, 79]
-        assert [one.exit_code for one in old.run("exit 79").outcomes] == [79, 79]
+        assert [one.exit_code for one in old.run(said, timeout=60).outcomes] == [79, 79]
+        assert [one.exit_code for one in old.run("exit 79", timeout=60).outcomes] == [79, 79]
 
 
 def test_a_fence_is_no_part_of_the_stored_address(farm: Farm) -> None:
@@ -147,11 +147,11 @@ def test_a_fence_is_no_part_of_the_stored_address(farm: Farm) -> None:
 def test_the_comparison_costs_no_process_and_no_round_trip(farm: Farm) -> None:
     """The best of several rounds, each with and without a fence; a fork alone would cost a millisecond."""
     with Fleet(presenting(farm, None)[:1]) as plain, Fleet(presenting(farm, OLD)[:1]) as fenced:
-        assert plain.run("true").ok and fenced.run("true").ok
+        assert plain.run("true", timeout=60).ok and fenced.run("true", timeout=60).ok
         best: dict[str, float] = {}
         for _, (name, fleet) in itertools.product(range(25), (("plain", plain), ("fenced", fenced))):
             began = time.perf_counter()
-            assert fleet.run("true").ok
+            assert fleet.run("true", timeout=60).ok
             best[name] = min(best.get(name, 1.0), time.perf_counter() - began)
         print(best)
         assert best["fenced"] < best["plain"] * 1.5 + 0.002

@@ -46,7 +46,7 @@ def test_the_missing_role_and_its_command_are_named(tmp_path: Path, text: str) -
     with sshd_farm(tmp_path, 1) as farm:
         proxy = (sys.executable, "-c", f"import sys; sys.exit({text!r})")
         with Fleet([replace(farm.addresses[0], proxy=proxy)]) as fleet:
-            (outcome,) = fleet.run("true").outcomes
+            (outcome,) = fleet.run("true", timeout=60).outcomes
     assert outcome.failure is Failure.AUTH
     assert text[-40:] in outcome.detail, "the vendor's own words are missing"
     for words in REFUSALS[text]:

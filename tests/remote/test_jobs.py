@@ -116,7 +116,7 @@ def test_a_broken_transfer_claims_nothing(fleet: Fleet, shared_farm: Farm) -> No
     from orchestrator.remote.scripts import shell_command
 
     command = shell_command("job-start.sh", "short", "100", "0", shell_source("job-wrap.sh"))
-    result = fleet.run(command, stdin=b"#!/bin/sh\n")
+    result = fleet.run(command, stdin=b"#!/bin/sh\n", timeout=60)
     assert {host.outcome.exit_code for host in result.hosts} == {1}
     assert "incomplete" in result.hosts[0].outcome.last_line
     assert not folder(shared_farm.hosts[0], "short").exists()

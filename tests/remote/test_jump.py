@@ -24,9 +24,9 @@ def behind(tmp_path: Path) -> Iterator[tuple[Farm, list[HostAddress]]]:
 def test_hosts_behind_a_jump_host_are_reached_through_one_connection(behind: tuple[Farm, list[HostAddress]]) -> None:
     _, hosts = behind
     with Fleet(hosts, deadline=20) as fleet:
-        first = fleet.run("echo $SSH_CONNECTION; cat", stdin=b"x" * 100_000, keep=1 << 20)
+        first = fleet.run("echo $SSH_CONNECTION; cat", stdin=b"x" * 100_000, keep=1 << 20, timeout=60)
         assert first.ok, first.failed
-        assert fleet.run("true").ok
+        assert fleet.run("true", timeout=60).ok
         assert sum(len(host.output) > 100_000 for host in first.hosts) == 12
         assert len(fleet._links) == 13
 
@@ -35,7 +35,7 @@ def test_a_jump_host_that_refuses_is_named(behind: tuple[Farm, list[HostAddress]
     farm, hosts = behind
     farm.hosts[12].kill()
     with Fleet(hosts[:2], deadline=3) as fleet:
-        result = fleet.run("true")
+        result = fleet.run("true", timeout=60)
     assert {host.outcome.failure for host in result.hosts} == {Failure.REFUSED}
     assert all(farm.addresses[12].alias in host.outcome.detail for host in result.hosts)
 
@@ -46,7 +46,7 @@ def test_a_host_behind_it_that_refuses_is_distinguished_from_the_jump_host(
     farm, hosts = behind
     farm.hosts[0].kill()
     with Fleet(hosts[:2], deadline=5) as fleet:
-        result = fleet.run("true")
+        result = fleet.run("true", timeout=60)
     assert [host.outcome.verdict for host in result.hosts] == ["refused", "exit 0"]
 
 
@@ -54,7 +54,7 @@ def test_a_host_behind_it_that_shows_another_key_is_refused(behind: tuple[Farm, 
     farm, hosts = behind
     farm.hosts[1].change_host_key()
     with Fleet(hosts[:2], deadline=5) as fleet:
-        result = fleet.run("true")
+        result = fleet.run("true", timeout=60)
     assert [host.outcome.verdict for host in result.hosts] == ["exit 0", "identity-mismatch"]
 
 
@@ -64,8 +64,8 @@ def test_a_silent_host_behind_it_is_frozen_and_the_others_continue(behind: tuple
         listener_that("silent") as port,
         Fleet([replace(hosts[0], host="127.0.0.1", port=port), hosts[1]], deadline=3) as fleet,
     ):
-        result = fleet.run("true")
-        assert fleet.run("true", ranks=[1]).ok
+        result = fleet.run("true", timeout=60)
+        assert fleet.run("true", ranks=[1], timeout=60).ok
     assert [host.outcome.verdict for host in result.hosts] == ["frozen", "exit 0"]
 
 
@@ -76,5 +76,5 @@ def test_a_jump_host_that_dies_midway_loses_the_hosts_behind_it(behind: tuple[Fa
         import threading
 
         threading.Timer(0.4, farm.hosts[12].kill).start()
-        result = fleet.run("sleep 30")
+        result = fleet.run("sleep 30", timeout=60)
     assert {host.outcome.failure for host in result.hosts} == {Failure.LOST}

@@ -95,16 +95,16 @@ def unpinned(farm: Farm, tmp_path: Path) -> list[HostAddress]:
 def test_a_users_own_host_is_accepted_once_and_a_changed_key_is_refused(farm: Farm, tmp_path: Path) -> None:
     hosts = unpinned(farm, tmp_path)
     with Fleet(hosts, deadline=5) as fleet:
-        assert fleet.run("true").ok
+        assert fleet.run("true", timeout=60).ok
     lines = (tmp_path / "accepted").read_text().splitlines()
     assert sorted(line.split()[0] for line in lines) == sorted(host.alias for host in hosts)
     assert {" ".join(line.split()[1:]) for line in lines} == {host.host_key for host in farm.addresses}
     with Fleet(hosts, deadline=5) as fleet:
-        assert fleet.run("true").ok  # known now
+        assert fleet.run("true", timeout=60).ok  # known now
     assert len((tmp_path / "accepted").read_text().splitlines()) == 2
     farm.hosts[1].change_host_key()
     with Fleet(hosts, deadline=5) as fleet:
-        result = fleet.run("touch $HOME/was-here")
+        result = fleet.run("touch $HOME/was-here", timeout=60)
     assert [host.outcome.verdict for host in result.hosts] == ["exit 0", "identity-mismatch"]
     assert not (farm.hosts[1].home / "was-here").exists()
 
@@ -116,14 +116,14 @@ def test_a_key_that_openssh_accepted_is_known_to_us_even_hashed(farm: Farm, tmp_
     assert host.alias not in (tmp_path / "accepted").read_text()
     farm.hosts[0].change_host_key()
     with Fleet([host], deadline=5) as fleet:
-        assert fleet.run("true").hosts[0].outcome.failure is Failure.IDENTITY
+        assert fleet.run("true", timeout=60).hosts[0].outcome.failure is Failure.IDENTITY
 
 
 def test_a_broken_line_in_known_hosts_is_an_identity_failure_that_names_the_file(farm: Farm, tmp_path: Path) -> None:
     host = unpinned(farm, tmp_path)[0]
     host.known_hosts.write_text(f"{host.alias} ssh-ed25519 not-base64!\n")
     with Fleet([host], deadline=5) as fleet:
-        outcome = fleet.run("true").hosts[0].outcome
+        outcome = fleet.run("true", timeout=60).hosts[0].outcome
     assert outcome.failure is Failure.IDENTITY
     assert "accepted" in outcome.detail
 
@@ -133,7 +133,7 @@ def test_a_host_without_a_key_of_the_pinned_kind_is_an_identity_failure(farm: Fa
     subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(key)], check=True)
     rsa = " ".join((tmp_path / "rsa.pub").read_text().split()[:2])
     with Fleet([replace(farm.addresses[0], host_key=rsa)], deadline=5) as fleet:
-        assert fleet.run("true").hosts[0].outcome.failure is Failure.IDENTITY
+        assert fleet.run("true", timeout=60).hosts[0].outcome.failure is Failure.IDENTITY
 
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
@@ -145,4 +145,4 @@ def test_host_keys_of_other_kinds_can_be_pinned(farm: Farm, tmp_path: Path, kind
     host.start()
     public = " ".join((host.folder / "host_key.pub").read_text().split()[:2])
     with Fleet([replace(farm.addresses[0], host_key=public)], deadline=5) as fleet:
-        assert fleet.run("true").ok
+        assert fleet.run("true", timeout=60).ok

@@ -111,12 +111,12 @@ def verdicts(result: FleetResult) -> list[str]:
 
 def test_four_hosts_are_reached_each_by_its_own_program(ways: Ways) -> None:
     with Fleet(ways.hosts, deadline=20) as fleet:
-        result = fleet.run("echo $ORCH_TEST_HOST; cat", stdin=b"x" * 300_000, keep=1 << 20)
+        result = fleet.run("echo $ORCH_TEST_HOST; cat", stdin=b"x" * 300_000, keep=1 << 20, timeout=60)
         assert result.ok, result.failed
         seen = [host.output.split(b"\n")[0].decode() for host in result.hosts]
         assert seen == [host.mark for host in ways.farm.hosts]
         assert all(host.output.endswith(b"x" * 300_000) for host in result.hosts)
-        assert fleet.run("true").ok
+        assert fleet.run("true", timeout=60).ok
         assert len(ways.alive) == 4  # the second command went over the same four
 
 
@@ -132,7 +132,7 @@ def test_a_program_that_takes_no_notice_of_the_end_is_ended_with_its_children(wa
     shell = 'trap \'\' TERM HUP; sleep 600 & echo $! > "$0"/$!; echo $$ > "$0"/$$; exec 3<&0; "$@" <&3; sleep 600'
     words = ("bash", "-c", shell, ways.notes, *ways.hosts[0].proxy)
     with Fleet([replace(ways.hosts[0], proxy=words)], deadline=20) as fleet:
-        assert fleet.run("true").ok
+        assert fleet.run("true", timeout=60).ok
         assert len(ways.alive) == 3
     assert comes_true(lambda: not ways.alive, 2)
 
@@ -166,11 +166,11 @@ def test_a_program_that_breaks_midway_loses_the_command_and_does_not_repeat_it(w
         assert fleet.reachable(timeout=20).ok
         for pid in ways.alive:
             threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
-        result = fleet.run(f"echo once >> {count}; sleep 30")
+        result = fleet.run(f"echo once >> {count}; sleep 30", timeout=60)
         assert {host.outcome.failure for host in result.hosts} == {Failure.LOST}
         assert all("was ended by signal 9" in host.outcome.detail for host in result.hosts), result.failed
         assert count.read_text().count("once") == 2
-        assert fleet.run("true").ok  # a new program for the next command
+        assert fleet.run("true", timeout=60).ok  # a new program for the next command
 
 
 def test_the_programs_message_at_a_break_is_reported(ways: Ways, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_programs_message_at_a_break_is_reported(ways: Ways, tmp_path: Path)
         with Fleet([host], deadline=10) as fleet:
             assert fleet.reachable(timeout=20).ok
             threading.Timer(0.4, farm.hosts[0].kill).start()
-            (result,) = fleet.run("sleep 30").hosts
+            (result,) = fleet.run("sleep 30", timeout=60).hosts
     assert result.outcome.failure is Failure.LOST
     assert result.outcome.detail.endswith("ended with status 4: ERROR: (relay) the far end has gone")
 
@@ -189,7 +189,7 @@ def test_a_program_that_hangs_is_frozen(ways: Ways) -> None:
         assert fleet.reachable(timeout=20).ok
         (pid,) = ways.alive
         threading.Timer(0.3, os.kill, (pid, signal.SIGSTOP)).start()
-        (result,) = fleet.run("sleep 30").hosts
+        (result,) = fleet.run("sleep 30", timeout=60).hosts
         assert result.outcome.failure is Failure.FROZEN
         assert result.outcome.seconds < 6
     assert not is_alive(pid)
@@ -198,7 +198,7 @@ def test_a_program_that_hangs_is_frozen(ways: Ways) -> None:
 def test_the_message_of_a_program_that_ends_immediately_is_reported(ways: Ways) -> None:
     unreachable = replace(ways.hosts[0], host="127.0.0.1", port=1)
     with Fleet([unreachable, *ways.hosts[1:2]], deadline=3) as fleet:
-        first, second = fleet.run("true").hosts
+        first, second = fleet.run("true", timeout=60).hosts
     assert first.outcome.failure is Failure.UNREACHABLE
     assert "ended with status 3: ERROR: (relay) cannot connect: " in first.outcome.detail
     assert first.outcome.attempts > 1
@@ -208,7 +208,7 @@ def test_the_message_of_a_program_that_ends_immediately_is_reported(ways: Ways) 
 def test_a_program_that_brings_nothing_is_unreachable_and_ended(ways: Ways) -> None:
     words = ("bash", "-c", 'echo > "$0"/$$; echo waiting for it >&2; sleep 60', ways.notes)
     with Fleet([replace(ways.hosts[0], proxy=words)], deadline=1) as fleet:
-        (result,) = fleet.run("true").hosts
+        (result,) = fleet.run("true", timeout=60).hosts
     assert result.outcome.failure is Failure.UNREACHABLE
     assert "bash delivered nothing from" in result.outcome.detail
     assert "waiting for it" in result.outcome.detail
@@ -237,7 +237,7 @@ def test_our_own_end_is_not_reported_as_the_programs(ways: Ways) -> None:
 
 def test_a_program_that_is_not_there_is_named_and_not_tried_again(ways: Ways) -> None:
     with Fleet([replace(ways.hosts[0], proxy=("no-such-gcloud", "%h"))], deadline=5) as fleet:
-        (result,) = fleet.run("true").hosts
+        (result,) = fleet.run("true", timeout=60).hosts
     assert result.outcome.failure is Failure.UNREACHABLE
     assert "no-such-gcloud, which leads to " in result.outcome.detail
     assert result.outcome.attempts == 1
@@ -247,7 +247,7 @@ def test_a_host_behind_it_that_shows_another_key_is_refused(ways: Ways, tmp_path
     with sshd_farm(tmp_path / "harmed", 1) as farm:
         farm.hosts[0].change_host_key()
         with Fleet([replace(farm.addresses[0], proxy=ways.hosts[0].proxy)], deadline=10) as fleet:
-            (result,) = fleet.run("true").hosts
+            (result,) = fleet.run("true", timeout=60).hosts
     assert result.outcome.failure is Failure.IDENTITY
 
 
@@ -277,7 +277,7 @@ def test_ssh_reaches_a_host_through_two_jump_hosts(four: Farm, tmp_path: Path) -
 def test_a_jump_host_may_be_behind_a_program(ways: Ways) -> None:
     behind = replace(ways.farm.addresses[2], jump=ways.hosts[0])
     with Fleet([behind], deadline=20) as fleet:
-        (result,) = fleet.run("echo $ORCH_TEST_HOST").hosts
+        (result,) = fleet.run("echo $ORCH_TEST_HOST", timeout=60).hosts
     assert result.output.decode().strip() == ways.farm.hosts[2].mark
     done = subprocess.run(
         ssh_argv(behind, "echo", "$ORCH_TEST_HOST"), capture_output=True, text=True, timeout=30, check=False

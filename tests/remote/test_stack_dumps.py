@@ -195,7 +195,7 @@ def test_the_answer_of_one_host_is_bounded(fleet: Fleet) -> None:
     assert len(collected[0]) <= stacks.MAX_BYTES
     assert collected[0].count(b"== process") > 100
     assert time.monotonic() - began < 60
-    few = fleet.run(shell_command("job-stacks.sh", "many", "20", "5000"), ranks=[0])
+    few = fleet.run(shell_command("job-stacks.sh", "many", "20", "5000"), ranks=[0], timeout=60)
     assert len(few.hosts[0].output) == 5000
     assert jobs.kill_job(fleet, "many", grace=1).ok
 

@@ -270,7 +270,7 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(
     key = hashlib.sha256(place.removeprefix("~/").encode()).hexdigest()[:16]
     command = shell_command("sync.sh", key, place.removeprefix("~/"))
     cut = bytes(whole).index(b"meta/complete")
-    result = fleet.run(command, ranks=[0], stdin=f"apply {tree.digest}\n".encode() + bytes(whole[:cut]))
+    result = fleet.run(command, ranks=[0], stdin=f"apply {tree.digest}\n".encode() + bytes(whole[:cut]), timeout=60)
     assert result.hosts[0].outcome.exit_code == 1
     assert "incomplete" in result.hosts[0].outcome.last_line
     assert content(at(shared_farm.hosts[0], place)) == before

@@ -140,9 +140,9 @@ def test_new_keys_in_the_middle_of_a_stream_lose_nothing(shared_farm: Farm, monk
     got: list[bytes] = []
     began = time.monotonic()
     with Fleet(shared_farm.addresses[:1], deadline=20) as fleet:
-        result = fleet.run("cat", stdin=data, on_output=lambda host, block: got.append(block))
+        result = fleet.run("cat", stdin=data, on_output=lambda host, block: got.append(block), timeout=60)
         assert result.ok, result.failed
-        assert fleet.run("echo still here").ok
+        assert fleet.run("echo still here", timeout=60).ok
     assert b"".join(got) == data
     assert len(exchanges) > 3  # one to begin with, and at least three in the middle
     assert time.monotonic() - began < 15  # half of the 30 s that paramiko waits when it blocks its own thread

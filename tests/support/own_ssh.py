@@ -62,7 +62,7 @@ class Person:
     def run(self, *hosts: OwnHost, ring: KeyRing | None = None, command: str = "echo $HOME") -> FleetResult:
         addresses = [self.address(host, rank) for rank, host in enumerate(hosts)]
         with Fleet(addresses, deadline=10, keys=ring or self.ring()) as fleet:
-            return fleet.run(command)
+            return fleet.run(command, timeout=60)
 
 
 def run_program(*argv: str, env: dict[str, str] | None = None) -> str:

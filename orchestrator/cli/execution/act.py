@@ -13,7 +13,7 @@ from orchestrator.cli.command import current_session
 from orchestrator.cli.drawing.terminal import can_ask, inspect_terminal, write_stderr, write_stdout
 from orchestrator.cli.execution.real_command import real_command
 from orchestrator.cli.failures import print_error
-from orchestrator.errors import OrchError, UserError
+from orchestrator.errors import OrchError, RecordedRequestError, UserError
 from orchestrator.exits import Exit
 from orchestrator.formatting import format_rate
 from orchestrator.next_step import NextStep
@@ -169,6 +169,8 @@ def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSt
         ending = _drive(ready, mode) if mode.follow else _leave_to_engine(ready, mode)
     except OrchError as failure:
         error = failure
+        if isinstance(failure, RecordedRequestError):
+            _start_engine()
         if without_store is not None and isinstance(failure, StoreError):
             error = without_store(ready.cluster, failure)
         if not mode.as_json:
@@ -186,6 +188,13 @@ def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSt
     if (mode.follow or ending.status) and ready.job is not None and ready.job.kind != "exec":
         write_stderr(*_kept_machines(ready))
     return ending.status
+
+
+def _start_engine() -> None:
+    """Start the engine that carries out what is on record, unless one works."""
+    from orchestrator.engine.unattended.handover import start_engine
+
+    start_engine()
 
 
 def _warnings(ready: PreparedCommand) -> list[str]:

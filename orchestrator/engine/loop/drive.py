@@ -15,11 +15,11 @@ from orchestrator.engine.loop.choice import renew_choice
 from orchestrator.engine.loop.finish import finish_command, leave_running
 from orchestrator.engine.loop.growth import note_growth
 from orchestrator.engine.loop.job_opening import open_job
+from orchestrator.engine.loop.lease_wait import hold_lease
 from orchestrator.engine.loop.observe import observe, observe_slice
 from orchestrator.engine.loop.queue import (
     choose_after_job,
     end_jobs,
-    is_driven_elsewhere,
     job_step,
     list_waiting_jobs,
     overtaken_step,
@@ -113,7 +113,7 @@ def drive_cluster(
             _refuse_other_account(store, providers, announced)
             if (ending := _announce(store, ready, announced, narrator)) is not None:
                 return ending
-        keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
+        hold_lease(keeper, store, ready, recorded=announced is not None)
         if (ending := _finish_earlier(store, where, narrator, keeper, ready, announced, services)) is not None:
             return ending
         cluster = _cluster(store, ready)

@@ -14,6 +14,7 @@ from orchestrator.engine.state.kept_log import copy_log, read_cut
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.ranks import format_hosts
+from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_command
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -72,7 +73,7 @@ def find_offsets(fleet: Fleet, folder: str, ranks: tuple[int, ...], start: LogSt
     if start == FROM_BEGINNING:
         return {}
     tail, seconds = ("" if number is None else str(number) for number in (start.tail, start.seconds))
-    result = fleet.run(shell_command("log-start.sh", folder, tail, seconds), ranks=ranks)
+    result = fleet.run(shell_command("log-start.sh", folder, tail, seconds), ranks=ranks, timeout=SHORT)
     found = {host.outcome.rank: _START.search(host.output) for host in result.hosts if host.outcome.ok}
     return {rank: int(match[1]) for rank, match in found.items() if match is not None}
 

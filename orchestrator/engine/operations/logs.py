@@ -30,6 +30,7 @@ from orchestrator.plan.decide_job import STOPPED_BY_US
 from orchestrator.plan.ranks import count_hosts, format_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.ways_back import resume_or_launch
+from orchestrator.remote.deadlines import TRANSFER_SECONDS, Stall
 from orchestrator.remote.fleet import Fleet
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
@@ -127,7 +128,7 @@ def _read_current(
     def command(host: HostAddress) -> str:
         return f"test -e {path} && tail -c +{offsets.get(host.rank, 0) + 1} {path}"
 
-    result = fleet.run(command, ranks=ranks, on_output=sink)
+    result = fleet.run(command, ranks=ranks, on_output=sink, timeout=Stall(TRANSFER_SECONDS))
     failed = [outcome for outcome in result.outcomes if not outcome.ok]
     if not failed:
         return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)

@@ -29,6 +29,7 @@ from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.providers.protocol import ChecksLogins
+from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.fleet import Fleet
 from orchestrator.slices import SliceState
 from orchestrator.store.location import store_location
@@ -108,7 +109,7 @@ def _find_denied(reader: Reader, record: ClusterRecord, narrator: Narrator) -> t
     """Log in to all hosts. Return the outcomes of those that refuse the key."""
     hosts = fence_recorded_hosts(reader, record)
     with open_pins(narrator.note) as pins, Fleet(hosts, pins=pins) as fleet:
-        outcomes = fleet.run("true").outcomes
+        outcomes = fleet.run("true", timeout=SHORT).outcomes
     return tuple(one for one in outcomes if one.failure is Failure.AUTH)
 
 

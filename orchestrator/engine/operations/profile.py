@@ -22,6 +22,7 @@ from orchestrator.engine.state.pins import open_pins
 from orchestrator.errors import ConflictError, HostError, OrchError, SetupError, UserError
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.received_files import ReceivingLimits
+from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.files import fetch_tree
 from orchestrator.remote.fleet import Fleet, FleetResult
 from orchestrator.remote.scripts import shell_command
@@ -139,7 +140,7 @@ def record_on_hosts(
         with suppress(OrchError):
             fleet.run(clear, timeout=_CLEARED)
         raise
-    left = fleet.run(clear).failed
+    left = fleet.run(clear, timeout=_CLEARED).failed
     notes = tuple(f"the traces on rank {one.rank}'s host could not be removed: {one.verdict}" for one in left)
     return replace(made, notes=(*made.notes, *notes))
 
@@ -151,7 +152,7 @@ def _record_and_download(
     # At one moment, or ranks would record different steps.
     at = _read_hosts_time(fleet) + _UNTIL_ALL_KNOW + len(fleet.hosts) / _HOSTS_A_SECOND
     fields = (str(request.steps), f"{at:.3f}", *(["0"] if request.first_only else []))
-    _check(fleet.run(shell_command("profile-ask.sh", folder, name, *fields)), "ask for a profile")
+    _check(fleet.run(shell_command("profile-ask.sh", folder, name, *fields), timeout=SHORT), "ask for a profile")
     hosts = _wait(fleet, folder, name, request, progress)
     place = request.into / f"{request.cluster}-{name}"
     ranks = _fetch(fleet, f".orch/jobs/{folder}/profiles/{name}", place, request.first_only)
@@ -190,7 +191,9 @@ def _refuse_other_program(fleet: Fleet, folder: str, cluster: str, job: int) -> 
         UserError: It is not the bundled trainer.
         HostError: The host does not answer.
     """
-    outcome = fleet.run(f"grep -q -e ' -m trainer' .orch/jobs/{folder}/run.sh", ranks=[fleet.hosts[0].rank]).outcomes[0]
+    outcome = fleet.run(
+        f"grep -q -e ' -m trainer' .orch/jobs/{folder}/run.sh", ranks=[fleet.hosts[0].rank], timeout=SHORT
+    ).outcomes[0]
     if outcome.status == 1:
         raise _describe_other_program(cluster, job)
     if not outcome.ok:

@@ -38,10 +38,12 @@ from orchestrator.engine.unattended.pipeline import (
     snapshot_digests,
 )
 from orchestrator.engine.unattended.secrets import has_secrets, missing_secret_error, secrets_fingerprint
+from orchestrator.engine.unattended.shared_files import SharedOpenFiles
 from orchestrator.errors import AccessError, ConflictError, CredentialsError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.open_files import explain_exhaustion
 from orchestrator.paths import Paths
+from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.observed import Outcome
 from orchestrator.retries import UNATTENDED_WORK
 from orchestrator.store.channel_records import ENGINE
@@ -81,6 +83,7 @@ class UnattendedEngine:
         narrators: Makes the narrator of a job.
         stop: Set it to end after the present steps; nothing is interrupted.
         only_secret: Whether to take only work that has secrets, and only when this process has all of them.
+        files: What the clusters share of this process's open files.
     """
 
     where: Paths
@@ -88,6 +91,7 @@ class UnattendedEngine:
     narrators: Narrators
     stop: threading.Event = field(default_factory=threading.Event)
     only_secret: bool = False
+    files: SharedOpenFiles = field(default_factory=SharedOpenFiles)
     _works: dict[str, _Work] = field(default_factory=dict[str, _Work])
     _work_expected: bool = False
     _next_drop: float = 0.0
@@ -245,7 +249,8 @@ class UnattendedEngine:
                 return True
             again = commands.prepare_continuation(cluster.name, current, project=cluster.project)
             ready = replace(again, continued_uid=cluster.uid)
-            ending = drive_cluster(ready, narrator, services=self.services)
+            with self.files.reserve(_count_hosts(ready.desired)):
+                ending = drive_cluster(ready, narrator, services=self.services)
             over = store.job(cluster, job.id).state == "ended"
         narrator.note(f"job {job.id}: status {ending.status}" if over else f"job {job.id}: to be tried again")
         return over
@@ -267,6 +272,11 @@ class UnattendedEngine:
         ready = replace(ready, forced="")  # whoever announced the teardown is in the audit
         ending = drive_cluster(ready, self.narrators(cluster.name, 0), services=self.services)
         return ending.status == 0
+
+
+def _count_hosts(desired: Desired) -> int:
+    """Return how many hosts a command may connect to at the same time."""
+    return max((one.hosts for one in desired.possible), default=0) if isinstance(desired, Run) else 0
 
 
 def _first_in_line(store: Store, cluster: ClusterRecord, job: JobRecord) -> JobRecord:

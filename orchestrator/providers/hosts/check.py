@@ -80,7 +80,7 @@ def _try_host(name: str, address: HostAddress, keys: KeyRing, pins: HostPins | N
             if not outcome.ok:
                 return _explain(name, address, outcome)
             transport = fleet.link(temporary).transport(_SECONDS)
-            result = fleet.run(_LOOK).hosts[0]
+            result = fleet.run(_LOOK, timeout=_SECONDS).hosts[0]
         trusted = "; ".join(_describe_trust(temporary, hop, pins) for hop in temporary.hops)
     if not result.outcome.ok:
         return _explain(name, address, result.outcome)

@@ -12,6 +12,7 @@ from typing import IO
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress
+from orchestrator.remote.deadlines import TRANSFER_SECONDS, Stall, beat_while
 from orchestrator.remote.fleet import Fleet, FleetResult
 from orchestrator.remote.tree import Tree
 
@@ -62,8 +63,8 @@ def upload_tree(
                 done[0] += count  # a lost update between threads would only blur the progress line
                 on_progress(done[0], total)
 
-            command = shlex.join(["exec", "/bin/sh", "-c", _SCRIPT, "orch", destination, name])
-            return fleet.run(command, stdin=stream, on_sent=sent)
+            command = beat_while(shlex.join(["/bin/sh", "-c", _SCRIPT, "orch", destination, name]))
+            return fleet.run(command, stdin=stream, on_sent=sent, timeout=Stall(TRANSFER_SECONDS))
 
 
 def _write_archive(file: IO[bytes], tree: Tree) -> None:

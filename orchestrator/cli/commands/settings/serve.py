@@ -133,11 +133,16 @@ def _make_engine(where: Paths, hosts: HostBoard | None = None) -> UnattendedEngi
     from orchestrator.cli.drawing.engine_log import EngineLog
     from orchestrator.engine.services import real_services
     from orchestrator.engine.unattended.engine import UnattendedEngine
+    from orchestrator.engine.unattended.shared_files import SharedOpenFiles
 
     services = real_services(where)
-    if hosts is not None:
-        services = replace(services, report_hosts=hosts.note, wants_chips=hosts.is_watched)
-    return UnattendedEngine(where=where, services=services, narrators=EngineLog)
+    if hosts is None:
+        return UnattendedEngine(where=where, services=services, narrators=EngineLog)
+    from orchestrator.service.connections import choose_connection_limit
+
+    services = replace(services, report_hosts=hosts.note, wants_chips=hosts.is_watched)
+    shared = SharedOpenFiles(choose_connection_limit())
+    return UnattendedEngine(where=where, services=services, narrators=EngineLog, files=shared)
 
 
 def _report(engine: UnattendedEngine, *, until_idle: bool) -> None:
