@@ -193,17 +193,6 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         rows = self._rows("SELECT state, count(*) AS jobs FROM jobs WHERE kind != 'exec' GROUP BY state")
         return {str(row["state"]): int(row["jobs"]) for row in rows}
 
-    def job_actors(self, clusters: Collection[str] | None = None) -> dict[str, str]:
-        """Return who opened each job, as `user@computer:pid`, by the job's subject (audited.format_subject).
-
-        Args:
-            clusters: Qualified names of the clusters; None for all.
-        """
-        only, values = where_in("cluster", clusters)
-        query = f"SELECT subject, actor FROM events WHERE subject LIKE ? AND {only} ORDER BY seq DESC"  # noqa: S608  # the same
-        rows = self._rows(query, "job %", *values)
-        return {str(row["subject"]): str(row["actor"]) for row in rows}  # the oldest event is kept
-
     def last_actors(
         self, column: Literal["cluster", "subject"], clusters: Collection[str] | None = None
     ) -> dict[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.formatting import format_utc
+from orchestrator.formatting import format_price, format_utc
+from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent, IntentState
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_current_job
@@ -58,9 +59,40 @@ class ClusterSummary:
         return None if self.stopped else self.current.candidate.price_per_hour
 
     @property
+    def has_billed_machines(self) -> bool:
+        """Whether machines, or their disks, are billed now."""
+        return self.current is not None and self.current.billed_from is not None
+
+    @property
     def stopped(self) -> bool:
         """Whether its machines exist and are stopped: then only their disks are billed."""
         return self.current is not None and self.state == SliceState.STOPPED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaidPerHour:
+    """What the machines of some clusters cost an hour now, in list prices of the machines alone.
+
+    Attributes:
+        dollars: The sum of the prices that are known.
+        unknown: Number of clusters with machines whose price is not known, such as stopped ones, whose disks cost.
+    """
+
+    dollars: float
+    unknown: int
+
+    def __str__(self) -> str:
+        """Return `$7.68/h`; a price that is not known is never counted as 0 without a word."""
+        missing = f"{count_noun(self.unknown, 'cluster')} whose price is not known"
+        if self.dollars or not self.unknown:
+            return format_price(self.dollars) + (f" and {missing}" if self.unknown else "")
+        return missing
+
+
+def sum_prices(summaries: Iterable[ClusterSummary]) -> PaidPerHour:
+    """Return what is paid an hour now for the machines of clusters."""
+    prices = [item.price_per_hour for item in summaries if item.has_billed_machines]
+    return PaidPerHour(dollars=sum(one for one in prices if one is not None), unknown=prices.count(None))
 
 
 def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
@@ -143,7 +175,13 @@ def describe_job(job: JobRecord | None) -> str:
 def clusters_as_json(summaries: Sequence[ClusterSummary], actors: Mapping[str, str]) -> dict[str, object]:
     """Return the summaries as in data/status.schema.json. actors: who did the last change, by qualified name."""
     found = [_cluster_json(item, actors.get(item.cluster.qualified_name)) for item in summaries]
-    return {"version": 1, "kind": "status", "clusters": found}
+    paid = sum_prices(summaries)
+    return {
+        "version": 1,
+        "kind": "status",
+        "price_per_hour": None if paid.unknown else paid.dollars,
+        "clusters": found,
+    }
 
 
 def _cluster_json(item: ClusterSummary, actor: str | None) -> dict[str, object]:

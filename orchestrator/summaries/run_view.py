@@ -17,6 +17,7 @@ from orchestrator.store.job_spans import list_job_spans
 from orchestrator.store.lookup import RUNNING, suggest_name
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
+from orchestrator.summaries.clusters import ClusterSummary, PaidPerHour, sum_prices, summarize_cluster
 from orchestrator.summaries.curves import CurveReader, Point, reduce_points
 from orchestrator.summaries.runs import RunSummary, runs_as_json, summarize_runs
 from orchestrator.summaries.spending import Spending, list_billed_times, list_kept_times
@@ -34,6 +35,7 @@ class RunView:
         attempts: The attempts that have ended, over all jobs, in order.
         saved_steps: Steps whose checkpoint the bucket has or is receiving.
         slice: The newest slice that it had on its cluster; None when it never had one.
+        holder: Its cluster, which may cost after the run has ended; None once that is closed.
         planned: Low and high of what its plan estimated for its machines, by quantity (offers/predictions.py).
         bucket_problem: Why the bucket could not be read; "" where it could.
     """
@@ -43,6 +45,7 @@ class RunView:
     attempts: tuple[EndedAttempt, ...]
     saved_steps: tuple[int, ...]
     slice: Intent | None
+    holder: ClusterSummary | None = None
     planned: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     bucket_problem: str = ""
 
@@ -50,6 +53,11 @@ class RunView:
     def spending(self) -> Spending:
         """The cost over time."""
         return self.run.spending
+
+    @property
+    def paid_per_hour(self) -> PaidPerHour:
+        """What the machines of its cluster cost now, whether it runs or has ended."""
+        return sum_prices([] if self.holder is None else [self.holder])
 
     @property
     def at_work(self) -> bool:
@@ -113,6 +121,7 @@ def read_run(
         attempts=_list_attempts(store, run),
         saved_steps=steps,
         slice=_find_slice(store, run),
+        holder=summarize_cluster(store, run.cluster) if run.cluster.deleted is None else None,
         planned=_read_planned(store, run),
         bucket_problem=problem,
     )
@@ -188,7 +197,7 @@ def run_as_json(view: RunView) -> dict[str, object]:
         "dollars_without_progress": _round(view.spending.dollars_without_progress_until(view.run.now))
         if view.spending.known
         else None,
-        "dollars_per_hour": view.spending.dollars_per_hour,
+        "dollars_per_hour": None if view.paid_per_hour.unknown else view.paid_per_hour.dollars,
         "dollars_per_million_tokens": _round(view.dollars_per_million_tokens),
         "dollars_at_end": _round(view.dollars_at_end),
         "ends_at": format_utc(view.ends_at) if view.ends_at is not None else None,

@@ -21,7 +21,6 @@ class RunSummary:
 
     Attributes:
         cluster: The cluster of the newest job.
-        owner: The user who opened the first job, "" when that is not on record.
         actor: Who did the last change of its newest job, as user@computer:pid; "" when that is not on record.
         jobs: Oldest first.
         seconds: Time from the opening to the end of its jobs, summed.
@@ -31,7 +30,6 @@ class RunSummary:
 
     run_id: str
     cluster: ClusterRecord
-    owner: str
     actor: str
     jobs: tuple[JobRecord, ...]
     seconds: float
@@ -42,6 +40,11 @@ class RunSummary:
     def last(self) -> JobRecord:
         """The newest job."""
         return self.jobs[-1]
+
+    @property
+    def owner(self) -> str:
+        """The owner of the cluster, who may be another than the login that wrote the record; "" when not on record."""
+        return self.cluster.owner
 
     @property
     def project(self) -> str:
@@ -74,12 +77,11 @@ def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = 
     clusters, intents = store.clusters_by_uid(uids), store.intents_by_uid(uids)
     spans = _list_spans(of_clusters, now)
     names = None if run_ids is None else {record.qualified_name for record in clusters.values()}
-    openers, changers = store.job_actors(names), store.last_actors("subject", names)
+    changers = store.last_actors("subject", names)
     found = [
         RunSummary(
             run_id=run_id,
             cluster=clusters[own[-1].cluster_uid],
-            owner=openers.get(_subject(own[0]), "").partition("@")[0],
             actor=changers.get(_subject(own[-1]), ""),
             jobs=tuple(own),
             seconds=sum((job.ended or now) - job.created for job in own),

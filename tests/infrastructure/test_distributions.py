@@ -89,6 +89,20 @@ def test_every_message_and_page_names_the_distribution_and_not_the_other_project
     )
 
 
+def test_no_page_or_message_installs_orch_by_its_name_from_an_index() -> None:
+    by_name = re.compile(rf"(?<![#/\w-]){DISTRIBUTION}(?![\w-])")
+    places = ("orchestrator", "trainer", "templates", "docs", "examples", "scripts", "README.md")
+    found = [
+        f"{name}: {line.strip()}"
+        for name in sorted(tracked_files(ROOT, *places) - {"orchestrator/distribution.py"})
+        for line in (ROOT / name).read_text(errors="replace").splitlines()
+        if by_name.search(line)
+    ]
+    assert not found, "install the checkout, or a wheel made from it"
+    assert by_name.search(f"sudo pip install '{DISTRIBUTION}[server]'") and by_name.search(f"install `{DISTRIBUTION}`")
+    assert not by_name.search(f"[`train`](#{DISTRIBUTION})") and not by_name.search(f"~/.cache/{DISTRIBUTION}er")
+
+
 def test_pages_install_extras_as_messages_do() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     pages = [(ROOT / name).read_text() for name in tracked_files(ROOT, "docs", "README.md") if name.endswith(".md")]

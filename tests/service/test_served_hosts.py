@@ -86,7 +86,15 @@ def test_processes_of_the_computer_of_the_service_are_refused_elsewhere(tmp_path
 
 @pytest.mark.parametrize("status", [256, 0, -1, 126, "x", 10**400, 3.5, [1], True])
 def test_a_service_chooses_no_exit_status_but_one_of_a_failure(status: Any) -> None:
-    ended = {"state": "ended", "status": status or "0", "what": "no", "why": "", "next_command": "", "next_words": "", "code": "x"}
+    ended = {
+        "state": "ended",
+        "status": status or "0",
+        "what": "no",
+        "why": "",
+        "next_command": "",
+        "next_words": "",
+        "code": "x",
+    }
 
     def show_order(_: str) -> dict[str, Any]:
         return ended

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from data_cases import opened, tokens_of
+from support.chat_shards import mask_all
 
 from trainer.commands.prepare import run
 from trainer.config import Config, DataConfig, EvalConfig
@@ -216,3 +217,28 @@ def test_an_index_with_marks_is_refused_by_what_knows_none_and_when_it_contradic
     path.write_text(json.dumps(index))
     with pytest.raises(DataError, match="contradicts itself"):
         opened(tmp_path / "tokens")
+
+
+def test_chats_without_a_reply_are_refused_when_they_are_prepared(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"chats.jsonl has nothing to train on: no conversation has a reply"):
+        prepared(tmp_path, [{"messages": CHAT[:2]}] * 3, "chat=auto")
+    assert not (tmp_path / "tokens" / INDEX_NAME).exists()
+
+
+def test_shards_without_a_marked_token_are_refused_when_they_are_opened(tmp_path: Path) -> None:
+    prepared(tmp_path, [{"messages": CHAT}, {"messages": CHAT[:2]}], "chat=auto")
+    mask_all(tmp_path / "tokens")
+    data = f"data={tmp_path / 'tokens'}"
+    with pytest.raises(DataError, match=rf"{data} has nothing to train on: none of its \d+ tokens is marked"):
+        open_training_data(parse_config([data, "seq_len=16"]), lambda _: None)
+    every = open_training_data(parse_config([data, "seq_len=16", "data.loss=all"]), lambda _: None)
+    assert not every.corpus.marked
+
+
+def test_a_source_of_a_mixture_without_a_marked_token_is_named(tmp_path: Path) -> None:
+    prepared(tmp_path, [{"messages": CHAT}], "chat=auto")
+    mask_all(tmp_path / "tokens")
+    (tmp_path / "text.txt").write_bytes(bytes(range(256)) * 8)
+    words = [f"data={tmp_path / 'tokens'},{tmp_path / 'text.txt'}", "data.weights=1,1", "seq_len=16"]
+    with pytest.raises(DataError, match=f"data={tmp_path / 'tokens'} has nothing to train on"):
+        open_training_data(parse_config(words), lambda _: None)

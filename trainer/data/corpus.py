@@ -185,6 +185,11 @@ class MarkedCorpus(PiecedCorpus):
 
 def _open_shards(config: DataConfig, index: Index, reader: Reader) -> Corpus:
     if index.marked:
+        if index.trained == 0 and config.loss != "all":  # the loss of every step would be 0
+            raise DataError(
+                f"data={config.source} has nothing to train on: none of its {index.tokens:,} tokens is marked; prepare "
+                "chats with replies, or train on all tokens with data.loss=all"
+            )
         if config.document_mask and not index.starts:
             raise DataError(
                 f"data.document_mask=true: {config.source} does not show where conversations begin, because an earlier "

@@ -95,6 +95,11 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     progress = _make_shards(job, documents, store, progress, report)
     if not progress.shards:
         raise DataError(f"{job.source} contains no text")
+    if all(shard.trained == 0 for shard in progress.shards):
+        raise DataError(
+            f"{job.source} has nothing to train on: no conversation has a reply of the assistant (`role` is "
+            "`assistant`, or a `completion`); without chat= all of its text is trained on"
+        )
     index = Index(
         dtype=job.tokens.dtype,
         vocab=job.tokens.vocab,

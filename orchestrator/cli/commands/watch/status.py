@@ -31,6 +31,7 @@ from orchestrator.summaries.clusters import (
     describe_abandoned_job,
     describe_job,
     find_passed_limit,
+    sum_prices,
     summarize_cluster,
 )
 
@@ -136,7 +137,12 @@ def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) 
                 "disks only" if item.stopped else format_price(item.price_per_hour),
             )
         )
-    return draw_table(rows, sys.stdout, optional=("MARKET", "WHERE", "SEEN"))
+    lines = draw_table(rows, sys.stdout, optional=("MARKET", "WHERE", "SEEN"))
+    return (
+        [*lines, f"in all {sum_prices(standings)} now"]
+        if any(item.has_billed_machines for item in standings)
+        else lines
+    )
 
 
 def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list[str]:

@@ -1,0 +1,41 @@
+"""Data with nothing to train on ends every rank with one error, and a step without a target ends none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.chat_shards import mask_all
+from trainer_ranks import Launcher
+
+from trainer.commands.prepare import run
+
+
+def prepare(folder: Path) -> Path:
+    """Prepare chats with long questions and short replies, so that many rows have no target."""
+    chat = [{"role": "user", "content": "How much is 1 and 2? " * 8}, {"role": "assistant", "content": "3"}]
+    (folder / "chats.jsonl").write_text(f"{json.dumps({'messages': chat})}\n" * 60)
+    run([str(folder / "chats.jsonl"), str(folder / "tokens"), "chat=auto"])
+    return folder / "tokens"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_data_without_a_marked_token_ends_every_rank_with_the_same_error(
+    launch: Launcher, tmp_path: Path, ranks: int
+) -> None:
+    data = prepare(tmp_path)
+    mask_all(data)
+    started = launch(ranks, "steps=4", f"data={data}")
+    (status,) = set(started.wait())
+    assert status not in (0, 75), started.text()
+    for rank in range(ranks):
+        assert f"data={data} has nothing to train on" in started.text(rank), started.text()
+        assert "Traceback" not in started.text(rank) and "step 1/" not in started.text(rank)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_steps_without_a_target_among_others_do_not_end_a_run(launch: Launcher, tmp_path: Path, ranks: int) -> None:
+    done = launch(ranks, "steps=20", "batch=2", f"data={prepare(tmp_path)}").ok()
+    losses = [record["loss"] for record in done.metrics()]
+    assert 0.0 in losses and any(losses), losses
