@@ -66,9 +66,9 @@ def read_measures(store: Reader, delivery: Delivery) -> tuple[Measure, ...]:
         ),
         Measure(name="orch_slices", meaning="Slices that exist or may exist.", values={"": live}),
         Measure(
-            name="orch_events_total", meaning="Events of the audit.", values={"": store.head().seq}, is_counter=True
+            name="orch_events_total", meaning="Events of the audit.", values={"": store.count_events()}, is_counter=True
         ),
-        *(_measure_delivery(delivery) if delivery.is_on else ()),
+        *(_measure_delivery(delivery) if delivery.is_on and not store.only_project else ()),  # of the whole service
     )
 
 

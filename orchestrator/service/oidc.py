@@ -205,7 +205,7 @@ class OidcClient:
         """Refuse what no store and no page can have. Raises CloudError: the provider has signed it."""
         subject: object = claims["sub"]
         if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT:
-            raise self._issuer.describe_fault(f"`sub` is no text of 1 to {_LONGEST_SUBJECT} characters")
+            raise self._issuer.describe_fault(f"`sub` is not a text of 1 to {_LONGEST_SUBJECT} characters")
         try:
             refuse_half_characters(claims)
         except UnicodeError as error:

@@ -63,6 +63,12 @@ class EventReads(ABC):
         query = "SELECT at FROM events WHERE cluster = ? AND subject = ? AND seq <= ? ORDER BY seq LIMIT 1"
         return next((float(row["at"]) for row in self._rows(query, cluster, subject, until)), None)
 
+    def count_events(self) -> int:
+        """Return how many events there are; for a reader of one project only its own."""
+        if not self.only_project:
+            return self.head().seq
+        return next((int(row["number"]) for row in self._rows("SELECT count(*) AS number FROM events")), 0)
+
     def head(self) -> Head:
         """Return the head of the event chain."""
         return Head.parse(self._meta("chain") or str(Head()))

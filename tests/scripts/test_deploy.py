@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import configparser
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 
 import click
 import pytest
+import yaml
+from packaging.requirements import Requirement
 from support.container_engine import IMAGE, ContainerEngine, missing_tools
 
 from orchestrator import __version__
@@ -24,20 +29,64 @@ FILE = ROOT / "scripts" / "deploy" / "Containerfile"
 WORST_EXPOSURE = 2.0  # of 10, as `systemd-analyze security` counts; 1.5 with systemd 252
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 
-# In place of what needs a package index. `pip install /src` installs what the container file has copied.
+# In place of what needs a package index. The wheel is a tar of what the container file has copied.
 STUBS = {
     "apt-get": "exit 0",
     "useradd": 'echo "orch:x:10001:10001::/var/lib/orch:/bin/sh" >>/etc/passwd; echo "orch:x:10001:" >>/etc/group',
     "pip": """case "$*" in
-        *--require-hashes*) grep -q sha256 /src/all.lock;;
-        *) mkdir -p /opt/app && cp -r /src/orchestrator /src/trainer /opt/app/ && cp -r /src/templates /opt/app/ &&
-           cp /test/orch /usr/local/bin/orch;;
+        *--require-hashes*) for last; do :; done; grep -q sha256 "$last";;
+        wheel*) [ "$(id -u)" != 0 ] && mkdir -p /build/dist &&
+           tar -cf /build/dist/orch.whl -C /src orchestrator trainer templates;;
+        *) mkdir -p /opt/app && tar -xf /src/dist/orch.whl -C /opt/app && cp /test/orch /usr/local/bin/orch;;
     esac""",
 }
 ORCH = """#!/bin/bash
 export LD_LIBRARY_PATH=/opt/python/lib:/opt/lib PYTHONHOME=/opt/python PYTHONPATH=/opt/app:/opt/site
 exec /opt/python/bin/NAME -m orchestrator "$@"
 """
+
+
+def list_installs() -> list[str]:
+    """The commands of the container file that run pip."""
+    return [line for line in FILE.read_text().splitlines() if line.startswith("RUN") and "pip " in line]
+
+
+def test_the_image_and_all_that_pip_fetches_for_it_are_named_by_digest() -> None:
+    text = FILE.read_text()
+    (base,) = re.findall(r"^ARG BASE=(.*)$", text, re.M)
+    assert re.fullmatch(r"[\w./-]+@sha256:[0-9a-f]{64}", base)
+    assert set(re.findall(r"^FROM (\S+)", text, re.M)) == {"${BASE}"}
+    fetches = [one for one in list_installs() if "--no-index" not in one and "--no-build-isolation" not in one]
+    assert len(fetches) == 2
+    for one in fetches:
+        assert "--require-hashes -r /src/" in one and "--only-binary :all:" in one and "--no-deps" in one
+
+
+def test_nothing_is_built_as_root() -> None:
+    build, run = FILE.read_text().split("FROM ${BASE}")[1:]
+    before, after = build.split("USER 10002")
+    assert "pip" not in before and "pip wheel" in after
+    assert "pip wheel" not in run and "/src/dist/*.whl" in run
+
+
+def test_the_build_tools_that_are_locked_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (required,) = map(Requirement, project["build-system"]["requires"])
+    assert Requirement((ROOT / "requirements" / "build.in").read_text().strip()) == required
+    locked = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "requirements" / "build.lock").read_text(), re.M))
+    assert locked[required.name] in required.specifier
+    needed = {Requirement(one).name for one in requires(required.name) or () if "python_version" not in one}
+    assert needed == set(locked) - {required.name}
+
+
+def test_prometheus_is_given_the_token_of_a_viewer() -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    (scrape,) = [one for one in re.findall(r"```yaml\n(.*?)```", page, re.S) if "scrape_configs" in one]
+    (job,) = yaml.safe_load(scrape)["scrape_configs"]
+    token = job["authorization"]["credentials_file"]
+    assert "service/token" not in token
+    (command,) = re.findall(rf"orch (token create .*?) *>.*{re.escape(token)}", page)
+    assert "--role viewer" in command
 
 
 def directives(section: str) -> dict[str, str]:

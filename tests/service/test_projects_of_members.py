@@ -124,6 +124,25 @@ def test_what_is_of_the_project_is_shown_as_to_everyone(server: Server) -> None:
     assert get(server, "default_member", "/v1/clusters/default-c")[0] == 200
 
 
+def read_metrics(server: Server, who: str) -> dict[str, float]:
+    status, text = get(server, who, "/metrics")
+    assert status == 200
+    return {name: float(value) for name, value in re.findall(r"^(\S+) (\S+)$", text, re.M)}
+
+
+def test_the_numbers_of_a_project_do_not_grow_with_the_events_of_others(server: Server, home: Path) -> None:
+    seen, everything = read_metrics(server, "vision_member"), read_metrics(server, "all_member")
+    listed = json.loads(get(server, "vision_member", "/v1/events?limit=1000")[1])["events"]
+    assert seen["orch_events_total"] == len(listed) < everything["orch_events_total"]
+    with Store(home / "state" / "orch.db", project="audio") as store:
+        record_run(store, f"{CANARY}-metrics", f"{CANARY}-metrics-run", ended=True)
+    assert read_metrics(server, "vision_member") == seen
+    assert read_metrics(server, "all_member")["orch_events_total"] > everything["orch_events_total"]
+    with Store(home / "state" / "orch.db", project="vision") as store:
+        store.note_state(store.open_cluster("vision-metrics", "x"), "ready")
+    assert read_metrics(server, "vision_member")["orch_events_total"] > seen["orch_events_total"]
+
+
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/clusters", "/v1/spend", "/", "/clusters", "/spend"])
 def test_a_filter_that_names_nothing_on_record_is_refused(server: Server, path: str) -> None:
     for query, near in (("project=visio", "vision"), ("owner=nosuch", "clusters")):

@@ -30,12 +30,12 @@ class SlowProvider:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self.asked = 0
+        self.calls = 0
         self.goes_on = threading.Event()
         self.redeem = provider.redeem
 
     def answer_late(self, authorization: str, form: dict[str, str]) -> tuple[int, Claims]:
-        self.asked += 1
+        self.calls += 1
         self.goes_on.wait(60)
         return self.redeem(authorization, form)
 
@@ -93,9 +93,9 @@ def test_forged_callbacks_ask_the_provider_nothing(parts: tuple[Served, Provider
         forged = f"orch_sign_in_{site.port}={own.to_cookie(b'guessed', 1e10)}"
         path = f"{BACK}?code=x&state={own.state}&iss={provider.issuer}"
         answers = [one.result() for one in [pool.submit(come_back, site, path, forged) for _ in range(FORGED)]]
-        assert {one.status for one in answers} == {403} and late.asked == 0
+        assert {one.status for one in answers} == {403} and late.calls == 0
         stolen = come_back(site, f"{BACK}?code=x&state={secrets.token_urlsafe(32)}", cookie)
-        assert stolen.status == 403 and late.asked == 0, "neither is another state"
+        assert stolen.status == 403 and late.calls == 0, "neither is another state"
         late.goes_on.set()
         provider.person = {"sub": "ben"}
         assert come_back(site, visit(provider, address), cookie).status == 200
@@ -109,7 +109,7 @@ def test_a_slow_provider_holds_up_its_own_sign_ins_alone(parts: tuple[Served, Pr
         paths = [f"{BACK}?code=x&state={find_state(address)}&iss={provider.issuer}" for _, address in begun]
         sent = [pool.submit(come_back, site, path, cookie) for path, (cookie, _) in zip(paths, begun, strict=True)]
         until("the queue is full", lambda: sum(one.done() for one in sent) == 5)
-        assert late.asked == MOST_OF_NETWORK, "one network has not every thread"
+        assert late.calls == MOST_OF_NETWORK, "one network has not every thread"
         assert {one.result().status for one in sent if one.done()} == {503}
         for path in ("/v1/runs", "/v1/clusters", "/healthz", "/readyz"):
             assert site.ask(path).status == 200
