@@ -1,4 +1,4 @@
-"""Files of the workdir with names of modules: the bundled trainer imports none of them, own programs as by themselves."""
+"""Files of the workdir with names of modules: the bundled trainer imports none of them, own programs as usual."""
 
 from __future__ import annotations
 
