@@ -39,7 +39,7 @@ Hold = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def hold(tmp_path: Path) -> Iterator[Hold]:
-    """Start a process that has `node` open, as a program of an installation or as nobody's, by any name."""
+    """Start a process that has `node` open, as a program of an installation or of none, by any name."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(node: str, *, installation: str = "", name: str = "sleep") -> subprocess.Popen[bytes]:
@@ -86,7 +86,7 @@ def test_a_holder_of_others_is_named_and_refuses_the_start(
     backend: Backend, node: str, tmp_path: Path, hold: Hold
 ) -> None:
     colleague = hold(node, installation="0123456789abcdef")
-    nobodys = hold(node)
+    unmarked = hold(node)
     ours = hold(node, installation=OURS)
     (tmp_path / "lock").touch()
     done = start_program(backend, tmp_path)
@@ -94,14 +94,14 @@ def test_a_holder_of_others_is_named_and_refuses_the_start(
     user = pwd.getpwuid(os.getuid()).pw_name
     lines = [line for line in done.stderr.splitlines() if not line.startswith("warning:")]
     assert lines[0].startswith("run: refused: the accelerator is in use by processes that this installation")
-    for line, process in zip(lines[1:3], (colleague, nobodys), strict=True):
+    for line, process in zip(lines[1:3], (colleague, unmarked), strict=True):
         words = f"  user {user}: process {process.pid} ({tmp_path}/programs/sleep 61 ) since "
         assert line.startswith(words)
         assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \S+", line.removeprefix(words))
     assert lines[3].startswith("  next: ")
     assert "ORCH_HOLDERS_CHECK=0" in lines[3]
     assert len(lines) == 4
-    assert [one.poll() for one in (colleague, nobodys, ours)] == [None] * 3
+    assert [one.poll() for one in (colleague, unmarked, ours)] == [None] * 3
     assert (tmp_path / "lock").exists()
 
 

@@ -82,7 +82,7 @@ REVIEWED = (
     "setup-cuda-trainer", "setup-jax-neuron", "setup-jax-trainer", "setup-tpu-trainer", "setup-xla-trainer",
 )  # fmt: skip
 # What the other scripts have that no reviewed one has.
-START = 'ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@"'
+START = 'ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONSAFEPATH=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@"'
 OWN_LINES = {
     "copy-gs-bucket": {"orch_source=gs://bucket", "orch_target=/data"},
     "run-cpu-trainer": {"device=cpu \\"},

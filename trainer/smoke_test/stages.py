@@ -74,7 +74,7 @@ class SmokeRun:
         env = {name: value for name, value in os.environ.items() if name not in _REAL_RUN_VARIABLES} | environ
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "trainer", *words],
+                [sys.executable, "-P", "-m", "trainer", *words],
                 env=env,
                 capture_output=True,
                 text=True,

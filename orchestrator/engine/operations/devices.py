@@ -9,7 +9,7 @@ from typing import Any, cast
 
 COMMAND = """for python in "${ORCH_PYTHON:-}" "$HOME/.orch/venv/bin/python" python3.13 python3.12 python3.11 python3; do
   [ -n "$python" ] && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
-  PYTHONPATH="$HOME/.orch/devices" exec "$python" -m trainer devices
+  PYTHONPATH="$HOME/.orch/devices" exec "$python" -P -m trainer devices
 done
 echo 'no Python 3.11 or later is here'
 exit 1

@@ -71,9 +71,9 @@ def run_trainer(
         DeadlineError: It took longer than `deadline`.
         OrchError: `python` cannot be started.
     """
-    # -P: a folder called trainer in the working directory is not ours.
+    # -P: a folder called trainer in the working directory is not ours, nor for the processes that this one starts.
     command = [python, "-P", "-m", "trainer", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(trainer_folder()), **env}
+    environment = {**os.environ, "PYTHONPATH": str(trainer_folder()), "PYTHONSAFEPATH": "1", **env}
     began = time.monotonic()
     try:
         process = subprocess.Popen(

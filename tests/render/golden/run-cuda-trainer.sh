@@ -14,7 +14,10 @@ done
 # Setup has decided whether it is the image's: see templates/setup/cuda.sh.j2.
 [ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$(head -n 1 -- "$HOME/.orch/site/.orch-packages" 2>/dev/null) || true
 [ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
-export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
+# Nothing is imported from the working folder, by this process and by those that it starts (Python 3.11, "-P" and
+# "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
+orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
+export ORCH_PYTHON PYTHONSAFEPATH=1 PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${orch_listed:+:$orch_listed}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
 # A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.

@@ -12,7 +12,10 @@ for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
 [ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
-export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+# Nothing is imported from the working folder, by this process and by those that it starts (Python 3.11, "-P" and
+# "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
+orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
+export ORCH_PYTHON PYTHONSAFEPATH=1 PYTHONPATH="$HOME/.orch/trainer${orch_listed:+:$orch_listed}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
 # A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.

@@ -23,7 +23,10 @@ done
 case ${ORCH_PYTHON:-} in /*) export PATH="${ORCH_PYTHON%/*}:/opt/aws/neuron/bin:$PATH" ;; esac
 [ -n "${ORCH_PYTHON:-}" ] || orch_fail 'this image has no PyTorch for Neuron' \
   'trn1: an image of Neuron SDK 2.28; trn2: one of 2.33 or later; or set ORCH_PYTHON in envs'
-export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
+# Nothing is imported from the working folder, by this process and by those that it starts (Python 3.11, "-P" and
+# "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
+orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
+export ORCH_PYTHON PYTHONSAFEPATH=1 PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${orch_listed:+:$orch_listed}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
 # A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.

@@ -124,13 +124,16 @@ orch_beside() { # installs packages that an image does not have, beside its envi
 if [ -n "$orch_image" ]; then orch_beside; else rm -rf -- "$HOME/.orch/site"; fi
 
 # The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
-orch_path="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
+# Nothing is imported from the working folder, as in the run script (Python 3.11, "-P" and
+# "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
+orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
+orch_path="$HOME/.orch/trainer:$HOME/.orch/site${orch_listed:+:$orch_listed}"
 [ -f "$HOME/.orch/trainer/trainer/__main__.py" ] || orch_fail 'the trainer is missing in ~/.orch/trainer' 'orch launch again: it is copied before setup'
-orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
+orch_missing=$(PYTHONSAFEPATH=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
 import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 ' torch numpy obstore) || orch_fail "$ORCH_PYTHON does not run"
 [ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON misses: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
 set -- check
 # Each host by itself: another may have passed setup before.
-[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=cuda
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONSAFEPATH=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=cuda

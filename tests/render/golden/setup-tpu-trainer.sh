@@ -142,9 +142,12 @@ if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*
 fi
 
 # The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
-orch_path="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+# Nothing is imported from the working folder, as in the run script (Python 3.11, "-P" and
+# "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
+orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
+orch_path="$HOME/.orch/trainer${orch_listed:+:$orch_listed}"
 [ -f "$HOME/.orch/trainer/trainer/__main__.py" ] || orch_fail 'the trainer is missing in ~/.orch/trainer' 'orch launch again: it is copied before setup'
-orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
+orch_missing=$(PYTHONSAFEPATH=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
 import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 ' torch torch_tpu numpy obstore) || orch_fail "$ORCH_PYTHON does not run"
@@ -157,4 +160,4 @@ else
   set -- check
 fi
 # Each host by itself: another may have passed setup before.
-[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=tpu
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONSAFEPATH=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=tpu
