@@ -16,7 +16,7 @@ import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -138,8 +138,7 @@ class _Reader(FileSystemReader):
         Raises:
             ConfigError: It is no index, or names files elsewhere.
         """
-        folder: Any = self.path
-        text = Path(folder, _INDEX).read_bytes()
+        text = Path(str(self.path), _INDEX).read_bytes()  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # torch's own
         try:
             found: Any = _IndexUnpickler(io.BytesIO(text)).load()
         except ConfigError:
@@ -148,7 +147,7 @@ class _Reader(FileSystemReader):
             _refuse(_INDEX, f"it cannot be read: {type(error).__name__}: {error}")
         if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict):
             _refuse(_INDEX, "it is no index of DCP")
-        places: Any = found.storage_data
+        places = cast("dict[Any, Any]", found.storage_data)  # pyright: ignore[reportUnknownMemberType]  # torch's own
         for stored in places.values():
             path = str(stored.relative_path)
             if stored.transform_descriptors or Path(path).name != path:
