@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -170,8 +171,9 @@ class _Planner(DefaultLoadPlanner):
         try:
             loaded = torch.load(value, weights_only=True)
         except pickle.UnpicklingError as error:
-            why = str(error).split("WeightsUnpickler error: ")[-1].split("\n")[0]
-            _refuse(name, f"{why} Allow its type with torch.serialization.add_safe_globals([...]) before load()")
+            named = re.search(r"GLOBAL ([\w.]+)", str(error))
+            why = f"it names {named[1]}, which may run code" if named else "it may run code"
+            _refuse(name, f"{why}; allow its type with torch.serialization.add_safe_globals([...]) before load()")
         plain = io.BytesIO()
         torch.save(
             loaded, plain
