@@ -14,9 +14,10 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -138,8 +139,7 @@ class _Reader(FileSystemReader):
         Raises:
             ConfigError: It is no index, or names files elsewhere.
         """
-        folder: Any = self.path
-        text = Path(folder, _INDEX).read_bytes()
+        text = Path(str(self.path), _INDEX).read_bytes()  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # torch's own
         try:
             found: Any = _IndexUnpickler(io.BytesIO(text)).load()
         except ConfigError:
@@ -148,7 +148,7 @@ class _Reader(FileSystemReader):
             _refuse(_INDEX, f"it cannot be read: {type(error).__name__}: {error}")
         if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict):
             _refuse(_INDEX, "it is no index of DCP")
-        places: Any = found.storage_data
+        places = cast("dict[Any, Any]", found.storage_data)  # pyright: ignore[reportUnknownMemberType]  # torch's own
         for stored in places.values():
             path = str(stored.relative_path)
             if stored.transform_descriptors or Path(path).name != path:
@@ -171,8 +171,9 @@ class _Planner(DefaultLoadPlanner):
         try:
             loaded = torch.load(value, weights_only=True)
         except pickle.UnpicklingError as error:
-            why = str(error).split("WeightsUnpickler error: ")[-1].split("\n")[0]
-            _refuse(name, f"{why} Allow its type with torch.serialization.add_safe_globals([...]) before load()")
+            named = re.search(r"GLOBAL ([\w.]+)", str(error))
+            why = f"it names {named[1]}, which may run code" if named else "it may run code"
+            _refuse(name, f"{why}; allow its type with torch.serialization.add_safe_globals([...]) before load()")
         plain = io.BytesIO()
         torch.save(
             loaded, plain
