@@ -98,6 +98,7 @@ def test_an_answer_without_end_is_cut_off_at_its_bytes(kind: str) -> None:
         with pytest.raises(DeliveryError) as refused:
             send(make_channel(channel, port))
         until("the server is hung up on", lambda: count_sockets_to(port) == 0)
+        assert "did not answer within" not in refused.value.what, "it is cut off by its bytes, and not by its time"
         assert refused.value.is_transient or "Line too long" in str(refused.value)
         assert sum(sent) < 16 << 20, "of which the most are in buffers of the system"
     assert list_own_threads() == before
