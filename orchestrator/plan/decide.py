@@ -8,7 +8,7 @@ answer.
 from __future__ import annotations
 
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.plan import decide_adopt, decide_expiry, decide_growth, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
@@ -77,13 +77,18 @@ def _limit(desired: Run, observed: Observed) -> str | None:
     verdict = observed.pending_end
     if verdict is not None and verdict.cause is EndCause.LIMIT:
         return verdict.why
-    reached = limits.find_reached_limit(desired, observed) or limits.find_timer_end(desired, observed)
-    return reached or observed.spent_budget or None
+    return (
+        limits.find_reached_limit(desired, observed)
+        or limits.find_timer_end(desired, observed)
+        or limits.find_stop_by_timer(desired, observed)
+        or observed.spent_budget
+        or None
+    )
 
 
 def _cancelled(desired: Run, observed: Observed) -> Step:
     """Stop the program of a cancelled job wherever it can be reached, then record the result."""
-    left = _stop_everywhere(desired, observed, "cancel was requested")
+    left = _stop_everywhere(desired, observed, EndedBy.CANCEL, "cancel was requested")
     if not isinstance(left, str):
         return left
     back = f"orch resume {desired.cluster}" if desired.checkpoint_uri is not None else ""
@@ -94,7 +99,7 @@ def _cancelled(desired: Run, observed: Observed) -> Step:
 
 def _taken_over(desired: Run, observed: Observed) -> Step:
     """Stop the program of a run that another computer has claimed, then record the result."""
-    left = _stop_everywhere(desired, observed, "another computer has taken the run over")
+    left = _stop_everywhere(desired, observed, EndedBy.TAKEN_OVER, "another computer has taken the run over")
     if not isinstance(left, str):
         return left
     back = f"orch resume {desired.cluster} --take-over"
@@ -107,12 +112,13 @@ def _taken_over(desired: Run, observed: Observed) -> Step:
     )
 
 
-def _stop_everywhere(desired: Run, observed: Observed, reason: str) -> Step | str:
+def _stop_everywhere(desired: Run, observed: Observed, ended_by: EndedBy, reason: str) -> Step | str:
     """Return the next step until no host runs the program; at the end where it may still run, in words, or ""."""
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     job, trouble = desired.job, observed.failure
     if job is not None and running and (trouble is None or trouble.action != "StopJob"):
-        return StopJob(job=job.folder(observed.attempt), why=reason, grace=job.stop_grace, ranks=running)
+        folder = job.folder(observed.attempt)
+        return StopJob(job=folder, ended_by=ended_by, why=reason, grace=job.stop_grace, ranks=running)
     intent, why = observed.current, ""
     if observed.started and intent is not None and intent.state is IntentState.ACCEPTED:
         if observed.slice_state is SliceState.UNCLEAR:  # it may still run
@@ -138,7 +144,10 @@ def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
                 attempt=observed.attempt, cause=EndCause.LIMIT, why=limit, step=find_furthest_step(observed.hosts)
             )
         if trouble is None or trouble.action != "StopJob":
-            return StopJob(job=job.folder(observed.attempt), why=limit, grace=job.limit_grace, ranks=running)
+            folder = job.folder(observed.attempt)
+            return StopJob(job=folder, ended_by=EndedBy.LIMIT, why=limit, grace=job.limit_grace, ranks=running)
+    elif job is not None and (own := decide_job.conclude_own_failure(desired, observed)) is not None:
+        return own
     back = f"orch resume {desired.cluster}   resumes from the newest checkpoint; the limit starts again"
     more = "raise `limits` in the task, then launch again"
     if observed.spent_budget:
@@ -147,7 +156,7 @@ def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
         status=Exit.TIMEOUT,
         code=LIMIT_CODE,
         what=f"'{desired.cluster}': {limit}",
-        why="its machines are ended",
+        why="; ".join(("its machines are ended", *decide_job.list_own_ends(desired, observed))),
         next_step=back if desired.checkpoint_uri is not None else more,
     )
 
@@ -250,7 +259,13 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
         return Done("nothing is running: the cluster has no hosts now")
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     if running:
-        return StopJob(job=desired.folder, why="cancel was requested", grace=desired.grace, ranks=running)
+        return StopJob(
+            job=desired.folder,
+            ended_by=EndedBy.CANCEL,
+            why="cancel was requested",
+            grace=desired.grace,
+            ranks=running,
+        )
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if silent:
         return _unanswered(desired, observed, silent)

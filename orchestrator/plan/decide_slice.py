@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.messages import count_noun
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import (
@@ -81,7 +81,7 @@ def decide_end_step(cluster: str, observed: Observed, facts: Facts, budgets: Bud
         # Nothing ends the user's own machines, so what we started on them has to be stopped.
         if (trouble := observed.failure) is not None and trouble.action == "StopJob" and trouble.times >= STOP_TRIES:
             return give_up_on_failure(observed)
-        return StopJob(job=observed.running_job, why=why, grace=10.0, ranks=running)
+        return StopJob(job=observed.running_job, ended_by=EndedBy.DOWN, why=why, grace=10.0, ranks=running)
     return end_slice(facts, intent, EndCause.REQUESTED, why)
 
 

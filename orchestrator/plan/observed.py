@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.hosts import ChipReport, JobPhase
+from orchestrator.hosts import ChipReport, EndedBy, JobPhase
 from orchestrator.plan.causes import EndCause
 from orchestrator.slices import Candidate, SliceState
 from orchestrator.values import Text
@@ -78,6 +78,7 @@ class HostView:
     Attributes:
         trees: Pairs of label and digest that it holds.
         setup: Digest of the last setup that passed.
+        ended_by: Why orch, or the host's limits timer, ended the job; it goes before the exit code.
         last_line: Of the job's output; the lines that look like errors, when it failed.
         step: Training step that the program reported, if it reports steps.
         beat_age: Seconds since its last heartbeat, by the host's clock.
@@ -96,6 +97,7 @@ class HostView:
     setup: str = ""
     job: JobPhase = JobPhase.ABSENT
     exit_code: int | None = None
+    ended_by: EndedBy | None = None
     last_line: str = ""
     step: int | None = None
     beat_age: float | None = None

@@ -1,9 +1,13 @@
-# Ends a job and everything it started. Arguments: job, seconds between TERM and KILL. TERM goes to the job's process
-# group and to every process with its mark in the environment: the job's folder, since several hosts may share one machine
-# and so one /proc. Exit status: 0 none is left; 1 some are.
+# Ends a job and everything it started. Arguments: job, seconds between TERM and KILL, why (a word). TERM goes
+# to the job's process group and to every process with its mark in the environment: the job's folder, since several hosts may share one machine
+# and so one /proc. Exit status: 0 none is left; 1 some are. Before a signal is sent, the first reason is kept in `ended-by`.
 dir=$HOME/.orch/jobs/$1
+why=$3
 mark=ORCH_JOB_DIR=$dir
 group=
+keep_reason() { # created once: the first reason stays; one that ended before keeps its own result
+    [ -e "$dir/rc" ] || (set -C && printf '%s\n' "$why" >"$dir/ended-by") 2>/dev/null
+}
 members() { # each process once: a second TERM would mean something else to a program
     all_members | tr ' ' '\n' | sort -un | tr '\n' ' '
 }
@@ -33,7 +37,7 @@ wait_gone() {
 }
 if [ -d "$dir" ]; then
     # A job that was claimed and never launched must not be launched later.
-    (flock -n 9 && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc") 9>>"$dir/alive"
+    (flock -n 9 && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && { keep_reason; echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc"; }) 9>>"$dir/alive"
     # Only while the lock is held is the process group certainly still the job's.
     if [ -e "$dir/job" ] && ! flock -n -s "$dir/alive" true; then
         group=$(sed -n 's/^group=//p' "$dir/job")
@@ -41,6 +45,7 @@ if [ -d "$dir" ]; then
 fi
 left=$(members)
 if [ -n "$left" ]; then
+    keep_reason
     # shellcheck disable=SC2086 # a list of numbers
     kill -TERM $left 2>/dev/null
     if ! wait_gone "$(printf '%.0f' "${2}e1")"; then

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sshd import Farm
 
-from orchestrator.hosts import HostJob, JobPhase
+from orchestrator.hosts import EndedBy, HostJob, JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source
@@ -66,7 +66,7 @@ exec sleep 71
     later = states(fleet, "beats")
     assert [(host.phase, host.step, host.doing) for host in later] == [(JobPhase.RUNNING, 41, "saving")] * 3
     assert all(host.beat_age is not None and 1.0 < host.beat_age < 10 for host in later)
-    assert jobs.kill_job(fleet, "beats", grace=1).ok
+    assert jobs.kill_job(fleet, "beats", EndedBy.CANCEL, grace=1).ok
 
 
 def test_a_job_without_heartbeats_has_no_step_and_no_age(fleet: Fleet) -> None:

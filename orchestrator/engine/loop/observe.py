@@ -380,6 +380,7 @@ def _host_view(
         setup=held.get(SETUP, ""),
         job=state.phase,
         exit_code=state.exit_code,
+        ended_by=state.ended_by,
         last_line=state.last_line,
         remedy=state.remedy,
         step=state.step,
@@ -411,9 +412,8 @@ def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
 
 def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:
     memory = session.memory
-    bad = [
-        host for host in hosts if host.job is JobPhase.LOST or (host.job is JobPhase.FINISHED and host.exit_code != 0)
-    ]
+    own = [host for host in hosts if host.ended_by is None]
+    bad = [host for host in own if host.job is JobPhase.LOST or (host.job is JobPhase.FINISHED and host.exit_code != 0)]
     if not bad:
         memory.failed_since = None
         return
