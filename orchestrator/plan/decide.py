@@ -7,6 +7,8 @@ answer.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.exits import Exit
 from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.plan import decide_adopt, decide_expiry, decide_growth, decide_hosts, decide_job, decide_slice, limits
@@ -18,13 +20,30 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
+from orchestrator.plan.repeated import find_missing_effect
 from orchestrator.plan.steps import Done, GiveUp, Step
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Owned, SliceState
 
 
 def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
-    """Return the next step towards `desired`. It is called after every step, with a new observation."""
+    """Return the next step towards `desired`. It is called after every step, with a new observation.
+
+    An action that succeeded three times without its effect has failed: it is not taken again.
+    """
+    step = _decide(desired, observed, facts)
+    failure = find_missing_effect(desired.cluster, step, observed)
+    if failure is None:
+        return step
+    other = _decide(desired, replace(observed, failure=failure), facts)
+    if find_missing_effect(desired.cluster, other, observed) is None:
+        return other
+    return GiveUp(
+        code=failure.code, status=failure.status, what=failure.what, why=failure.why, next_step=failure.next_step
+    )
+
+
+def _decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
     if (other := observed.refusal) is not None:  # before all else: neither a look nor an end would mean anything
         return GiveUp(code=other.code, status=other.status, what=other.what, why=other.why, next_step=other.next_step)
     match desired:
@@ -219,7 +238,9 @@ def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:
         case SliceState.STOPPING | SliceState.UNCLEAR | SliceState.CREATING | SliceState.STARTING:
             until = decide_slice.slice_deadline(observed, intent, desired.budgets.end_deadline)
             return decide_slice.wait_for_slice(desired.cluster, observed, until)
-        case SliceState.READY if (wait := decide_slice.wait_after_request(observed, intent)) is not None:
+        case SliceState.READY if (
+            wait := decide_slice.wait_after_request(observed, intent, desired.budgets)
+        ) is not None:
             return wait
         case SliceState.READY:
             return StopSlice(

@@ -203,12 +203,13 @@ def start_slice(cluster: str, observed: Observed, facts: Facts, budgets: Budgets
     if observed.now >= until:
         return wait_for_slice(cluster, observed, until)
     request = facts.requests[intent.candidate.provider].start_request(intent.name, intent.candidate)
-    return wait_after_request(observed, intent) or StartSlice(intent.name, request)
+    return wait_after_request(observed, intent, budgets) or StartSlice(intent.name, request)
 
 
-def wait_after_request(observed: Observed, intent: Intent) -> Wait | None:
+def wait_after_request(observed: Observed, intent: Intent, budgets: Budgets) -> Wait | None:
     """Return a pause right after a request, whose effect the provider may not show yet; else None."""
-    until = intent.last_sent + ASK_AGAIN_AFTER
+    accepted = observed.succeeded is not None  # so the effect is likely to follow: a refused request is sent sooner
+    until = intent.last_sent + (budgets.resend_after if accepted else ASK_AGAIN_AFTER)
     if observed.now >= until:
         return None
     return Wait(on=WaitFor.PAUSE, reason="waiting for the effect of the last request", until=until)

@@ -135,6 +135,19 @@ class ActionFailure:
     final: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ActionSuccess:
+    """The success of the last action, which decide() has to see in its effect.
+
+    Attributes:
+        action: Its identity (repeated.identify_action).
+        times: How often it succeeded in a row, with nothing but pauses in between.
+    """
+
+    action: str
+    times: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedAttempt:
     """One attempt that has ended, for the budgets and the history.
@@ -234,6 +247,7 @@ class Observed:
     running_job: str = ""
     outcome: Outcome | None = None
     failure: ActionFailure | None = None
+    succeeded: ActionSuccess | None = None
     cancel_requested: bool = False
     down_requested: bool = False
     epoch: int = 0

@@ -124,7 +124,7 @@ class RealHost:
             job.end(now, None)
 
     def stop(self, folder: str, now: float, ended_by: EndedBy) -> bool:
-        """TERM, KILL; why is kept before. False when it lives on all the same. A program that saves on TERM returns 0."""
+        """TERM, KILL; why is kept before. False when it lives on all the same. One that saves on TERM returns 0."""
         job = self.jobs.get(folder)
         if job is None or job.phase(now) is not JobPhase.RUNNING:
             return True

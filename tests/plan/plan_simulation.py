@@ -41,6 +41,7 @@ from orchestrator.plan.desired import Cancel, Desired, Down, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import (
     ActionFailure,
+    ActionSuccess,
     Contact,
     EndedAttempt,
     HostView,
@@ -50,7 +51,8 @@ from orchestrator.plan.observed import (
     Outcome,
     encode_evidence,
 )
-from orchestrator.plan.steps import Done, GiveUp, Wait
+from orchestrator.plan.repeated import count_success
+from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
@@ -96,6 +98,7 @@ class Memory:
     first_failed: int | None = None
     well_at: float | None = None
     stacks_of: str = ""
+    succeeded: ActionSuccess | None = None
 
 
 @dataclass
@@ -105,6 +108,7 @@ class SimulatedCluster:
     desired: Desired
     facts: Facts
     script: list[Mishap] = field(default_factory=list)
+    vain: type | None = None  # actions of this type report success and do nothing
     now: float = 1_000_000.0
     slices: dict[str, RealSlice] = field(default_factory=dict)
     intents: dict[int, Intent] = field(default_factory=dict)
@@ -153,6 +157,8 @@ class SimulatedCluster:
         self.check_no_spin(step, observed)
         self.steps.append(step)
         if isinstance(step, Wait):
+            if step.on is not WaitFor.PAUSE:
+                self.memory.succeeded = None
             self._advance(TICK)
             if mishap.fault in CRASHES:
                 self._crash(mishap)
@@ -182,8 +188,8 @@ class SimulatedCluster:
 
     def check_no_spin(self, step: Action | Wait, observed: Observed) -> None:
         """The same action on the same sight, with nothing forgotten in between, would go on for ever."""
-        sight = (step, replace(observed, now=0.0))
-        assert isinstance(step, Wait) or self._last != sight, f"done twice in vain: {step}"
+        sight = (step, replace(observed, now=0.0, succeeded=None))
+        assert isinstance(step, Wait) or self.vain is type(step) or self._last != sight, f"done twice in vain: {step}"
         self._last = sight
 
     # --- observing ----------------------------------------------------------------------------------------
@@ -218,6 +224,7 @@ class SimulatedCluster:
             running_job=self.folder,
             outcome=self.outcome,
             failure=memory.trouble,
+            succeeded=memory.succeeded,
             down_requested=self.down_requested and isinstance(self.desired, Run),
             cancel_requested=self.cancelled,
             stacks_collected=memory.stacks_of == self.folder,
@@ -304,12 +311,22 @@ class SimulatedCluster:
             before = self.memory.trouble
             times = before.times + 1 if before is not None and before.action == name else 1
             self.memory.trouble = replace(refusal.trouble, action=name, times=times)
+            self.memory.succeeded = None
         else:
             self.memory.trouble = None
+            self.memory.succeeded = count_success(self.memory.succeeded, action)
         if mishap.fault in CRASHES:
             raise Crash
 
     def _do(self, action: Action, mishap: Mishap) -> None:
+        if type(action) is self.vain:
+            if isinstance(action, EndSlice):
+                self._move(action.name, IntentState.ENDING, action.cause, action.why)
+            elif isinstance(action, StartSlice | StopSlice):
+                self._touch(action.name)
+            elif isinstance(action, CollectStacks):
+                self.looked_into.add(action.job)
+            return
         match action:
             case CreateSlice():
                 self._create(action, mishap)

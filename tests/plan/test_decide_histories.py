@@ -114,7 +114,7 @@ class CheckedSimulation(SimulatedCluster):
                 self._check_charge(step, self.proofs)
             if isinstance(step, EndAttempt):
                 self._check_verdict(step)
-            if isinstance(step, Wait) and step.on is WaitFor.PAUSE:
+            if isinstance(step, Wait) and step.on is WaitFor.PAUSE and isinstance(self.desired, Run):
                 self._check_pause(step)
             if isinstance(step, Conclude) and step.code == "cancelled":
                 self._check_cancelled(step)

@@ -119,8 +119,8 @@ def test_a_number_or_the_json_is_a_step_and_other_content_is_none(
     tmp_path: Path, shell: str, content: str | bytes, step: str
 ) -> None:
     place(tmp_path, heartbeat=content)
-    said, age, doing = ask(tmp_path, "j", shell=shell)[0].split()
-    assert (said, doing) == (step, "-")
+    said, age, doing, ended_by = ask(tmp_path, "j", shell=shell)[0].split()
+    assert (said, doing, ended_by) == (step, "-", "-")
     assert age.isdigit()  # any write is a sign of life
 
 
@@ -151,6 +151,6 @@ def test_no_content_breaks_the_line(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         place(Path(name), heartbeat=content)
         words = ask(Path(name), "j")[0].split()
-        assert len(words) == 3
+        assert len(words) == 4
         assert words[0] == "-" or words[0].isdigit()
         assert words[1].isdigit()

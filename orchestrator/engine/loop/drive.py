@@ -291,6 +291,8 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                     return leave_running(session)
                 patience = inf if step.on is WaitFor.JOB else PATIENCE  # who only watches lets all others go first
                 denied = any(host.contact is Contact.DENIED for host in observed.hosts)
+                if step.on is not WaitFor.PAUSE:
+                    session.memory.succeeded = None  # something else has to happen first
                 waiter.wait(step, yielding=denied)  # whoever can let this computer in needs the lease
             case _:
                 if recorder is not None:

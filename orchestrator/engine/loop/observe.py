@@ -70,6 +70,7 @@ def observe(session: Session) -> Observed:
         running_job=folder,
         outcome=_outcome(job),
         failure=memory.failure,
+        succeeded=memory.succeeded,
         epoch=session.hold.number if session.hold is not None else 0,
         taken_over=session.hold.taken_over if session.hold is not None else "",
         stacks_collected=bool(folder) and memory.stacks_of == folder,
