@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ run: |
 """
 LIMIT = "limits: {max_hours: 0.004}"
 LOCAL = f"name: mine\nresources: {{infra: 'local:2'}}\n{LIMIT}\n{SAVES}"
+TPU = "infra: gcp/us-west4/us-west4-a, accelerators: v5litepod-4"
+EC2 = "infra: aws/us-east-1/us-east-1a, instance_type: c7i.24xlarge"
 UPTIME = float(Path("/proc/uptime").read_text().split()[0])
 needs_old_boot = pytest.mark.skipif(UPTIME < 600, reason="a timer ends nothing in the first ten minutes after a boot")
 
@@ -41,9 +43,9 @@ def orch(tmp_path: Path) -> Iterator[Orch]:
     until("no engine is left", lambda: not orch.engines(), 40)
 
 
-def job(orch: Orch, name: str = "mine") -> dict[str, Any]:
-    jobs = json.loads(orch.ok("queue", name, "--all", "-o", "json"))["jobs"]
-    return dict(jobs[0])
+def run_of(orch: Orch) -> dict[str, Any]:
+    """Return the record of the newest run, which outlives its cluster."""
+    return dict(json.loads(orch.ok("runs", "-o", "json"))["runs"][0])
 
 
 def test_a_launch_ends_as_its_limit_with_each_host(orch: Orch) -> None:
@@ -63,13 +65,13 @@ def test_the_hosts_keep_it_where_no_orch_was_alive(orch: Orch) -> None:
         os.kill(pid, signal.SIGKILL)
     until("the timer ends the program", lambda: "saved" in orch("logs", "mine").stdout, 60)
     orch("status", "mine", "--refresh")
-    assert (job(orch)["status"], job(orch)["state"]) == (124, "ended")
+    assert (run_of(orch)["status"], run_of(orch)["state"]) == (124, "ended")
 
 
 def test_a_detached_launch_ends_as_its_limit(orch: Orch) -> None:
     orch.ok("launch", "t.yaml", "--detach")
-    until("it is over", lambda: job(orch)["state"] == "ended")
-    assert job(orch)["status"] == 124
+    until("it is over", lambda: run_of(orch)["state"] == "ended")
+    assert run_of(orch)["status"] == 124
 
 
 def test_a_pipeline_does_not_go_on_after_a_limit(orch: Orch) -> None:
@@ -90,7 +92,7 @@ def test_a_cancel_is_no_success_where_the_program_returns_0(orch: Orch) -> None:
     orch.ok("cancel", "mine", "1")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert job(orch)["status"] == 130
+    assert run_of(orch)["status"] == 130
 
 
 def test_a_signal_from_elsewhere_is_named(orch: Orch) -> None:
@@ -118,7 +120,7 @@ def test_a_limit_on_own_machines(tmp_path: Path, orch: Orch) -> None:
 
 
 @contextmanager
-def simulated(folder: Path, cloud: str) -> Iterator[Orch]:
+def simulated(folder: Path, cloud: str) -> Generator[Orch]:
     """Yield an orch whose cloud is the simulated one."""
     env: dict[str, str] = {"TMPDIR": str(folder)}
     process = subprocess.Popen(
@@ -139,25 +141,26 @@ def simulated(folder: Path, cloud: str) -> Iterator[Orch]:
         process.wait(60)
 
 
-@pytest.mark.parametrize("detached", [False, True], ids=["direct", "detached"])
-@pytest.mark.parametrize("limit", ["max_cost: 0.02", "max_hours: 0.006"])
 @pytest.mark.parametrize(
-    ("cloud", "resources"),
+    ("resources", "limit", "more"),
     [
-        ("gcp", "infra: gcp/us-west4/us-west4-a, accelerators: v5litepod-4"),
-        ("aws", "infra: aws/us-east-1/us-east-1a, instance_type: c7i.24xlarge"),
+        (TPU, "max_cost: 0.02", ()),
+        (TPU, "max_cost: 0.02", ("--detach",)),
+        (TPU, "max_hours: 0.006", ()),
+        (EC2, "max_cost: 0.02", ()),
+        (EC2, "max_hours: 0.006", ("--detach",)),
     ],
-    ids=["gcp", "aws"],
+    ids=["gcp-cost", "gcp-cost-detached", "gcp-hours", "aws-cost", "aws-hours-detached"],
 )
 def test_a_limit_of_money_or_time_on_rented_machines(
-    tmp_path: Path, cloud: str, resources: str, limit: str, detached: bool
+    tmp_path: Path, resources: str, limit: str, more: tuple[str, ...]
 ) -> None:
     (tmp_path / "t.yaml").write_text(f"name: mine\nresources: {{{resources}}}\nlimits: {{{limit}}}\n{SAVES}")
-    with simulated(tmp_path, cloud) as orch:
-        done = orch("launch", "t.yaml", "--yes", *(["--detach"] if detached else []))
-        if detached:
-            until("it is over", lambda: job(orch)["state"] == "ended")
+    with simulated(tmp_path, "aws" if resources is EC2 else "gcp") as orch:
+        done = orch("launch", "t.yaml", "--yes", *more)
+        if more:
+            until("it is over", lambda: run_of(orch)["state"] == "ended")
         else:
             assert (done.returncode, "error[limit]" in done.stderr) == (124, True), done.stderr
-        assert job(orch)["status"] == 124
+        assert run_of(orch)["status"] == 124
         orch("down", "mine", "--yes")

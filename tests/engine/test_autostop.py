@@ -111,10 +111,10 @@ def test_an_idle_limit_of_machines_that_orch_never_ends_is_refused_by_name(
     resources: str, more: str, name: str
 ) -> None:
     parsed = parse_task(f"name: mine\nresources: {{{resources}}}\n{more}\nrun: 'true'\n", file="t.yaml", env={}).only
-    refused = prepare_launch(parsed).refused
+    refused = prepare_launch(parsed, cluster="mine", after=TeardownPolicy.KEEP).refused
     assert refused is not None and f"`{name}` is not served on infra:" in refused.what
     assert "--down" in refused.next_step
-    assert prepare_launch(parsed, after=TeardownPolicy.DOWN).refused is None
+    assert prepare_launch(parsed, cluster="mine", after=TeardownPolicy.DOWN).refused is None
 
 
 def test_only_jobs_keep_a_machine_awake_with_wait_for_jobs() -> None:
