@@ -82,6 +82,7 @@ def test_a_pipeline_does_not_go_on_after_a_limit(orch: Orch) -> None:
     done = orch("launch", "pipe.yaml", "--yes")
     assert done.returncode == 124, done.stderr
     assert "stage 2 of 2" not in done.stderr
+    assert "error[limit]: pipeline 'pipe': stage 1 of 2:" in done.stderr
     assert "limit of 0.004 hours reached" in done.stderr
 
 
