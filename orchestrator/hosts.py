@@ -197,11 +197,34 @@ class Failure(StrEnum):
     TAKEN_OVER = "taken-over"  # another installation has taken the host over: nothing was run
 
 
+class EndedBy(StrEnum):
+    """Why orch, or the limits timer of a host, sent a job the signal that ended it.
+
+    The host keeps it in the job's folder before the signal is sent, so that it is known where no orch was alive. It
+    goes before the exit status: a program that saves on TERM may return 0. The values are stored on hosts.
+    """
+
+    LIMIT = "limit"  # a limit of time or money was reached
+    CANCEL = "cancel"  # `orch cancel`, or the end of a session
+    DOWN = "down"  # its cluster is taken down
+    TAKEN_OVER = "taken-over"  # another computer has taken the run over
+    RESTART = "restart"  # this attempt is over: a host failed or was lost, it hung, or the run moves to other machines
+    UNKNOWN = "unknown"  # a reason that this orch does not know, or that a full disk did not keep
+
+    @classmethod
+    def parse(cls, word: str) -> EndedBy | None:
+        """Return the reason that a host reports; None for "-", which means that no signal was recorded."""
+        if word == "-":
+            return None
+        return cls(word) if word in set(cls) else cls.UNKNOWN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOutcome:
     """The result of a command on one host. Exactly one of exit_code, signal and failure is set.
 
     Attributes:
+        ended_by: Why orch, or the host's limits timer, ended it; None for a program that ended by itself.
         signal: Without the SIG prefix, as SSH reports it: "SEGV".
         last_line: Last line of its output (stderr if any), for the table.
         detail: The library's message for a failure.
@@ -220,11 +243,12 @@ class HostOutcome:
     detail: str = ""
     log: str = ""
     remedy: str = ""
+    ended_by: EndedBy | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether the command returned 0."""
-        return self.exit_code == 0
+        """Whether the command returned 0 by itself."""
+        return self.exit_code == 0 and self.ended_by is None
 
     @property
     def status(self) -> int | None:
@@ -238,10 +262,11 @@ class HostOutcome:
 
     @property
     def verdict(self) -> str:
-        """The result for people: `exit 3`, `signal SEGV`, or the failure's value."""
+        """The result for people: `exit 3`, `signal SEGV`, `exit 0, ended by limit`, or the failure's value."""
+        ended = f", ended by {self.ended_by}" if self.ended_by is not None else ""
         if self.exit_code is not None:
-            return f"exit {self.exit_code}"
-        return f"signal {self.signal}" if self.signal else str(self.failure or "unknown")
+            return f"exit {self.exit_code}{ended}"
+        return f"signal {self.signal}{ended}" if self.signal else str(self.failure or "unknown")
 
 
 class JobPhase(StrEnum):
@@ -297,6 +322,7 @@ class HostJob:
 
     Attributes:
         exit_code: As a shell shows it, 128 + n for signal n; None unless FINISHED.
+        ended_by: Why orch, or the host's limits timer, ended it; None where no reason is recorded.
         step: The smallest step of its processes. This and the next two come from the program's heartbeat files, and are
             None where it writes none (docs/limits.md).
         beat_age: Seconds since the oldest of their last heartbeats, by the host's own clock.
@@ -309,6 +335,7 @@ class HostJob:
     rank: int
     phase: JobPhase
     exit_code: int | None = None
+    ended_by: EndedBy | None = None
     log_bytes: int = 0
     last_line: str = ""
     step: int | None = None

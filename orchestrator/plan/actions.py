@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from orchestrator.hosts import EndedBy
 from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.environment import HostEnvironment
@@ -125,9 +126,14 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """Stop a job on hosts: TERM, wait `grace` seconds, KILL, verify."""
+    """Stop a job on hosts: TERM, wait `grace` seconds, KILL, verify.
+
+    Attributes:
+        ended_by: What the hosts keep about the end of the job before the signal is sent.
+    """
 
     job: str
+    ended_by: EndedBy
     why: str
     grace: float
     ranks: tuple[int, ...]

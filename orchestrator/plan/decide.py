@@ -7,8 +7,10 @@ answer.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.next_step import NextStep
 from orchestrator.plan import decide_adopt, decide_expiry, decide_growth, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
@@ -19,6 +21,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
+from orchestrator.plan.repeated import find_missing_effect
 from orchestrator.plan.steps import Done, GiveUp, Step
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.plan.ways_back import may_resume, name_command_again, resume_step
@@ -26,7 +29,23 @@ from orchestrator.slices import Owned, SliceState
 
 
 def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
-    """Return the next step towards `desired`. It is called after every step, with a new observation."""
+    """Return the next step towards `desired`. It is called after every step, with a new observation.
+
+    An action that succeeded three times without its effect has failed: it is not taken again.
+    """
+    step = _decide(desired, observed, facts)
+    failure = find_missing_effect(desired.cluster, step, observed)
+    if failure is None:
+        return step
+    other = _decide(desired, replace(observed, failure=failure), facts)
+    if find_missing_effect(desired.cluster, other, observed) is None:
+        return other
+    return GiveUp(
+        code=failure.code, status=failure.status, what=failure.what, why=failure.why, next_step=failure.next_step
+    )
+
+
+def _decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
     if (other := observed.refusal) is not None:  # before all else: neither a look nor an end would mean anything
         return GiveUp(code=other.code, status=other.status, what=other.what, why=other.why, next_step=other.next_step)
     match desired:
@@ -79,13 +98,18 @@ def _limit(desired: Run, observed: Observed) -> str | None:
     verdict = observed.pending_end
     if verdict is not None and verdict.cause is EndCause.LIMIT:
         return verdict.why
-    reached = limits.find_reached_limit(desired, observed) or limits.find_timer_end(desired, observed)
-    return reached or observed.spent_budget or None
+    return (
+        limits.find_reached_limit(desired, observed)
+        or limits.find_timer_end(desired, observed)
+        or limits.find_stop_by_timer(desired, observed)
+        or observed.spent_budget
+        or None
+    )
 
 
 def _cancelled(desired: Run, observed: Observed) -> Step:
     """Stop the program of a cancelled job wherever it can be reached, then record the result."""
-    left = _stop_everywhere(desired, observed, "cancel was requested")
+    left = _stop_everywhere(desired, observed, EndedBy.CANCEL, "cancel was requested")
     if not isinstance(left, str):
         return left
     back = resume_step(desired, observed) if may_resume(desired, observed) else NextStep()
@@ -96,7 +120,7 @@ def _cancelled(desired: Run, observed: Observed) -> Step:
 
 def _taken_over(desired: Run, observed: Observed) -> Step:
     """Stop the program of a run that another computer has claimed, then record the result."""
-    left = _stop_everywhere(desired, observed, "another computer has taken the run over")
+    left = _stop_everywhere(desired, observed, EndedBy.TAKEN_OVER, "another computer has taken the run over")
     if not isinstance(left, str):
         return left
     back = f"orch resume {desired.cluster} --take-over"
@@ -111,12 +135,13 @@ def _taken_over(desired: Run, observed: Observed) -> Step:
     )
 
 
-def _stop_everywhere(desired: Run, observed: Observed, reason: str) -> Step | str:
+def _stop_everywhere(desired: Run, observed: Observed, ended_by: EndedBy, reason: str) -> Step | str:
     """Return the next step until no host runs the program; at the end where it may still run, in words, or ""."""
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     job, trouble = desired.job, observed.failure
     if job is not None and running and (trouble is None or trouble.action != "StopJob"):
-        return StopJob(job=job.folder(observed.attempt), why=reason, grace=job.stop_grace, ranks=running)
+        folder = job.folder(observed.attempt)
+        return StopJob(job=folder, ended_by=ended_by, why=reason, grace=job.stop_grace, ranks=running)
     intent, why = observed.current, ""
     if observed.started and intent is not None and intent.state is IntentState.ACCEPTED:
         if observed.slice_state is SliceState.UNCLEAR:  # it may still run
@@ -142,7 +167,10 @@ def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
                 attempt=observed.attempt, cause=EndCause.LIMIT, why=limit, step=find_furthest_step(observed.hosts)
             )
         if trouble is None or trouble.action != "StopJob":
-            return StopJob(job=job.folder(observed.attempt), why=limit, grace=job.limit_grace, ranks=running)
+            folder = job.folder(observed.attempt)
+            return StopJob(job=folder, ended_by=EndedBy.LIMIT, why=limit, grace=job.limit_grace, ranks=running)
+    elif job is not None and (own := decide_job.conclude_own_failure(desired, observed)) is not None:
+        return own
     step = NextStep(words="raise `limits` in the task, then launch again")
     if observed.spent_budget:
         step = NextStep("orch budget", f"shows what is left; with more money: {name_command_again(desired, observed)}")
@@ -152,7 +180,7 @@ def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
         status=Exit.TIMEOUT,
         code=LIMIT_CODE,
         what=f"'{desired.cluster}': {limit}",
-        why="its machines are ended",
+        why="; ".join(("its machines are ended", *decide_job.list_own_ends(desired, observed))),
         next_step=step,
     )
 
@@ -217,7 +245,9 @@ def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:
         case SliceState.STOPPING | SliceState.UNCLEAR | SliceState.CREATING | SliceState.STARTING:
             until = decide_slice.slice_deadline(observed, intent, desired.budgets.end_deadline)
             return decide_slice.wait_for_slice(desired.cluster, observed, until)
-        case SliceState.READY if (wait := decide_slice.wait_after_request(observed, intent)) is not None:
+        case SliceState.READY if (
+            wait := decide_slice.wait_after_request(observed, intent, desired.budgets)
+        ) is not None:
             return wait
         case SliceState.READY:
             return StopSlice(
@@ -257,7 +287,13 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
         return Done("nothing is running: the cluster has no hosts now")
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     if running:
-        return StopJob(job=desired.folder, why="cancel was requested", grace=desired.grace, ranks=running)
+        return StopJob(
+            job=desired.folder,
+            ended_by=EndedBy.CANCEL,
+            why="cancel was requested",
+            grace=desired.grace,
+            ranks=running,
+        )
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if silent:
         return _unanswered(desired, observed, silent)

@@ -7,7 +7,7 @@ task names other candidates, the run resumes there; else it ends.
 from __future__ import annotations
 
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.next_step import NextStep
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import Conclude, EndAttempt, ForgetSlice, NextAttempt, StopJob
@@ -51,7 +51,8 @@ def _failed_by_itself(desired: Run, observed: Observed) -> bool:
     hosts, restartable = select_hosts(desired, observed), {0, int(Exit.PREEMPTED), *desired.budgets.restart_on}
     if any(host.contact is not Contact.OK for host in hosts):
         return False
-    return any(host.job is JobPhase.FINISHED and host.exit_code not in restartable for host in hosts)
+    own = [host for host in hosts if host.job is JobPhase.FINISHED and host.ended_by is None]
+    return any(host.exit_code not in restartable for host in own)
 
 
 def save_and_stop(desired: Run, observed: Observed, cause: EndCause, why: str) -> Step | None:
@@ -66,7 +67,8 @@ def save_and_stop(desired: Run, observed: Observed, cause: EndCause, why: str) -
     if running and observed.pending_end is None:  # recorded first: an exit 0 after our stop is no success
         return EndAttempt(attempt=observed.attempt, cause=cause, why=why, step=find_furthest_step(observed.hosts))
     if running and (trouble is None or trouble.action != "StopJob"):
-        return StopJob(job=job.folder(observed.attempt), why=why, grace=job.limit_grace, ranks=running)
+        folder = job.folder(observed.attempt)
+        return StopJob(job=folder, ended_by=EndedBy.RESTART, why=why, grace=job.limit_grace, ranks=running)
     silent = [host.rank for host in select_hosts(desired, observed) if host.contact is not Contact.OK]
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.lost_deadline

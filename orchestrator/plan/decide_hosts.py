@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.next_step import NextStep
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import Action, ArmTimer, Conclude, EndAttempt, FetchMount, RunSetup, StopJob, SyncTree
@@ -319,7 +319,8 @@ def _own_lost(desired: Run, observed: Observed, cause: EndCause, why: str) -> St
             ),
         )
     if running:
-        return StopJob(job=job.folder(observed.attempt), why=why, grace=job.stop_grace, ranks=running)
+        folder = job.folder(observed.attempt)
+        return StopJob(job=folder, ended_by=EndedBy.RESTART, why=why, grace=job.stop_grace, ranks=running)
     since = observed.contact_since
     if since is None or observed.now >= since + desired.budgets.boot_deadline:
         return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import Action, CollectStacks, Conclude, EndAttempt, NextAttempt, StartJob, StopJob
 from orchestrator.plan.causes import EndCause
@@ -12,12 +15,17 @@ from orchestrator.plan.decide_slice import end_status, next_attempt_or_end
 from orchestrator.plan.desired import JobSpec, Run
 from orchestrator.plan.evidence import detect_hang, find_furthest_step
 from orchestrator.plan.limits import format_time
-from orchestrator.plan.observed import EndedAttempt, HostView, Observed
+from orchestrator.plan.observed import EndedAttempt, HostView, Observed, Outcome
 from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.plan.steps import Step, Wait, WaitFor
-
-STOPPED_BY_US = frozenset({143, 137})  # 128 + TERM, 128 + KILL: what the others show after StopJob
-HIGHEST_SIGNAL = 64  # on Linux (signal(7)); a higher status, such as 255, is the program's own
+from orchestrator.plan.stopped import (
+    FROM_ELSEWHERE,
+    SIGNAL_CODE,
+    describe_exit,
+    describe_failed_rank,
+    make_stopped_outcome,
+)
+from orchestrator.plan.ways_back import may_resume, resume_step
 
 
 def decide_job_step(desired: Run, observed: Observed) -> Step:
@@ -27,13 +35,15 @@ def decide_job_step(desired: Run, observed: Observed) -> Step:
         return Conclude(status=Exit.OK, code="ok", what=f"cluster '{desired.cluster}' is up and set up")
     hosts = select_hosts(desired, observed)
     folder = job.folder(observed.attempt)
-    bad = [host for host in hosts if _failed(host)]
+    bad = [host for host in hosts if _failed(host) and host.ended_by is None]
     absent = tuple(host.rank for host in hosts if host.job is JobPhase.ABSENT)
     running = tuple(host.rank for host in hosts if host.job is JobPhase.RUNNING)
     if observed.pending_end is not None:
         return _execute(desired, observed, job, observed.pending_end, running)
     if bad:
         return _after_failure(desired, observed, job, bad, running)
+    if outcome := make_stopped_outcome(f"job {job.id}", hosts, _step_after_stop(desired, observed)):
+        return _after_stop(desired, observed, job, outcome, running)
     if absent:
         until = recovery.pause_until(desired, observed)
         if observed.now < until:
@@ -54,7 +64,29 @@ def job_succeeded(desired: Run, observed: Observed) -> bool:
         return False
     if len(observed.hosts) < intent.candidate.hosts:
         return False
-    return all(host.job is JobPhase.FINISHED and host.exit_code == 0 for host in hosts)
+    return all(host.job is JobPhase.FINISHED and host.exit_code == 0 and host.ended_by is None for host in hosts)
+
+
+def list_own_ends(desired: Run, observed: Observed) -> list[str]:
+    """Return how the program ended on ranks where it had ended by itself before the others were ended."""
+    if all(host.ended_by is None for host in observed.hosts):
+        return []
+    own = [host for host in select_hosts(desired, observed) if host.job is JobPhase.FINISHED and host.ended_by is None]
+    return [f"{label_rank(host.rank)} had ended before with {describe_exit(host.exit_code or 0)}" for host in own]
+
+
+def conclude_own_failure(desired: Run, observed: Observed) -> Conclude | None:
+    """Return the end of a program that had failed by itself on every host before a limit was found; else None."""
+    hosts = select_hosts(desired, observed)
+    restartable = {0, int(Exit.PREEMPTED), *desired.budgets.restart_on, *FROM_ELSEWHERE}
+    own = [host for host in hosts if host.job is JobPhase.FINISHED and host.ended_by is None]
+    bad = [host for host in own if host.exit_code not in restartable]
+    if not bad or len(own) < len(hosts) or observed.pending_end is not None:
+        return None
+    culprit = _culprit(desired, observed, bad)
+    no_more = replace(desired.budgets, preemptions=0, failures=0, storage=0)
+    step = _judge(replace(desired, budgets=no_more), observed, culprit, _describe_failure(desired.job_id, culprit))
+    return step if isinstance(step, Conclude) else None
 
 
 def _watch(
@@ -79,11 +111,40 @@ def _watch(
 def _execute(desired: Run, observed: Observed, job: JobSpec, verdict: EndedAttempt, running: tuple[int, ...]) -> Step:
     """Stop the program of an attempt whose verdict is recorded, then open the next attempt or record the end."""
     if running:
-        return StopJob(job=job.folder(observed.attempt), why=verdict.why, grace=job.stop_grace, ranks=running)
+        folder = job.folder(observed.attempt)
+        return StopJob(job=folder, ended_by=EndedBy.RESTART, why=verdict.why, grace=job.stop_grace, ranks=running)
     status = end_status(verdict.cause)
     return next_attempt_or_end(
         desired, observed, verdict.cause, verdict.why, None, status, rank=verdict.rank, step=verdict.step
     )
+
+
+def _after_stop(
+    desired: Run, observed: Observed, job: JobSpec, outcome: Outcome, running: tuple[int, ...]
+) -> StopJob | Conclude:
+    """Stop the ranks that still run after others were ended from outside, and record that as the result.
+
+    The request is not on record here: another command that ended it died, or the record was lost.
+    """
+    trouble = observed.failure
+    if running and (trouble is None or trouble.action != "StopJob"):
+        reasons = {host.ended_by for host in observed.hosts}
+        reason = next(one for one in EndedBy if one in reasons)
+        folder = job.folder(observed.attempt)
+        return StopJob(job=folder, ended_by=reason, why=outcome.what, grace=job.stop_grace, ranks=running)
+    return Conclude(
+        status=outcome.status,
+        code=outcome.code,
+        what=outcome.what,
+        why="; ".join(list_own_ends(desired, observed)),
+        next_step=outcome.next_step,
+    )
+
+
+def _step_after_stop(desired: Run, observed: Observed) -> NextStep:
+    if may_resume(desired, observed):
+        return resume_step(desired, observed)
+    return NextStep(words="the same launch starts it again" if desired.create else "the same command starts it again")
 
 
 def _failed(host: HostView) -> bool:
@@ -94,7 +155,7 @@ def _after_failure(
     desired: Run, observed: Observed, job: JobSpec, bad: list[HostView], running: tuple[int, ...]
 ) -> Step:
     culprit = _culprit(desired, observed, bad)
-    failure = _describe_failure(job, culprit)
+    failure = _describe_failure(job.id, culprit)
     if (
         running
         and observed.failure is not None
@@ -115,7 +176,8 @@ def _after_failure(
             return Wait(
                 on=WaitFor.GRACE, reason=f"{failure}; the others have {job.failure_grace:.0f} s to end", until=until
             )
-        return StopJob(job=job.folder(observed.attempt), why=failure, grace=job.stop_grace, ranks=running)
+        folder = job.folder(observed.attempt)
+        return StopJob(job=folder, ended_by=EndedBy.RESTART, why=failure, grace=job.stop_grace, ranks=running)
     only_saved = all(host.job is JobPhase.FINISHED and host.exit_code == Exit.PREEMPTED for host in bad)
     if only_saved and Exit.PREEMPTED not in desired.budgets.fail_on:
         failure = f"job {job.id} saved a checkpoint and requested a restart (exit {int(Exit.PREEMPTED)})"
@@ -123,17 +185,19 @@ def _after_failure(
 
 
 def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) -> Action:
-    code, step = culprit.exit_code, find_furthest_step(observed.hosts)
+    code, furthest = culprit.exit_code, find_furthest_step(observed.hosts)
     if culprit.job is JobPhase.LOST:
         cause, last = EndCause.HOST_DIED, culprit.last_line
         return next_attempt_or_end(
-            desired, observed, cause, failure, None, Exit.HOST_LOST, last, rank=culprit.rank, step=step
+            desired, observed, cause, failure, None, Exit.HOST_LOST, last, rank=culprit.rank, step=furthest
         )
     assert code is not None  # noqa: S101  # a finished job has a status
     cause, last, remedy = EndCause.PROGRAM, culprit.last_line, culprit.remedy
+    if FROM_ELSEWHERE.get(code) == "KILL" and not remedy:
+        remedy = f"orch ssh {desired.cluster} {culprit.rank} -- sudo dmesg   names programs that were killed for memory"
     if code == Exit.PREEMPTED or code in desired.budgets.restart_on:
         cause = EndCause.PREEMPTED
-    return next_attempt_or_end(
+    step = next_attempt_or_end(
         desired,
         observed,
         cause,
@@ -144,8 +208,11 @@ def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) ->
         remedy=remedy,
         exit_code=code,
         rank=culprit.rank,
-        step=step,
+        step=furthest,
     )
+    if code not in FROM_ELSEWHERE or not isinstance(step, Conclude):
+        return step
+    return replace(step, code=SIGNAL_CODE)
 
 
 def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
@@ -153,9 +220,9 @@ def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
 
     The order is: a host whose status forbids a restart (which host failed first is partly chance), a lost host, one
     whose bucket failed (the others then miss it as a peer), the host that was seen to fail first, a host that failed by
-    itself, a host that orch stopped.
+    itself, a host that a signal from elsewhere ended. Hosts that orch stopped are never among them.
     """
-    final = [host for host in bad if host.exit_code in set(desired.budgets.fail_on) - STOPPED_BY_US]
+    final = [host for host in bad if host.exit_code in set(desired.budgets.fail_on) - set(FROM_ELSEWHERE)]
     if final:
         return final[0]
     lost = [host for host in bad if host.job is JobPhase.LOST]
@@ -164,17 +231,12 @@ def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
     if desired.budgets.storage and (without_bucket := [host for host in bad if host.exit_code == Exit.STORAGE]):
         return without_bucket[0]
     first = [host for host in bad if host.rank == observed.first_failed]
-    own = [host for host in bad if host.exit_code not in STOPPED_BY_US]
+    own = [host for host in bad if host.exit_code not in FROM_ELSEWHERE]
     return (first or own or bad)[0]
 
 
-def _describe_failure(job: JobSpec, host: HostView) -> str:
-    name = label_rank(host.rank)
+def _describe_failure(job_id: int, host: HostView) -> str:
     if host.job is JobPhase.LOST:
-        return f"job {job.id} vanished on {name} (rank {host.rank}): killed with KILL, or the host restarted"
-    return f"job {job.id} failed on {name} (rank {host.rank}): {describe_exit(host.exit_code or 0)}"
-
-
-def describe_exit(code: int) -> str:
-    """Return `exit 3`, or `signal 11` for the status with which a shell reports a signal."""
-    return f"signal {code - 128}" if 128 < code <= 128 + HIGHEST_SIGNAL else f"exit {code}"
+        where = f"{label_rank(host.rank)} (rank {host.rank})"
+        return f"job {job_id} vanished on {where}: killed with KILL, or the host restarted"
+    return describe_failed_rank(job_id, host.rank, host.exit_code or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.messages import count_noun
 from orchestrator.next_step import NextStep
 from orchestrator.plan import recovery
@@ -83,7 +83,7 @@ def decide_end_step(cluster: str, observed: Observed, facts: Facts, budgets: Bud
         # Nothing ends the user's own machines, so what we started on them has to be stopped.
         if (trouble := observed.failure) is not None and trouble.action == "StopJob" and trouble.times >= STOP_TRIES:
             return give_up_on_failure(observed)
-        return StopJob(job=observed.running_job, why=why, grace=10.0, ranks=running)
+        return StopJob(job=observed.running_job, ended_by=EndedBy.DOWN, why=why, grace=10.0, ranks=running)
     return end_slice(facts, intent, EndCause.REQUESTED, why)
 
 
@@ -205,12 +205,13 @@ def start_slice(cluster: str, observed: Observed, facts: Facts, budgets: Budgets
     if observed.now >= until:
         return wait_for_slice(cluster, observed, until)
     request = facts.requests[intent.candidate.provider].start_request(intent.name, intent.candidate)
-    return wait_after_request(observed, intent) or StartSlice(intent.name, request)
+    return wait_after_request(observed, intent, budgets) or StartSlice(intent.name, request)
 
 
-def wait_after_request(observed: Observed, intent: Intent) -> Wait | None:
+def wait_after_request(observed: Observed, intent: Intent, budgets: Budgets) -> Wait | None:
     """Return a pause right after a request, whose effect the provider may not show yet; else None."""
-    until = intent.last_sent + ASK_AGAIN_AFTER
+    accepted = observed.succeeded is not None  # so the effect is likely to follow: a refused request is sent sooner
+    until = intent.last_sent + (budgets.resend_after if accepted else ASK_AGAIN_AFTER)
     if observed.now >= until:
         return None
     return Wait(on=WaitFor.PAUSE, reason="waiting for the effect of the last request", until=until)

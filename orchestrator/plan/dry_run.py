@@ -119,7 +119,7 @@ def assume_success(observed: Observed, step: Action | Wait) -> Observed:
             )
             if (verdict := observed.pending_end) is not None:  # kept, with the generation filled in
                 ended = replace(verdict, generation=step.generation)
-            hosts = tuple(replace(host, job=JobPhase.ABSENT, exit_code=None) for host in observed.hosts)
+            hosts = tuple(replace(host, job=JobPhase.ABSENT, exit_code=None, ended_by=None) for host in observed.hosts)
             past = (*(one for one in observed.ended if one.attempt != observed.attempt), ended)
             fresh = replace(observed, attempt=step.attempt, ended=past, started=False, hosts=hosts)
             return replace(fresh, first_failed=None, failed_since=None, stacks_collected=False)
@@ -253,6 +253,6 @@ def _after_one(host: HostView, action: HostAction) -> HostView:
         case StartJob():
             return replace(host, job=JobPhase.RUNNING, step=None, beat_age=None)
         case StopJob():
-            return replace(host, job=JobPhase.FINISHED, exit_code=143)
+            return replace(host, job=JobPhase.FINISHED, exit_code=143, ended_by=action.ended_by)
         case CollectStacks():
             return host

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from orchestrator.formatting import format_amount
+from orchestrator.hosts import EndedBy
 from orchestrator.plan.desired import Run
 from orchestrator.plan.observed import Observed
 from orchestrator.slices import SliceState
@@ -66,6 +67,20 @@ def find_timer_end(desired: Run, observed: Observed) -> str | None:
     if left > min(TIMER_EARLY, hours * HOUR / 10):
         return None
     return f"limit of {hours:g} hours reached: the hosts' own timer ended the machines {max(0.0, left):.0f} s early"
+
+
+def find_stop_by_timer(desired: Run, observed: Observed) -> str | None:
+    """Return a message when the hosts' own timer, or an orch that died since, ended the program at a limit; else None.
+
+    The hosts keep this, so it counts whatever the clock here says, and after the limit was raised.
+    """
+    if not any(host.ended_by is EndedBy.LIMIT for host in observed.hosts):
+        return None
+    hours, dollars = desired.limits.hours, desired.limits.dollars
+    named = [f"{hours:g} hours"] if hours is not None else []
+    named += [format_amount(dollars)] if dollars is not None else []
+    limit = f"limit of {' or '.join(named)}" if named else "a limit"
+    return f"{limit} reached: the hosts' own timer ended the program"
 
 
 def next_limit_at(desired: Run, observed: Observed) -> float | None:

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.hosts import ChipReport, JobPhase
+from orchestrator.hosts import ChipReport, EndedBy, JobPhase
 from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.slices import Candidate, SliceState
@@ -79,6 +79,7 @@ class HostView:
     Attributes:
         trees: Pairs of label and digest that it holds.
         setup: Digest of the last setup that passed.
+        ended_by: Why orch, or the host's limits timer, ended the job; it goes before the exit code.
         last_line: Of the job's output; the lines that look like errors, when it failed.
         step: Training step that the program reported, if it reports steps.
         beat_age: Seconds since its last heartbeat, by the host's clock.
@@ -97,6 +98,7 @@ class HostView:
     setup: str = ""
     job: JobPhase = JobPhase.ABSENT
     exit_code: int | None = None
+    ended_by: EndedBy | None = None
     last_line: str = ""
     step: int | None = None
     beat_age: float | None = None
@@ -132,6 +134,19 @@ class ActionFailure:
     times: int = 1
     next_step: NextStep = NO_STEP
     final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSuccess:
+    """The success of the last action, which decide() has to see in its effect.
+
+    Attributes:
+        action: Its identity (repeated.identify_action).
+        times: How often it succeeded in a row, with nothing but pauses in between.
+    """
+
+    action: str
+    times: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +249,7 @@ class Observed:
     running_job: str = ""
     outcome: Outcome | None = None
     failure: ActionFailure | None = None
+    succeeded: ActionSuccess | None = None
     cancel_requested: bool = False
     down_requested: bool = False
     epoch: int = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.hosts import HostAddress, HostJob, HostOutcome
+from orchestrator.hosts import EndedBy, HostAddress, HostJob, HostOutcome
 from orchestrator.remote.deadlines import SHORT, Stall, beat_while
 from orchestrator.remote.marks import READ_MARKS_COMMAND, parse_marks, write_mark_command
 
@@ -109,8 +109,8 @@ class HostOperations(Protocol):
         """
         ...
 
-    def kill_job(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
-        """Send TERM, after `grace` seconds KILL, and verify that no process is left."""
+    def kill_job(self, job: str, ended_by: EndedBy, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+        """Record why, send TERM, after `grace` seconds KILL, and verify that no process is left."""
         ...
 
     def collect_stacks(self, job: str, ranks: Sequence[int] | None = None) -> StacksReport:
@@ -203,10 +203,10 @@ class SshHostOperations:
             self._fleet, job, sink, offsets=offsets, ranks=ranks, stop=stop, on_end=on_end, on_away=on_away
         ).outcomes
 
-    def kill_job(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+    def kill_job(self, job: str, ended_by: EndedBy, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         from orchestrator.remote.jobs import kill_job
 
-        return kill_job(self._fleet, job, grace=grace, ranks=ranks).outcomes
+        return kill_job(self._fleet, job, ended_by, grace=grace, ranks=ranks).outcomes
 
     def collect_stacks(self, job: str, ranks: Sequence[int] | None = None) -> StacksReport:
         from orchestrator.remote.stacks import collect_stacks

@@ -2,7 +2,8 @@
 
 run.sh the script; env its environment, deleted once read; log append only, so that byte offsets stay valid; alive a
 lock held while the job runs; job process numbers and boot id; heartbeat, heartbeat.1 … the progress that the program
-reports, if it does; rc the exit status, by rename, last.
+reports, if it does; rc the exit status, by rename, last; ended-by why orch or
+the limits timer ended it, before they send a signal.
 The state is a function of the folder. Needs sh, flock, setsid, grep, GNU tail and mv on the host; no agent.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.errors import UserError
-from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.hosts import EndedBy, Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.remote.chips import chip_report_command, parse_chip_report
 from orchestrator.remote.deadlines import Stall
 from orchestrator.remote.error_lines import split_next_step
@@ -27,7 +28,7 @@ from orchestrator.remote.scripts import shell_command, shell_source
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATUS = re.compile(
     rb"^orch-job (\S{1,128}) (absent|running|finished|lost) (\d{1,3}|-) +(\d{1,15}) (\d{1,15}|-) (\d{1,15}|-) "
-    rb"([a-z-]{1,40}) ?(.*)$",
+    rb"([a-z-]{1,40}) ([a-z-]{1,20}) ?(.*)$",
     re.MULTILINE,
 )
 _CONNECTION_FAILURES = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
@@ -135,13 +136,15 @@ def read_job_statuses(
     return tuple(JobStatus(job, tuple(found[job]), result) for job in jobs)
 
 
-def kill_job(fleet: Fleet, job: str, *, grace: float = 10.0, ranks: Sequence[int] | None = None) -> FleetResult:
-    """Send TERM to all processes of the job, KILL after `grace` seconds, and verify that none is left.
+def kill_job(
+    fleet: Fleet, job: str, ended_by: EndedBy, *, grace: float = 10.0, ranks: Sequence[int] | None = None
+) -> FleetResult:
+    """Record why, send TERM to all processes of the job, KILL after `grace` seconds, and verify that none is left.
 
     exit_code is 1 on a host where one is left. A job that is absent or over has none, which is a success.
     """
     check_job_name(job)
-    command = shell_command("job-kill.sh", job, f"{grace:.1f}")
+    command = shell_command("job-kill.sh", job, f"{grace:.1f}", ended_by)
     return fleet.run(command, ranks=ranks, timeout=ending_timeout(grace))
 
 
@@ -272,7 +275,14 @@ class _Follower:
         if state.log_bytes > self.offset:
             self._stream()  # what was written between the last read of tail and the end
         seconds = time.monotonic() - self._began
-        ended = replace(outcome, seconds=seconds, last_line=state.last_line, remedy=state.remedy, exit_code=None)
+        ended = replace(
+            outcome,
+            seconds=seconds,
+            last_line=state.last_line,
+            remedy=state.remedy,
+            exit_code=None,
+            ended_by=state.ended_by,
+        )
         if state.phase is JobPhase.FINISHED and state.exit_code is not None:
             name = signal_name(state.exit_code)
             return replace(ended, signal=name) if name else replace(ended, exit_code=state.exit_code)
@@ -297,12 +307,15 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
     found: list[tuple[str, HostJob]] = []
     chips = parse_chip_report(result.output)
     for match in _STATUS.finditer(result.output):
-        name, phase, code, size, step, age, doing, last = (group.decode("utf-8", "replace") for group in match.groups())
+        name, phase, code, size, step, age, doing, why, last = (
+            group.decode("utf-8", "replace") for group in match.groups()
+        )
         last_line, remedy = split_next_step("".join(c for c in last if c.isprintable())[:600])
         state = HostJob(
             rank=result.outcome.rank,
             phase=JobPhase(phase),
             exit_code=None if code == "-" else int(code),
+            ended_by=EndedBy.parse(why),
             log_bytes=int(size),
             last_line=last_line,
             step=None if step == "-" else int(step),

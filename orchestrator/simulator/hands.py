@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.hosts import EndedBy, Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.remote.host_operations import EnvFile, JobReport, MarksReport, Sink, StacksReport
 from orchestrator.remote.jobs import signal_name
 from orchestrator.remote.marks import mark_name
@@ -95,10 +95,10 @@ class SimulatedHands:
 
         return self._each("start", ranks, lambda world, resource, host, _: hosts.begin(world, resource, host, job))
 
-    def kill_job(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+    def kill_job(self, job: str, ended_by: EndedBy, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         """Kill the job; simulated programs end at TERM."""
         del grace
-        return self._each("kill", ranks, lambda world, _, host, __: hosts.kill(world, host, job))
+        return self._each("kill", ranks, lambda world, _, host, __: hosts.kill(world, host, job, ended_by))
 
     def follow_job(
         self,
@@ -232,7 +232,7 @@ def _ended(address: HostAddress, job: HostJob) -> HostOutcome | None:
     """Return how the job ended on the host, in the texts of orchestrator.remote.jobs.follow; None while it runs."""
     if job.phase is JobPhase.RUNNING:
         return None
-    outcome = HostOutcome(rank=address.rank, host=address.host, last_line=job.last_line)
+    outcome = HostOutcome(rank=address.rank, host=address.host, last_line=job.last_line, ended_by=job.ended_by)
     if job.phase is JobPhase.FINISHED and job.exit_code is not None:
         name = signal_name(job.exit_code)
         return replace(outcome, signal=name) if name else replace(outcome, exit_code=job.exit_code)

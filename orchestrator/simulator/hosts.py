@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.hosts import Failure, HostAddress, HostJob, JobPhase
+from orchestrator.hosts import EndedBy, Failure, HostAddress, HostJob, JobPhase
 from orchestrator.simulator import programs
 from orchestrator.simulator.scenario import Happening
 from orchestrator.simulator.state import Host, Phase, Resource
@@ -36,6 +36,7 @@ def look_at(world: World, host: Host, job: str) -> HostJob:
         rank=host.rank,
         phase=phase,
         exit_code=known.exit_code if phase is JobPhase.FINISHED else None,
+        ended_by=EndedBy.parse(known.ended_by or "-"),
         log_bytes=len(log),
         last_line=log.decode().splitlines()[-1],
         step=programs.steps(known, now),
@@ -60,10 +61,11 @@ def begin(world: World, resource: Resource, host: Host, job: str) -> None:
             world.due(happening.step * made.step_seconds, "step", resource.uid, index, host.rank, job)
 
 
-def kill(world: World, host: Host, job: str) -> None:
-    """End the job with exit status 143, as TERM does."""
+def kill(world: World, host: Host, job: str, ended_by: EndedBy) -> None:
+    """End the job with exit status 143, as TERM does, and keep why, if it runs."""
     known = host.jobs.get(job)
-    if known is not None:
+    if known is not None and programs.is_running(known, world.state.now):
+        known.ended_by = ended_by
         programs.stop(known, world.state.now, 143)
 
 

@@ -49,6 +49,7 @@ class Job:
         ends: Time of its end; None means that it never ends by itself.
         froze: Time since which it makes no more steps.
         log_every: Number of steps for each line of its log.
+        ended_by: Why orch ended it, as hosts.EndedBy; "" where it did not.
     """
 
     began: float
@@ -59,6 +60,7 @@ class Job:
     lost: bool = False
     froze: float | None = None
     log_every: int = 1
+    ended_by: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

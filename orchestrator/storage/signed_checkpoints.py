@@ -12,7 +12,7 @@ from trainer.checkpoint.manifest import PROGRAM_FORMAT
 from trainer.checkpoint.signature import is_manifest_signed
 
 MOST_UNSIGNED = 20
-"""Checkpoints that are shown, and to which someone can agree at once."""
+"""Checkpoints that are shown, and that a person can agree to in one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

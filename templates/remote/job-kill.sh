@@ -1,17 +1,23 @@
-# Ends a job and everything it started. Arguments: job, seconds between TERM and KILL. TERM goes to the job's process
-# group and session and to every process with its mark in the environment: the job's folder, since several hosts may share
-# one machine and so one /proc. Exit status: 0 none is left; 1 some are.
+# Ends a job and everything it started. Arguments: job, seconds between TERM and KILL, why (a word). TERM goes to the job's
+# process group and session and to every process with its mark in the environment: the job's folder, since several hosts may
+# share one machine and so one /proc. Before a signal is sent, the first reason is kept in `ended-by`. Exit status: 0 none is
+# left; 1 some are.
 . ./end-processes.sh
 dir=$HOME/.orch/jobs/$1
+why=$3
 mark=ORCH_JOB_DIR=$dir
+keep_reason() { # created once: the first reason stays; one that ended before keeps its own result
+    [ -e "$dir/rc" ] || (set -C && printf '%s\n' "$why" >"$dir/ended-by") 2>/dev/null
+}
 if [ -d "$dir" ]; then
     # A job that was claimed and never launched must not be launched later.
-    (flock -n 9 && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc") 9>>"$dir/alive"
+    (flock -n 9 && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && { keep_reason; echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc"; }) 9>>"$dir/alive"
     # Only while the lock is held is the process group certainly still the job's.
     if [ -e "$dir/job" ] && ! flock -n -s "$dir/alive" true; then
         group=$(sed -n 's/^group=//p' "$dir/job")
     fi
 fi
+[ -z "$(members)" ] || keep_reason
 if ! end_members "$2"; then
     echo "still running: $left"
     exit 1

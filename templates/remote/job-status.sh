@@ -1,5 +1,6 @@
-# Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING LAST-LINE".
+# Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING ENDED-BY LAST-LINE".
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none.
+# ENDED-BY is the reason of whoever sent the job a signal (job-kill.sh), - where no one did.
 # LAST-LINE is the log's last one; of a job that failed, the last lines that look like errors, joined by " | ".
 # The state is a function of the folder: rc, then the lock, then rc again, for the job may end between two reads.
 read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
@@ -74,6 +75,12 @@ slowest() { # of the heartbeat files in a folder: the smallest step; of the olde
 $found
 EOF
 }
+reason() { # the first word of ended-by; unknown where a full disk kept no more than its name
+    why=-
+    [ -e "$1/ended-by" ] || return 0
+    read -r why rest <"$1/ended-by" || true
+    case $why in '' | *[!a-z-]* | ????????????????????*) why=unknown ;; esac
+}
 looks_like_error='error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: '
 for job; do
     dir=$HOME/.orch/jobs/$job
@@ -103,5 +110,6 @@ for job; do
     *) errors=$(error_lines "$dir/log") && last=${errors:-$last} ;;
     esac
     slowest "$dir"
-    printf 'orch-job %s %s %s %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$step" "$age" "$doing" "$last"
+    reason "$dir"
+    printf 'orch-job %s %s %s %s %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$step" "$age" "$doing" "$why" "$last"
 done

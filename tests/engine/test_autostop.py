@@ -94,8 +94,27 @@ def test_the_head_says_how_long_machines_without_autostop_stay() -> None:
     assert "afterwards the machines stay (and cost) until `orch down` or a limit" in head
 
 
-def test_autostop_says_nothing_of_hosts_on_this_computer() -> None:
-    assert "afterwards the machines stay until `orch down`" in prepare("infra: local, autostop: 30")[1]
+@pytest.mark.parametrize(
+    ("resources", "more", "name"),
+    [
+        ("infra: local, autostop: 30", "", "resources.autostop"),
+        ("infra: local", "limits: {idle_minutes: 30}", "limits.idle_minutes"),
+        (
+            "infra: hosts, accelerators: cpu",
+            "limits: {idle_minutes: 30}\nhosts: {addresses: [a]}",
+            "limits.idle_minutes",
+        ),
+        ("infra: hosts, accelerators: cpu, autostop: 30", "hosts: {addresses: [a]}", "resources.autostop"),
+    ],
+)
+def test_an_idle_limit_of_machines_that_orch_never_ends_is_refused_by_name(
+    resources: str, more: str, name: str
+) -> None:
+    parsed = parse_task(f"name: mine\nresources: {{{resources}}}\n{more}\nrun: 'true'\n", file="t.yaml", env={}).only
+    refused = prepare_launch(parsed, cluster="mine", after=TeardownPolicy.KEEP).refused
+    assert refused is not None and f"`{name}` is not served on infra:" in refused.what
+    assert "--down" in refused.next_step
+    assert prepare_launch(parsed, cluster="mine", after=TeardownPolicy.DOWN).refused is None
 
 
 def test_only_jobs_keep_a_machine_awake_with_wait_for_jobs() -> None:

@@ -1,4 +1,4 @@
-"""A command in a forked process cannot be told from one in a new interpreter."""
+"""A command in a forked process cannot be distinguished from one in a new interpreter."""
 
 from __future__ import annotations
 

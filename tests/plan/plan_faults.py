@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.slices import SliceState
 
 PROGRAM = 50.0  # seconds the program takes when nothing happens to it
@@ -83,6 +83,7 @@ class Program:
     code: int | None = 0
     hung: float | None = None
     behind: int = 0  # steps by which it stopped before the others
+    ended_by: EndedBy | None = None
 
     def phase(self, now: float) -> JobPhase:
         if self.code is None:
@@ -109,6 +110,7 @@ class RealHost:
     contact_from: float = 0.0  # it answers from this time on
     impostor: bool = False
     unkillable: bool = False
+    saves: bool = False  # its programs handle TERM
     trees: dict[str, str] = field(default_factory=dict)
     setup: str = ""
     jobs: dict[str, Program] = field(default_factory=dict)  # by folder
@@ -121,15 +123,16 @@ class RealHost:
         for job in self.jobs.values():
             job.end(now, None)
 
-    def stop(self, folder: str, now: float) -> bool:
-        """TERM, KILL. False when it lives on all the same."""
+    def stop(self, folder: str, now: float, ended_by: EndedBy) -> bool:
+        """TERM, KILL; why is kept before. False when it lives on all the same. One that saves on TERM returns 0."""
         job = self.jobs.get(folder)
         if job is None or job.phase(now) is not JobPhase.RUNNING:
             return True
+        job.ended_by = job.ended_by or ended_by
         if self.unkillable:
             job.hang(now, 0)
             return False
-        job.end(now, 143)
+        job.end(now, 0 if self.saves else 143)
         return True
 
 
@@ -146,4 +149,5 @@ class RealSlice:
     owned: bool = False
     born: float = 0.0
     preempted_at: float | None = None  # the provider will take it then
+    timed_out: float | None = None  # when its timer ended its programs; the machines follow
     block: bool = False  # the provider takes it at the end of its capacity block

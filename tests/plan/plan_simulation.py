@@ -14,7 +14,7 @@ from math import inf
 from plan_faults import CODES, CRASHES, DELAYS, LOSSES, PROGRAM, Fault, Mishap, Program, RealHost, RealSlice
 
 from orchestrator.exits import Exit
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import (
     Action,
@@ -42,6 +42,7 @@ from orchestrator.plan.desired import Cancel, Desired, Down, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import (
     ActionFailure,
+    ActionSuccess,
     Contact,
     EndedAttempt,
     HostView,
@@ -51,12 +52,14 @@ from orchestrator.plan.observed import (
     Outcome,
     encode_evidence,
 )
-from orchestrator.plan.steps import Done, GiveUp, Wait
+from orchestrator.plan.repeated import count_success
+from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
 TICK = 5.0  # seconds one wait takes
 ACTION = 0.5  # seconds one action takes
+TIMER_GRACE = 12.0  # seconds from the end of the programs to that of the machines, at a limit
 WARNING = 15.0  # seconds between the program's notice of a preemption and the preemption
 
 
@@ -96,6 +99,7 @@ class Memory:
     first_failed: int | None = None
     well_at: float | None = None
     stacks_of: str = ""
+    succeeded: ActionSuccess | None = None
 
 
 @dataclass
@@ -105,6 +109,7 @@ class SimulatedCluster:
     desired: Desired
     facts: Facts
     script: list[Mishap] = field(default_factory=list)
+    vain: type | None = None  # actions of this type report success and do nothing
     now: float = 1_000_000.0
     slices: dict[str, RealSlice] = field(default_factory=dict)
     intents: dict[int, Intent] = field(default_factory=dict)
@@ -121,6 +126,7 @@ class SimulatedCluster:
     full_until: float = 0.0
     own_hosts: list[RealHost] = field(default_factory=list)  # the user's machines, whatever slice they are in
     looked_into: set[str] = field(default_factory=set)  # folders whose stacks were collected, or tried to be
+    saves: bool = False  # programs return 0 when they are ended by TERM
     timer_early: float = 0.0  # seconds by which the hosts' own timer is before our clock
     block_ends: float = inf  # when the provider begins to take the machines of a capacity block
     stale_until: float = 0.0
@@ -152,6 +158,8 @@ class SimulatedCluster:
         self.check_no_spin(step, observed)
         self.steps.append(step)
         if isinstance(step, Wait):
+            if step.on is not WaitFor.PAUSE:
+                self.memory.succeeded = None
             self._advance(TICK)
             if mishap.fault in CRASHES:
                 self._crash(mishap)
@@ -181,8 +189,8 @@ class SimulatedCluster:
 
     def check_no_spin(self, step: Action | Wait, observed: Observed) -> None:
         """The same action on the same sight, with nothing forgotten in between, would go on for ever."""
-        sight = (step, replace(observed, now=0.0))
-        assert isinstance(step, Wait) or self._last != sight, f"done twice in vain: {step}"
+        sight = (step, replace(observed, now=0.0, succeeded=None))
+        assert isinstance(step, Wait) or self.vain is type(step) or self._last != sight, f"done twice in vain: {step}"
         self._last = sight
 
     # --- observing ----------------------------------------------------------------------------------------
@@ -217,6 +225,7 @@ class SimulatedCluster:
             running_job=self.folder,
             outcome=self.outcome,
             failure=memory.trouble,
+            succeeded=memory.succeeded,
             down_requested=self.down_requested and isinstance(self.desired, Run),
             cancel_requested=self.cancelled,
             stacks_collected=memory.stacks_of == self.folder,
@@ -267,6 +276,7 @@ class SimulatedCluster:
             setup=host.setup,
             job=phase,
             exit_code=code,
+            ended_by=job.ended_by if job is not None and phase in (JobPhase.FINISHED, JobPhase.LOST) else None,
             last_line="",
             step=step,
             beat_age=beat_age,
@@ -283,7 +293,8 @@ class SimulatedCluster:
         memory = self.memory
         silent = any(host.contact is not Contact.OK for host in hosts)
         memory.contact_since = (memory.contact_since or self.now) if silent else None
-        bad = [host.rank for host in hosts if host.job is JobPhase.LOST or (host.exit_code or 0) != 0]
+        own = [host for host in hosts if host.ended_by is None]
+        bad = [host.rank for host in own if host.job is JobPhase.LOST or (host.exit_code or 0) != 0]
         memory.failed_since = (memory.failed_since or self.now) if bad else None
         if bad and memory.first_failed is None:
             memory.first_failed = bad[0]
@@ -301,12 +312,22 @@ class SimulatedCluster:
             before = self.memory.trouble
             times = before.times + 1 if before is not None and before.action == name else 1
             self.memory.trouble = replace(refusal.trouble, action=name, times=times)
+            self.memory.succeeded = None
         else:
             self.memory.trouble = None
+            self.memory.succeeded = count_success(self.memory.succeeded, action)
         if mishap.fault in CRASHES:
             raise Crash
 
     def _do(self, action: Action, mishap: Mishap) -> None:
+        if type(action) is self.vain:
+            if isinstance(action, EndSlice):
+                self._move(action.name, IntentState.ENDING, action.cause, action.why)
+            elif isinstance(action, StartSlice | StopSlice):
+                self._touch(action.name)
+            elif isinstance(action, CollectStacks):
+                self.looked_into.add(action.job)
+            return
         match action:
             case CreateSlice():
                 self._create(action, mishap)
@@ -405,7 +426,7 @@ class SimulatedCluster:
             return
         self.created[token] += 1
         owned = isinstance(spec.candidate.market, Owned)
-        hosts = [RealHost() for _ in range(spec.candidate.hosts)]
+        hosts = [RealHost(saves=self.saves) for _ in range(spec.candidate.hosts)]
         if owned:
             self.own_hosts = hosts = self.own_hosts or hosts
         block = isinstance(spec.candidate.market, CapacityBlock)
@@ -474,7 +495,7 @@ class SimulatedCluster:
                 assert not others, f"{action.job} is started where {others} runs"
                 host.jobs.setdefault(action.job, Program(self.now, self.now + PROGRAM))
             case StopJob():
-                return host.stop(action.job, self.now)
+                return host.stop(action.job, self.now, action.ended_by)
             case CollectStacks():
                 pass
         return True
@@ -516,14 +537,23 @@ class SimulatedCluster:
             real.preempted_at = None
             self._become(real.name, SliceState.PREEMPTED, None)
         hours = self.desired.limits.hours if isinstance(self.desired, Run) else None
-        armed = not real.owned and any(TIMER_LABEL in host.trees for host in real.hosts)
+        armed = any(TIMER_LABEL in host.trees for host in real.hosts)
         born = min(
             (intent.billed_from for intent in self.intents.values() if intent.billed_from is not None),
             default=real.born,
         )
         if hours is not None and armed and self.now >= born + hours * 3600.0 - self.timer_early:
-            self._end(real.name)
+            self._reach_limit(real)
         if real.block and self.now >= self.block_ends:
+            self._end(real.name)
+
+    def _reach_limit(self, real: RealSlice) -> None:
+        """Let the timer end the programs, and a moment later the machines, unless they are the user's own."""
+        real.timed_out = real.timed_out or self.now
+        for host in real.hosts:
+            for folder in host.running(self.now):
+                host.stop(folder, self.now, EndedBy.LIMIT)
+        if not real.owned and self.now >= real.timed_out + TIMER_GRACE:
             self._end(real.name)
 
     def _befall(self, mishap: Mishap) -> None:

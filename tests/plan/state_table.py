@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from plan_samples import FACTS, candidate, sample_run
 
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import (
     ArmTimer,
@@ -33,6 +33,7 @@ from orchestrator.plan.decide import decide
 from orchestrator.plan.desired import Budgets, Cancel, Desired, Down, Limits, Start, Stop, TimerSpec
 from orchestrator.plan.observed import (
     ActionFailure,
+    ActionSuccess,
     Contact,
     EndedAttempt,
     HostView,
@@ -43,6 +44,7 @@ from orchestrator.plan.observed import (
     encode_evidence,
 )
 from orchestrator.plan.ranks import format_hosts
+from orchestrator.plan.repeated import identify_action
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import CapacityBlock, Owned, SliceState
@@ -105,8 +107,8 @@ def running(rank: int) -> HostView:
     return host(rank, job=JobPhase.RUNNING)
 
 
-def ended(rank: int, code: int) -> HostView:
-    return host(rank, job=JobPhase.FINISHED, exit_code=code)
+def ended(rank: int, code: int, ended_by: EndedBy | None = None) -> HostView:
+    return host(rank, job=JobPhase.FINISHED, exit_code=code, ended_by=ended_by)
 
 
 def lost(rank: int) -> HostView:
@@ -1000,6 +1002,83 @@ GROWTH: tuple[Line, ...] = (
     ),
     ("the old machines are deleted", RUN, seen(LEFT, ended=MOVED, attempt=2), "CreateSlice demo-2"),
 )
+ENDINGS = {  # what ended the program on both hosts: the answer where its status is 0, 3, 75 and 143
+    None: ("Conclude ok", "NextAttempt program", "NextAttempt preempted", "NextAttempt program"),
+    **{one: ("Conclude limit" if one is EndedBy.LIMIT else "Conclude cancelled",) * 4 for one in EndedBy},
+}
+ENDED_BY: tuple[Line, ...] = (
+    *(
+        (
+            f"ended by {'itself' if ended_by is None else ended_by}, exit {code} on both hosts",
+            RUN,
+            ready(ended(0, code, ended_by), ended(1, code, ended_by), started=True),
+            expected,
+        )
+        for ended_by, answers in ENDINGS.items()
+        for code, expected in zip((0, 3, 75, 143), answers, strict=True)
+    ),
+    ("one succeeded before, the other is ended by limit", RUN,
+     ready(ended(0, 0), ended(1, 0, EndedBy.LIMIT), started=True), "Conclude limit"),
+    ("one failed before, the other is ended by restart", RUN,
+     ready(ended(0, 3), ended(1, 0, EndedBy.RESTART), started=True), "NextAttempt program"),
+    ("one is ended by limit, the other runs", RUN,
+     ready(ended(0, 0, EndedBy.LIMIT), running(1), started=True), "EndAttempt limit"),
+    ("one is ended by cancel, the other runs, and no cancel is on record", RUN,
+     ready(ended(0, 0, EndedBy.CANCEL), running(1), started=True), "StopJob host 1"),
+    ("the same, and it cannot be stopped", RUN,
+     ready(ended(0, 0, EndedBy.CANCEL), running(1), started=True, failure=trouble(step="StopJob")),
+     "Conclude cancelled"),
+    ("a cancel is on record, both are ended by it with exit 0", RUN,
+     ready(ended(0, 0, EndedBy.CANCEL), ended(1, 0, EndedBy.CANCEL), started=True, cancel_requested=True),
+     "Conclude cancelled"),
+    ("another computer took the run over, both are ended by it with exit 0", RUN,
+     ready(ended(0, 0, EndedBy.TAKEN_OVER), ended(1, 0, EndedBy.TAKEN_OVER), started=True, taken_over="by b"),
+     "Conclude conflict"),
+    ("a signal that orch did not send, no restart is left", POOR,
+     ready(ended(0, 143), ended(1, 137), started=True), "Conclude signal"),
+    ("a limit is reached, all had failed by themselves", TWO_HOURS,
+     seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(ended(0, 3), ended(1, 3)), started=True), "Conclude program-failed"),
+    ("a limit is reached, all had asked for a restart (exit 75)", TWO_HOURS,
+     seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(ended(0, 75), ended(1, 75)), started=True), "Conclude limit"),
+)  # fmt: skip
+
+
+def vain(step: Step, times: int = 3) -> ActionSuccess:
+    assert not isinstance(step, Wait | Done | GiveUp)
+    return ActionSuccess(identify_action(step), times)
+
+
+def in_vain(part: str, desired: Desired, observed: Observed, expected: str) -> Line:
+    """The action that decide() takes here has succeeded three times, and nothing has changed."""
+    done = vain(decide(desired, observed, FACTS))
+    return part, desired, replace(observed, succeeded=done), expected
+
+
+NO_EFFECT: tuple[Line, ...] = (
+    in_vain("the files were sent, and are missing", RUN, ready(host(0, trees=()), host(1)), "Conclude no-effect"),
+    in_vain("a bucket was copied, and is missing", RUN, ready(host(0, trees=HELD[:1]), host(1)), "Conclude no-effect"),
+    in_vain("setup passed, and is not shown", RUN, ready(host(0, setup=""), host(1)), "Conclude no-effect"),
+    in_vain("the timer was set, and is missing", TIMED, ready(), "Conclude no-effect"),
+    in_vain("the program was started, and is not there", RUN, ready(started=True), "Conclude no-effect"),
+    in_vain("it was stopped for a cancel, and runs", RUN, ready(running(0), running(1), cancel_requested=True,
+                                                               started=True), "Conclude cancelled"),
+    in_vain("it was stopped as hung, and runs", RUN,
+            ready(running(0), running(1), started=True, ended=(judged(EndCause.HUNG),)), "EndSlice host-died"),
+    in_vain("its stacks were collected, and are missing", RUN,
+            ready(moving(0, 7, 700.0), moving(1, 7, 700.0), started=True), "EndAttempt hung"),
+    in_vain("the verdict was recorded, and is missing", TWO_HOURS,
+            seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(running(0), running(1)), started=True), "GiveUp no-effect"),
+    in_vain("the result was recorded, and is missing", RUN, ready(ended(0, 0), ended(1, 0), started=True),
+            "GiveUp no-effect"),
+    in_vain("the stopped machines were started, and are stopped", RUN, seen(intent(), state=SS.STOPPED),
+            "GiveUp no-effect"),
+    in_vain("the machines were stopped, and are ready", Stop("demo"), seen(intent(), state=SS.READY),
+            "GiveUp no-effect"),
+    in_vain("a cancelled job was stopped, and runs", Cancel(cluster="demo", folder="1-a1"),
+            ready(running(0), running(1)), "GiveUp no-effect"),
+    in_vain("the machines were ended, and are ready", Down("demo"),
+            seen(intent(IS.ENDING, since=NOW - 60), state=SS.READY), "EndSlice requested"),
+)  # fmt: skip
 CANCELLED: tuple[Line, ...] = (
     ("cancel was requested, it runs", RUN, ready(running(0), ended(1, 0), cancel_requested=True), "StopJob host 0"),
     ("cancel was requested, it runs on none", RUN, ready(cancel_requested=True), "Conclude cancelled"),
@@ -1172,6 +1251,8 @@ ROWS = tuple(
         ("Run: the program", PROGRAM),
         ("Run: a program without progress", HANG),
         ("Run: limits", LIMIT),
+        ("Run: what ended the program goes before its exit status", ENDED_BY),
+        ("An action succeeded three times, and its effect is missing", NO_EFFECT),
         ("Run: machines that are taken back at an announced time", ENDS),
         ("Run: better machines are worth the restart", GROWTH),
         ("Run: a cancelled job", CANCELLED),

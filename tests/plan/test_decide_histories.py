@@ -114,7 +114,7 @@ class CheckedSimulation(SimulatedCluster):
                 self._check_charge(step, self.proofs)
             if isinstance(step, EndAttempt):
                 self._check_verdict(step)
-            if isinstance(step, Wait) and step.on is WaitFor.PAUSE:
+            if isinstance(step, Wait) and step.on is WaitFor.PAUSE and isinstance(self.desired, Run):
                 self._check_pause(step)
             if isinstance(step, Conclude) and step.code == "cancelled":
                 self._check_cancelled(step)
@@ -138,7 +138,10 @@ class CheckedSimulation(SimulatedCluster):
         return self.sample_run.ranks if self.sample_run.ranks is not None else tuple(range(2))
 
     def _proofs(self) -> set[tuple[str, int, int | None]]:
-        """Return the state of the program on every host: ("rank", rank, exit code), None for a lost one."""
+        """Return the state of the program on every host: ("rank", rank, exit code), None for a lost one.
+
+        The word is "stopped" where something else than the program ended it.
+        """
         if not isinstance(self.desired, Run):
             return set()
         found: set[tuple[str, int, int | None]] = set()
@@ -146,7 +149,8 @@ class CheckedSimulation(SimulatedCluster):
             for rank, host in enumerate(real.hosts):
                 phase, code = self.job_on(host)
                 if phase in (JobPhase.FINISHED, JobPhase.LOST):
-                    found.add(("rank", rank, code))
+                    stopped = host.jobs[self.folder].ended_by is not None
+                    found.add(("stopped" if stopped else "rank", rank, code))
         return found
 
     def _check_charge(self, step: NextAttempt, proofs: set[tuple[str, int, int | None]]) -> None:
@@ -242,6 +246,7 @@ def simulation(desired: Run, script: list[Mishap], *, existing: bool = False, la
     """existing: the cluster is there from an earlier job. lasts: seconds until a capacity block is over."""
     made = CheckedSimulation(desired, FACTS, list(script))
     made.block_ends = made.now + lasts
+    made.saves = desired.budgets.failures != 1  # of two programs in three
     made.memory.well_at = made.now
     if existing:
         made.intents[1] = Intent(
@@ -252,7 +257,7 @@ def simulation(desired: Run, script: list[Mishap], *, existing: bool = False, la
             since=made.now - 86_400.0,
             billed_from=made.now,
         )
-        hosts = [RealHost() for _ in range(2)]
+        hosts = [RealHost(saves=made.saves) for _ in range(2)]
         owned, block = (isinstance(desired.candidates[0].market, kind) for kind in (Owned, CapacityBlock))
         made.own_hosts = hosts if owned else []
         ready = RealSlice("demo-1", "uid-1", hosts, SliceState.READY, None, owned=owned, born=made.now, block=block)

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from plan_samples import CLEAR, FACTS, candidate, plan, sample_run
 
 from orchestrator.errors import UserError
-from orchestrator.hosts import HostAddress, JobPhase
+from orchestrator.hosts import EndedBy, HostAddress, JobPhase
 from orchestrator.next_step import NextStep
 from orchestrator.plan import preview, preview_advice, preview_format, preview_json, preview_sh, preview_text
 from orchestrator.plan.actions import (
@@ -77,7 +77,7 @@ def plans() -> dict[str, Plan]:
         CollectStacks("1-a3", "it does not move", (0, 1)),
         ArmTimer("d", Text.of("#!/bin/bash\ntrue\n"), (0, 1)),
         *(EndAttempt(attempt=4, cause=cause, why="why") for cause in EndCause),
-        StopJob(job="1-a1", why="why", grace=2.5, ranks=(0, 1, 5)),
+        StopJob(job="1-a1", ended_by=EndedBy.RESTART, why="why", grace=2.5, ranks=(0, 1, 5)),
         ForgetSlice("demo-1", EndCause.REQUESTED, ""),
         EndSlice(
             name="demo-1",

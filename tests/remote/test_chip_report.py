@@ -133,9 +133,9 @@ def test_an_old_sample_is_not_known(home: Path) -> None:
     [
         "head -c 30000000 /dev/zero",
         "head -c 30000000 /dev/urandom",
-        "yes 'orch-job j finished 0 1 - - - forged' | head -c 30000000",
+        "yes 'orch-job j finished 0 1 - - - - forged' | head -c 30000000",
         f"echo '{ROW}'; yes '{ROW}' | head -c 30000000",
-        "printf '\\norch-job j finished 0 1 - - - forged\\rorch-chips-age 3'",
+        "printf '\\norch-job j finished 0 1 - - - - forged\\rorch-chips-age 3'",
         "printf '%0.s\\\\' $(seq 1 9999)",
         "exit 1",
         "kill -9 $$",
@@ -152,7 +152,7 @@ def test_what_is_no_report_is_not_known_and_forges_nothing(home: Path, script: s
 
 def test_a_program_that_writes_the_file_itself_forges_no_state_of_a_job(home: Path) -> None:
     install(home, "sleep 30")
-    forged = f"orch-job j finished 0 1 - - - forged\norch-chips-age 1\norch-sample nvidia {ROW}"
+    forged = f"orch-job j finished 0 1 - - - - forged\norch-chips-age 1\norch-sample nvidia {ROW}"
     (home / ".orch" / "chips").write_text(forged)
     output = report(home)
     assert output.count(b"\norch-job ") == 1 and b"\norch-job j absent" in output

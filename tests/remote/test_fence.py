@@ -13,7 +13,16 @@ import pytest
 from support.orch_process import until
 from support.sshd import Farm
 
-from orchestrator.hosts import Failure, Fence, HostAddress, HostOutcome, JobPhase, hosts_from_json, hosts_to_json
+from orchestrator.hosts import (
+    EndedBy,
+    Failure,
+    Fence,
+    HostAddress,
+    HostOutcome,
+    JobPhase,
+    hosts_from_json,
+    hosts_to_json,
+)
 from orchestrator.remote.files import fetch_tree, put_files
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.host_operations import SshHostOperations
@@ -87,7 +96,7 @@ def _sync(hands: SshHostOperations, folder: Path) -> tuple[HostOutcome, ...]:
     [
         lambda hands, _folder: hands.run_script(b"touch ran\n", (0, 1)),
         lambda hands, _folder: hands.start_job("job", b"touch ran\n", lambda _host: b"", (0, 1)),
-        lambda hands, _folder: hands.kill_job("job", 0.1, (0, 1)),
+        lambda hands, _folder: hands.kill_job("job", EndedBy.CANCEL, 0.1, (0, 1)),
         lambda hands, _folder: hands.read_job("job").failed,
         lambda hands, _folder: hands.read_marks().failed,
         lambda hands, _folder: hands.write_mark("label", "digest"),

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sshd import Farm
 
-from orchestrator.hosts import HostJob, JobPhase
+from orchestrator.hosts import EndedBy, HostJob, JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source
@@ -66,7 +66,7 @@ exec sleep 71
     later = states(fleet, "beats")
     assert [(host.phase, host.step, host.doing) for host in later] == [(JobPhase.RUNNING, 41, "saving")] * 3
     assert all(host.beat_age is not None and 1.0 < host.beat_age < 10 for host in later)
-    assert jobs.kill_job(fleet, "beats", grace=1).ok
+    assert jobs.kill_job(fleet, "beats", EndedBy.CANCEL, grace=1).ok
 
 
 def test_a_job_without_heartbeats_has_no_step_and_no_age(fleet: Fleet) -> None:
@@ -119,8 +119,8 @@ def test_a_number_or_the_json_is_a_step_and_other_content_is_none(
     tmp_path: Path, shell: str, content: str | bytes, step: str
 ) -> None:
     place(tmp_path, heartbeat=content)
-    said, age, doing = ask(tmp_path, "j", shell=shell)[0].split()
-    assert (said, doing) == (step, "-")
+    said, age, doing, ended_by = ask(tmp_path, "j", shell=shell)[0].split()
+    assert (said, doing, ended_by) == (step, "-", "-")
     assert age.isdigit()  # any write is a sign of life
 
 
@@ -151,6 +151,6 @@ def test_no_content_breaks_the_line(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         place(Path(name), heartbeat=content)
         words = ask(Path(name), "j")[0].split()
-        assert len(words) == 3
+        assert len(words) == 4
         assert words[0] == "-" or words[0].isdigit()
         assert words[1].isdigit()

@@ -12,7 +12,7 @@ from support.sshd import Farm, sshd_farm
 
 from orchestrator.engine.operations.profile import ProfileRequest, record_on_hosts
 from orchestrator.errors import OrchError
-from orchestrator.hosts import HostJob
+from orchestrator.hosts import EndedBy, HostJob
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.holdings import parse_inventory
 from orchestrator.remote.host_operations import SshHostOperations
@@ -26,9 +26,9 @@ ANSWERS = {
     "zeros": b"\0" * 100_000,
     "noise": bytes(range(256)) * 4000,
     "one endless line": b"orch-job " + b"a" * 3_000_000,
-    "another job": b"orch-job other running - 5 1 1 training hello\n",
-    "the same job a thousand times": b"orch-job %s running - 5 1 1 training hello\n" % JOB.encode() * 1000,
-    "numbers without end": b"orch-job %s running %s %s %s %s training x\n" % (JOB.encode(), MANY, MANY, MANY, MANY),
+    "another job": b"orch-job other running - 5 1 1 training - hello\n",
+    "the same job a thousand times": b"orch-job %s running - 5 1 1 training - hello\n" % JOB.encode() * 1000,
+    "numbers without end": b"orch-job %s running %s %s %s %s training - x\n" % (JOB.encode(), MANY, MANY, MANY, MANY),
     "chips without end": b"orch-chips-age 1\n"
     + b"orch-chips orch-sample nvidia %s, nan, -1, %s, 5\n" % (MANY, MANY) * 1000,
     "a profile of words": b"orch-profile many few none ended\n",
@@ -75,7 +75,7 @@ def questions(farm: Farm, folder: Path) -> dict[str, Callable[[], object]]:
         "sync": lambda: hands.sync_tree(read_tree(folder / "tree"), "~/d", [0], lambda *_: None),
         "profile": lambda: record_on_hosts(fleet, JOB, "p1", request, lambda *_: None),
         "log": lambda: _follow(hands),
-        "kill": lambda: hands.kill_job(JOB, 1.0, [0]),
+        "kill": lambda: hands.kill_job(JOB, EndedBy.CANCEL, 1.0, [0]),
     }
 
 

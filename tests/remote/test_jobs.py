@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
-from orchestrator.hosts import Failure, HostAddress, JobPhase
+from orchestrator.hosts import EndedBy, Failure, HostAddress, JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source
@@ -152,7 +152,7 @@ def test_following_can_be_stopped_while_the_job_continues(fleet: Fleet) -> None:
     assert [host.outcome for host in result.hosts] == [None] * 3
     assert [host.offset for host in result.hosts] == [6] * 3
     assert phases(fleet, "long") == [JobPhase.RUNNING] * 3
-    assert jobs.kill_job(fleet, "long").ok
+    assert jobs.kill_job(fleet, "long", EndedBy.CANCEL).ok
     assert [job.exit_code for job in jobs.read_job_status(fleet, "long").jobs] == [143] * 3
 
 
@@ -204,7 +204,7 @@ def test_a_host_that_was_started_again_reports_its_job_lost(farm: Farm) -> None:
         result = jobs.follow_job(fleet, "reboot", Logs(), ranks=[1])
         assert jobs.start_job(fleet, "reboot", b"#!/bin/sh\necho again\n").ok  # known already: not run again
         assert phases(fleet, "reboot") == [JobPhase.RUNNING, JobPhase.LOST]
-        assert jobs.kill_job(fleet, "reboot", grace=1).ok
+        assert jobs.kill_job(fleet, "reboot", EndedBy.CANCEL, grace=1).ok
     assert result.hosts[0].outcome is not None
     assert result.hosts[0].outcome.failure is Failure.LOST
     assert "no exit status" in result.hosts[0].outcome.detail
@@ -262,7 +262,7 @@ while :; do sleep 0.1; done
     jobs.start_job(fleet, "stubborn", script)
     wait_for(lambda: all(job.last_line == "ready" for job in jobs.read_job_status(fleet, "stubborn").jobs))
     began = time.monotonic()
-    result = jobs.kill_job(fleet, "stubborn", grace=0.5)
+    result = jobs.kill_job(fleet, "stubborn", EndedBy.CANCEL, grace=0.5)
     assert result.ok, result.failed
     assert time.monotonic() - began < 15
     for host in shared_farm.hosts:
@@ -277,18 +277,18 @@ def test_kill_lets_a_program_save_and_choose_its_exit_code(fleet: Fleet) -> None
         b"#!/bin/bash\ntrap 'sleep 0.3; echo saved; exit 75' TERM\necho ready\nwhile :; do sleep 0.05; done\n",
     )
     wait_for(lambda: all(job.last_line == "ready" for job in jobs.read_job_status(fleet, "save").jobs))
-    assert jobs.kill_job(fleet, "save", grace=10).ok
+    assert jobs.kill_job(fleet, "save", EndedBy.CANCEL, grace=10).ok
     assert [(job.exit_code, job.last_line) for job in jobs.read_job_status(fleet, "save").jobs] == [(75, "saved")] * 3
 
 
 def test_kill_of_an_unknown_or_finished_job_succeeds_and_ends_what_it_left_behind(
     fleet: Fleet, shared_farm: Farm
 ) -> None:
-    assert jobs.kill_job(fleet, "unknown").ok
+    assert jobs.kill_job(fleet, "unknown", EndedBy.CANCEL).ok
     jobs.start_job(fleet, "leaves", b"#!/bin/sh\nsetsid sleep 83 &\nexit 0\n")
     wait_for(lambda: phases(fleet, "leaves") == [JobPhase.FINISHED] * 3)
     assert any(host.user_pids() for host in shared_farm.hosts)
-    assert jobs.kill_job(fleet, "leaves", grace=1).ok
+    assert jobs.kill_job(fleet, "leaves", EndedBy.CANCEL, grace=1).ok
     assert [host.user_pids() for host in shared_farm.hosts] == [[], [], []]
     assert [job.exit_code for job in jobs.read_job_status(fleet, "leaves").jobs] == [0] * 3
 
@@ -296,9 +296,9 @@ def test_kill_of_an_unknown_or_finished_job_succeeds_and_ends_what_it_left_behin
 def test_kill_touches_only_its_own_job(fleet: Fleet) -> None:
     jobs.start_job(fleet, "a", b"#!/bin/sh\nexec sleep 84\n")
     jobs.start_job(fleet, "a.b", b"#!/bin/sh\nexec sleep 84\n")
-    assert jobs.kill_job(fleet, "a", grace=1).ok
+    assert jobs.kill_job(fleet, "a", EndedBy.CANCEL, grace=1).ok
     assert phases(fleet, "a.b") == [JobPhase.RUNNING] * 3
-    assert jobs.kill_job(fleet, "a.b", grace=1).ok
+    assert jobs.kill_job(fleet, "a.b", EndedBy.CANCEL, grace=1).ok
 
 
 def test_a_job_killed_before_its_launch_is_never_launched(fleet: Fleet, shared_farm: Farm) -> None:
@@ -308,7 +308,7 @@ def test_a_job_killed_before_its_launch_is_never_launched(fleet: Fleet, shared_f
     (place / "run.sh").chmod(0o700)
     for name in ("env", "log", "alive"):
         (place / name).touch()
-    assert jobs.kill_job(fleet, "early", ranks=[0]).ok
+    assert jobs.kill_job(fleet, "early", EndedBy.CANCEL, ranks=[0]).ok
     assert jobs.start_job(fleet, "early", b"#!/bin/sh\n", ranks=[0]).ok
     assert jobs.read_job_status(fleet, "early", ranks=[0]).jobs[0].exit_code == 143
     assert not (shared_farm.hosts[0].home / "launched-early").exists()

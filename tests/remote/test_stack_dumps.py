@@ -14,7 +14,7 @@ import pytest
 from support.sshd import Farm, Sshd
 
 from orchestrator.errors import UserError
-from orchestrator.hosts import Failure, JobPhase
+from orchestrator.hosts import EndedBy, Failure, JobPhase
 from orchestrator.remote import jobs, stacks
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.host_operations import SshHostOperations
@@ -81,7 +81,7 @@ def test_py_spy_in_the_environment_of_the_job_names_the_blocking_function(fleet:
         assert b"waits_for_ever" in collected[rank], collected[rank]
         assert b"other_thread_sleeps" in collected[rank]
     assert still_running(fleet, "spied")
-    assert jobs.kill_job(fleet, "spied", grace=1).ok
+    assert jobs.kill_job(fleet, "spied", EndedBy.CANCEL, grace=1).ok
 
 
 def test_a_program_that_offered_it_writes_its_own_stacks_and_continues(
@@ -96,7 +96,7 @@ def test_a_program_that_offered_it_writes_its_own_stacks_and_continues(
     assert still_running(fleet, "offered")
     written = (shared_farm.hosts[1].home / ".orch/jobs/offered/stacks-1.txt").read_text()
     assert written.count("in waits_for_ever") == 2
-    assert jobs.kill_job(fleet, "offered", grace=1).ok
+    assert jobs.kill_job(fleet, "offered", EndedBy.CANCEL, grace=1).ok
 
 
 def test_a_program_that_offered_nothing_is_never_signalled(fleet: Fleet, plain_python: str) -> None:
@@ -106,7 +106,7 @@ def test_a_program_that_offered_nothing_is_never_signalled(fleet: Fleet, plain_p
     assert b"thread" in collected[0]
     assert b"waits_for_ever" not in collected[0]
     assert still_running(fleet, "unasked")
-    assert jobs.kill_job(fleet, "unasked", grace=1).ok
+    assert jobs.kill_job(fleet, "unasked", EndedBy.CANCEL, grace=1).ok
 
 
 def test_an_offer_of_a_process_without_the_handler_is_not_believed(fleet: Fleet, plain_python: str) -> None:
@@ -119,7 +119,7 @@ def test_an_offer_of_a_process_without_the_handler_is_not_believed(fleet: Fleet,
     collected, _ = stacks.collect_stacks(fleet, "liar")
     assert b"waits in" in collected[0]
     assert still_running(fleet, "liar")
-    assert jobs.kill_job(fleet, "liar", grace=1).ok
+    assert jobs.kill_job(fleet, "liar", EndedBy.CANCEL, grace=1).ok
 
 
 def test_an_offer_that_names_another_owners_process_has_no_effect(fleet: Fleet, shared_farm: Farm) -> None:
@@ -138,7 +138,7 @@ def test_an_offer_that_names_another_owners_process_has_no_effect(fleet: Fleet, 
             assert mine.read() == ""
         finally:
             faulthandler.unregister(signal.SIGQUIT)
-    assert jobs.kill_job(fleet, "foreign", grace=1).ok
+    assert jobs.kill_job(fleet, "foreign", EndedBy.CANCEL, grace=1).ok
 
 
 def test_only_the_process_that_offered_is_signalled(fleet: Fleet, shared_farm: Farm, plain_python: str) -> None:
@@ -154,7 +154,7 @@ def test_only_the_process_that_offered_is_signalled(fleet: Fleet, shared_farm: F
     assert collected[0].count(b"== process") >= 2
     assert b"in waits_for_ever" in collected[0]
     assert [(host.home / "quit-seen").exists() for host in shared_farm.hosts] == [False] * 3
-    assert jobs.kill_job(fleet, "family", grace=1).ok
+    assert jobs.kill_job(fleet, "family", EndedBy.CANCEL, grace=1).ok
 
 
 def test_one_talkative_process_does_not_crowd_out_the_others(fleet: Fleet, plain_python: str) -> None:
@@ -170,7 +170,7 @@ time.sleep(600)
     start_stuck(fleet, "deep", OFFER + deep, plain_python)
     collected, _ = stacks.collect_stacks(fleet, "deep")
     assert 30_000 < len(collected[0]) < 40_000
-    assert jobs.kill_job(fleet, "deep", grace=1).ok
+    assert jobs.kill_job(fleet, "deep", EndedBy.CANCEL, grace=1).ok
 
 
 def test_a_stopped_process_costs_no_more_than_its_time(fleet: Fleet, plain_python: str) -> None:
@@ -181,7 +181,7 @@ def test_a_stopped_process_costs_no_more_than_its_time(fleet: Fleet, plain_pytho
     assert failed == ()
     assert b"state T (stopped)" in collected[0]
     assert time.monotonic() - began < 15
-    assert jobs.kill_job(fleet, "halted", grace=0.5).ok
+    assert jobs.kill_job(fleet, "halted", EndedBy.CANCEL, grace=0.5).ok
 
 
 def test_the_answer_of_one_host_is_bounded(fleet: Fleet) -> None:
@@ -197,7 +197,7 @@ def test_the_answer_of_one_host_is_bounded(fleet: Fleet) -> None:
     assert time.monotonic() - began < 60
     few = fleet.run(shell_command("job-stacks.sh", "many", "20", "5000"), ranks=[0], timeout=60)
     assert len(few.hosts[0].output) == 5000
-    assert jobs.kill_job(fleet, "many", grace=1).ok
+    assert jobs.kill_job(fleet, "many", EndedBy.CANCEL, grace=1).ok
 
 
 def test_an_unknown_and_a_finished_job_are_reported(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sim_support import Sim, fault, make_keys, make_sim, make_spec
 
-from orchestrator.hosts import Failure, HostAddress, HostOutcome, JobPhase
+from orchestrator.hosts import EndedBy, Failure, HostAddress, HostOutcome, JobPhase
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.marks import mark_name
 from orchestrator.remote.tree import Tree
@@ -124,13 +124,13 @@ def test_killed_job_ends_with_143_and_its_log_stays() -> None:
     sim = make_sim()
     hands = begun(sim, Program(seconds=1000.0))
     sim.clock.advance(10)
-    assert all(outcome.ok for outcome in hands.kill_job(JOB, 5.0, [1]))
+    assert all(outcome.ok for outcome in hands.kill_job(JOB, EndedBy.LIMIT, 5.0, [1]))
     sim.clock.advance(100)
     running, killed = hands.read_job(JOB).jobs
     assert running.phase is JobPhase.RUNNING
-    assert (killed.phase, killed.exit_code) == (JobPhase.FINISHED, 143)
+    assert (killed.phase, killed.exit_code, killed.ended_by) == (JobPhase.FINISHED, 143, EndedBy.LIMIT)
     assert killed.step == 10
-    assert all(outcome.ok for outcome in hands.kill_job("unknown", 1.0, BOTH))
+    assert all(outcome.ok for outcome in hands.kill_job("unknown", EndedBy.LIMIT, 1.0, BOTH))
 
 
 def test_silent_host_is_unreachable_and_its_program_goes_on() -> None:

@@ -18,7 +18,7 @@ from support.sshd import Farm, sshd_farm
 from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
 
 from orchestrator.engine.operations.profile import ProfileRequest, record_on_hosts
-from orchestrator.hosts import HostJob, JobPhase
+from orchestrator.hosts import EndedBy, HostJob, JobPhase
 from orchestrator.remote import jobs, stacks
 from orchestrator.remote.fleet import Fleet
 
@@ -149,7 +149,7 @@ def test_deadlock_of_one_rank_is_detected_and_named_by_the_stacks(farm: Farm, co
             assert b"takes_it_again (" in reported[0], reported[0].decode()
             assert b"step (trainer/torch_engine/engine.py" in reported[1], reported[1].decode()
         assert [state.phase for state in states()] == [JobPhase.RUNNING] * 2
-        assert jobs.kill_job(fleet, "hang", grace=0.5).ok
+        assert jobs.kill_job(fleet, "hang", EndedBy.CANCEL, grace=0.5).ok
 
 
 def test_stack_dump_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""orch_run: a bucket that cannot be used ends a program at once, and not after a day without one checkpoint."""
+"""orch_run: a bucket that cannot be used ends a program immediately, and not after a day without one checkpoint."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_missing_bucket_is_an_error_of_init(
             init(f"{kind}://no-such-bucket/r/checkpoints", environ={})  # without orch, it claims the epoch itself
 
 
-def test_denied_and_wrong_credentials_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denied_and_wrong_credentials_have_errors_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.checkpoint.claim._YOUNG_SECONDS", 0.1)
     with gcs_server(token="right") as gcs:
         gcs.create_bucket("closed")

@@ -134,6 +134,7 @@ def _host_json(outcome: HostOutcome) -> dict[str, object]:
         "exit_code": outcome.exit_code,
         "signal": outcome.signal,
         "failure": str(outcome.failure) if outcome.failure is not None else None,
+        "ended_by": str(outcome.ended_by) if outcome.ended_by is not None else None,
         "seconds": round(outcome.seconds, 3),
         "attempts": outcome.attempts,
         "last_line": outcome.last_line,

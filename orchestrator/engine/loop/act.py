@@ -40,6 +40,7 @@ from orchestrator.plan.actions import (
     SyncTree,
 )
 from orchestrator.plan.observed import ActionFailure, EndedAttempt, Outcome, encode_evidence
+from orchestrator.plan.repeated import count_success
 from orchestrator.retries import ENGINE_STEP, chance_of
 
 _AWAKE = 1.0  # seconds: the two clocks are not read in the same instant
@@ -62,6 +63,7 @@ def act(session: Session, action: Action) -> None:
     else:
         if not _ends_refused_create(session.memory.failure, action):
             session.memory.failure = None
+        session.memory.succeeded = count_success(session.memory.succeeded, action) if carried_out else None
         if carried_out:
             session.narrator.finished(action, time.monotonic() - began)
         else:
@@ -166,6 +168,7 @@ def _record_failure(session: Session, action: Action, error: OrchError) -> None:
     step = type(action).__name__
     times = before.times + 1 if before is not None and before.action == step else 1
     outcomes: tuple[HostOutcome, ...] = host_actions.outcomes_of(error)
+    session.memory.succeeded = None
     session.memory.failure = ActionFailure(
         action=step,
         connection_lost=isinstance(error, HostError) and not isinstance(error, IdentityMismatch),

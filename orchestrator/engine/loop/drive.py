@@ -49,8 +49,8 @@ from orchestrator.plan.decide import decide
 from orchestrator.plan.decide_slice import refuse_command
 from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Stop
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import FINAL_STATES, Contact, Intent, Outcome
-from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.plan.observed import FINAL_STATES, Contact, Intent, Observed, Outcome
+from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.slices import CapacityBlock, SliceState
@@ -285,9 +285,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         admit_after_silence(session, observed)
         admit_computers(session, observed)
         observed = note_growth(session, renew_choice(session, observed))
-        step = decide(session.desired, observed, session.facts)
-        if isinstance(step, Conclude) and step.status != Exit.OK:  # its next step depends on the bucket
-            step = decide(session.desired, note_checkpoint(session, observed), session.facts)
+        step = _decide(session, observed)
         match step:
             case Done() | GiveUp():
                 return finish_command(session, step)
@@ -296,6 +294,8 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                     return leave_running(session)
                 patience = inf if step.on is WaitFor.JOB else PATIENCE  # who only watches lets all others go first
                 denied = any(host.contact is Contact.DENIED for host in observed.hosts)
+                if step.on is not WaitFor.PAUSE:
+                    session.memory.succeeded = None  # something else has to happen first
                 waiter.wait(step, yielding=denied)  # whoever can let this computer in needs the lease
             case _:
                 if recorder is not None:
@@ -312,6 +312,13 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                     and session.memory.failure is None
                 ):
                     ensure_follower(session)
+
+
+def _decide(session: Session, observed: Observed) -> Step:
+    step = decide(session.desired, observed, session.facts)
+    if isinstance(step, Conclude) and step.status != Exit.OK:  # its next step depends on the bucket
+        return decide(session.desired, note_checkpoint(session, observed), session.facts)
+    return step
 
 
 def _claim_attempt(session: Session) -> None:

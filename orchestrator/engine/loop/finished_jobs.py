@@ -7,10 +7,17 @@ from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import ConflictError, OrchError
 from orchestrator.exits import Exit
-from orchestrator.hosts import HostJob, JobPhase
-from orchestrator.plan.decide_job import STOPPED_BY_US, describe_exit
+from orchestrator.hosts import EndedBy, HostJob, JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan.observed import IntentState, Outcome
-from orchestrator.plan.ranks import count_hosts, label_rank
+from orchestrator.plan.ranks import count_hosts
+from orchestrator.plan.stopped import (
+    FROM_ELSEWHERE,
+    SIGNAL_CODE,
+    describe_failed_rank,
+    make_stopped_outcome,
+)
+from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.slices import SliceState
 from orchestrator.store.records import JobRecord, NewJob
 
@@ -38,24 +45,35 @@ def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
     hands = session.host_operations(view.hosts)
     for job in open_jobs:
         states = hands.read_job(host_job_name(job.cluster_uid, f"{job.id}-a{job.attempt}"), job.ranks)
-        if not states.failed:
-            _conclude(session, job, states.jobs)
+        outcome = _make_outcome(session, job, states.jobs) if not states.failed else None
+        if outcome is not None:
+            session.store.record_outcome(session.cluster, job.id, outcome)
 
 
-def _conclude(session: Session, job: JobRecord, states: tuple[HostJob, ...]) -> None:
+def _make_outcome(session: Session, job: JobRecord, states: tuple[HostJob, ...]) -> Outcome | None:
+    """Return how a job ended, as its hosts report; None while it runs. What ended it goes before its exit status."""
     if not states or any(state.phase in (JobPhase.RUNNING, JobPhase.ABSENT) for state in states):
-        return
-    bad = [state for state in states if state.phase is JobPhase.LOST or state.exit_code != 0]
-    if not bad:
-        outcome = Outcome(status=Exit.OK, code="ok", what=f"job {job.id} succeeded on {count_hosts(len(states))}")
-    elif bad[0].phase is JobPhase.LOST:
-        outcome = Outcome(status=Exit.HOST_LOST, code="host-lost", what=f"job {job.id} vanished on rank {bad[0].rank}")
-    else:
-        culprit = next((state for state in bad if state.exit_code not in STOPPED_BY_US), bad[0])
-        code = culprit.exit_code or 1
-        what = f"job {job.id} failed on {label_rank(culprit.rank)} (rank {culprit.rank}): {describe_exit(code)}"
-        outcome = Outcome(status=code, code="program-failed", what=what, why=culprit.last_line)
-    session.store.record_outcome(session.cluster, job.id, outcome)
+        return None
+    own = [state for state in states if state.ended_by is None]
+    bad = [state for state in own if state.phase is JobPhase.LOST or state.exit_code != 0]
+    if not bad or any(state.ended_by is EndedBy.LIMIT for state in states):
+        name = session.cluster.name
+        shows = NextStep(f"orch logs {name} {job.id}", "shows its output")
+        back = resume_or_launch(name, None) if job.bucket else shows
+        return make_stopped_outcome(f"job {job.id}", states, back) or Outcome(
+            status=Exit.OK, code="ok", what=f"job {job.id} succeeded on {count_hosts(len(states))}"
+        )
+    if lost := [state for state in bad if state.phase is JobPhase.LOST]:
+        what = f"job {job.id} vanished on rank {lost[0].rank}"
+        return Outcome(status=Exit.HOST_LOST, code="host-lost", what=what)
+    culprit = next((state for state in bad if state.exit_code not in FROM_ELSEWHERE), bad[0])
+    code = culprit.exit_code or 1
+    return Outcome(
+        status=code,
+        code=SIGNAL_CODE if code in FROM_ELSEWHERE else "program-failed",
+        what=describe_failed_rank(job.id, culprit.rank, code),
+        why=culprit.last_line,
+    )
 
 
 def refuse_if_busy(session: Session, new: NewJob) -> JobRecord | None:

@@ -143,7 +143,9 @@ def collect_stacks(session: Session, action: CollectStacks) -> None:
 def stop_job(session: Session, action: StopJob) -> None:
     """Stop the program on its ranks, with the action's grace period."""
     folder = host_job_name(session.cluster.uid, action.job)
-    _require_success(session, _operations(session).kill_job(folder, action.grace, action.ranks), "stop")
+    _require_success(
+        session, _operations(session).kill_job(folder, action.ended_by, action.grace, action.ranks), "stop"
+    )
 
 
 def _operations(session: Session) -> HostOperations:

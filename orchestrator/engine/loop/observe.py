@@ -71,6 +71,7 @@ def observe(session: Session) -> Observed:
         running_job=folder,
         outcome=_outcome(job),
         failure=memory.failure,
+        succeeded=memory.succeeded,
         epoch=session.hold.number if session.hold is not None else 0,
         taken_over=session.hold.taken_over if session.hold is not None else "",
         stacks_collected=bool(folder) and memory.stacks_of == folder,
@@ -386,6 +387,7 @@ def _host_view(
         setup=held.get(SETUP, ""),
         job=state.phase,
         exit_code=state.exit_code,
+        ended_by=state.ended_by,
         last_line=state.last_line,
         remedy=state.remedy,
         step=state.step,
@@ -417,9 +419,8 @@ def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
 
 def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:
     memory = session.memory
-    bad = [
-        host for host in hosts if host.job is JobPhase.LOST or (host.job is JobPhase.FINISHED and host.exit_code != 0)
-    ]
+    own = [host for host in hosts if host.ended_by is None]
+    bad = [host for host in own if host.job is JobPhase.LOST or (host.job is JobPhase.FINISHED and host.exit_code != 0)]
     if not bad:
         memory.failed_since = None
         return

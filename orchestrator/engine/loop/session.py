@@ -21,7 +21,7 @@ from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import ActionFailure, Intent, Outcome
+from orchestrator.plan.observed import ActionFailure, ActionSuccess, Intent, Outcome
 from orchestrator.providers.protocol import HasAccounts, NamesCallers, Provider
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.slices import Candidate
@@ -40,6 +40,7 @@ class Memory:
     Attributes:
         healthy_at: When the slice was last seen READY, or when this command began; deadlines do not start before that.
         failure: The last failed action.
+        succeeded: The last action, where it succeeded.
         unclear_since: Since when the provider gives no clear answer.
         contact_since: Since when a host does not answer.
         silence_recorded: The silence of hosts that was recorded: the cause of its event.
@@ -79,6 +80,7 @@ class Memory:
 
     healthy_at: float
     failure: ActionFailure | None = None
+    succeeded: ActionSuccess | None = None
     unclear_since: float | None = None
     contact_since: float | None = None
     silence_recorded: str = ""

@@ -73,7 +73,8 @@ class Waiter:
                 if has_team_changed(session):
                     break
         for rank, outcome in follower.outcomes.items():
-            if not outcome.ok and session.memory.first_failed is None and outcome.failure is not Failure.STOPPED:
+            stopped = outcome.failure is Failure.STOPPED or outcome.ended_by is not None
+            if not (outcome.ok or stopped) and session.memory.first_failed is None:
                 session.memory.first_failed = rank
         if not follower.running:
             session.memory.outcomes = tuple(follower.outcomes.values())

@@ -26,9 +26,9 @@ from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
-from orchestrator.plan.decide_job import STOPPED_BY_US
 from orchestrator.plan.ranks import count_hosts, format_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.stopped import FROM_ELSEWHERE, SIGNAL_CODE, make_stopped_outcome
 from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.remote.deadlines import TRANSFER_SECONDS, Stall
 from orchestrator.remote.fleet import Fleet
@@ -161,17 +161,23 @@ def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) ->
     failed = [outcome for outcome in outcomes if not outcome.ok]
     if not failed:
         return Done(f"job {job.id} succeeded on {count_hosts(len(outcomes))}")
-    first = next((outcome for outcome in failed if outcome.status not in STOPPED_BY_US), failed[0])
+    again = (
+        resume_or_launch(cluster, None if job.bucket else False)
+        if job.kind != "exec"
+        else NextStep(f"orch logs {cluster} {job.id}", "shows its output")
+    )
+    own = [outcome for outcome in failed if outcome.ended_by is None]
+    if not own and (ending := make_stopped_outcome(f"job {job.id}", failed, again)):
+        return GiveUp(code=ending.code, status=ending.status, what=ending.what, next_step=ending.next_step)
+    first = next((outcome for outcome in own if outcome.status not in FROM_ELSEWHERE), own[0])
     lost = first.failure in (Failure.LOST, Failure.FROZEN, Failure.UNREACHABLE, Failure.REFUSED)
     status = first.status if first.status is not None else Exit.HOST_LOST
     return GiveUp(
-        code="host-lost" if lost else "program-failed",
+        code="host-lost" if lost else SIGNAL_CODE if status in FROM_ELSEWHERE else "program-failed",
         status=status,
         what=f"job {job.id} failed on {label_rank(first.rank)} (rank {first.rank}): {first.verdict}",
         why=first.last_line or first.detail,
-        next_step=resume_or_launch(cluster, None if job.bucket else False)
-        if job.kind != "exec"
-        else NextStep(f"orch logs {cluster} {job.id}", "shows its output"),
+        next_step=again,
     )
 
 

@@ -20,14 +20,14 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, host_job_name
 from orchestrator.errors import HostError, OrchError
 from orchestrator.exits import Exit
-from orchestrator.hosts import HostOutcome
-from orchestrator.next_step import NextStep
+from orchestrator.hosts import EndedBy, HostOutcome
+from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.plan.actions import Action, StartJob, SyncTree
-from orchestrator.plan.decide_job import describe_exit
 from orchestrator.plan.desired import Run
 from orchestrator.plan.dry_run import Plan, make_plan
 from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.stopped import describe_exit, make_stopped_outcome
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.tree import read_tree
 from orchestrator.values import fill_unknowns
@@ -83,7 +83,7 @@ def hold_in_session(
         _perform(action, narrator, partial(_start, action, folder, operations))
         yield folder
     finally:
-        operations.kill_job(folder, GRACE, action.ranks)
+        operations.kill_job(folder, EndedBy.CANCEL, GRACE, action.ranks)
 
 
 def _plan(ready: PreparedCommand, uid: str, installation: str) -> tuple[str, Plan]:
@@ -131,7 +131,7 @@ def _ended_at_a_failure(operations: HostOperations, folder: str, ranks: tuple[in
     try:
         yield
     except BaseException:
-        operations.kill_job(folder, GRACE, ranks)
+        operations.kill_job(folder, EndedBy.CANCEL, GRACE, ranks)
         raise
 
 
@@ -156,6 +156,8 @@ def _judge(outcomes: tuple[HostOutcome, ...]) -> CommandResult:
     failed = [one for one in outcomes if not one.ok]
     if not failed:
         return CommandResult(step=Done(f"the command succeeded on {count_hosts(len(outcomes))}"), outcomes=by_rank)
+    if ending := make_stopped_outcome("the command", failed, NO_STEP):
+        return CommandResult(step=GiveUp(code=ending.code, status=ending.status, what=ending.what), outcomes=by_rank)
     first = next((one for one in failed if one.status is not None), failed[0])
     status = Exit.HOST_LOST if first.status is None else first.status
     code = "host-lost" if first.status is None else "program-failed"

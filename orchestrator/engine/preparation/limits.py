@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.host_inputs import hash_text, host_facts
+from orchestrator.errors import UserError
 from orchestrator.plan.desired import Budgets, Limits, Strategy, TimerSpec
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.render.limits import LimitsSpec, render_limits
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.model import Task
@@ -81,6 +83,23 @@ def build_timer(task: Task, options: Sequence[Candidate], facts: HostFacts, pric
         idle_minutes=idle if acts else None,
         stops=stops,
         only_stops=stops and facts.stop_command == facts.end_command,
+    )
+
+
+def find_idle_limit_error(task: Task, options: Sequence[Candidate], after: TeardownPolicy) -> UserError | None:
+    """Return an error for an idle limit of machines that stay, and that orch neither stops nor ends; else None.
+
+    Those are the user's own and this computer. An end of the cluster with its program (--down) serves the limit.
+    """
+    idle = task.limits.idle_minutes is not None or task.autostop is not None
+    unserved = [option for option in options if not host_facts(option).end_command]
+    if not idle or not unserved or after is TeardownPolicy.DOWN:
+        return None
+    name = "resources.autostop" if task.autostop is not None else "limits.idle_minutes"
+    return UserError(
+        f"`{name}` is not served on infra: {unserved[0].provider}",
+        "orch neither stops nor ends machines that it did not rent",
+        f"add --down: the cluster is released when its program ends   or remove `{name}` from the task",
     )
 
 

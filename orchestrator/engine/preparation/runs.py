@@ -19,7 +19,12 @@ from orchestrator.engine.preparation.candidates import (
     restore_offer,
 )
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
-from orchestrator.engine.preparation.limits import build_budgets, build_limits, build_timer
+from orchestrator.engine.preparation.limits import (
+    build_budgets,
+    build_limits,
+    build_timer,
+    find_idle_limit_error,
+)
 from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
@@ -92,6 +97,7 @@ def prepare_run(
     if same is None and first_attempt > 1:
         now = replace(now, attempt=first_attempt)
     budgets = review_budgets(name, options, now, same.run_id if same is not None else run_id, project)
+    new_refusal = find_idle_limit_error(planned, options, after) or budgets.refused
     more = surplus_hosts_note(name, budgets.observed, options)
     return PreparedCommand(
         cluster=name,
@@ -102,7 +108,7 @@ def prepare_run(
         facts=make_facts(),
         job=job,
         notes=(*([more] if more else []), *order_notes, *plan_notes(planned, facts), *budgets.notes),
-        refused=recorded.refused or preflight_error(planned, facts) or (budgets.refused if again is None else None),
+        refused=recorded.refused or preflight_error(planned, facts) or (new_refusal if again is None else None),
         accept_host_keys=accept_host_keys,
         project=project,
     )

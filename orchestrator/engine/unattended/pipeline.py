@@ -129,7 +129,7 @@ def _drive(
         while True:
             record = store.pipeline(record.uid)
             if record.state != "running":
-                return _ended(record)
+                return _ended(record, _job_of(store, record))
             job = _job_of(store, record)
             if job is None or job.state != "ended":
                 ready = _next(store, record, job, tasks)
@@ -162,13 +162,16 @@ def _advance(store: Store, keeper: LeaseKeeper, record: PipelineRecord, job: Job
         store.advance_pipeline(record.uid, stage, lease=lease)
 
 
-def _ended(record: PipelineRecord) -> CommandResult:
+def _ended(record: PipelineRecord, job: JobRecord | None) -> CommandResult:
     message = f"pipeline '{record.name}': {record.what}"
     if record.status == Exit.OK:
         return CommandResult(step=Done(message))
     return CommandResult(
         step=GiveUp(
-            code="program-failed", status=record.status or Exit.FAILURE, what=message, next_step=NextStep("orch queue")
+            code=job.code if job is not None and job.code else "program-failed",
+            status=record.status or Exit.FAILURE,
+            what=message,
+            next_step=NextStep("orch queue"),
         )
     )
 

@@ -17,7 +17,7 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -148,7 +148,7 @@ class _Reader(FileSystemReader):
             _refuse(_INDEX, f"it cannot be read: {type(error).__name__}: {error}")
         if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict):
             _refuse(_INDEX, "it is no index of DCP")
-        places = cast("dict[Any, Any]", found.storage_data)  # pyright: ignore[reportUnknownMemberType]  # torch's own
+        places: dict[Any, Any] = found.storage_data  # pyright: ignore[reportUnknownMemberType]  # torch's own
         for stored in places.values():
             path = str(stored.relative_path)
             if stored.transform_descriptors or Path(path).name != path:
