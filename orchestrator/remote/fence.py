@@ -1,7 +1,7 @@
 """Who may act on a rented host: each command presents an epoch and an installation, and the host compares them first.
 
-The host keeps them in ~/.orch/owner. The comparison travels in front of the command itself, so it costs no round trip;
-as long as the owner is the same it runs nothing but builtins of the shell. See templates/remote/owner.sh.
+The host keeps them in the file `owner` of its folder. The comparison travels in front of the command itself, so it
+costs no round trip; as long as the owner is the same nothing is written. See templates/remote/owner.sh.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.hosts import Fence
-from orchestrator.remote.scripts import shell_command
+from orchestrator.remote.scripts import shell_command, shell_source
 
 REFUSED = 79  # of owner.sh; beyond sysexits.h, whose last is 78
 _REFUSAL = re.compile(
@@ -21,10 +21,10 @@ def guard_command(line: str, fence: Fence | None) -> str:
     """Return the command line that runs `line` unless another installation has taken the host over."""
     if fence is None:
         return line
-    known = '{ read -r orch_e orch_i orch_w <"$HOME/.orch/owner"; } 2>/dev/null'
+    known = '{ read -r orch_e orch_i orch_w <"$ORCH_HOST_DIR/owner"; } 2>/dev/null'
     claim = shell_command("owner.sh", str(fence.epoch), fence.installation, fence.owner).removeprefix("exec ")
     same = f'[ "$orch_e $orch_i" = "{fence.epoch} {fence.installation}" ]'
-    return f"orch_e= orch_i=; {known}; {same} || {claim} </dev/null || exit $?; {line}"
+    return f"{shell_source('host.sh')}\norch_e= orch_i=; {known}; {same} || {claim} </dev/null || exit $?; {line}"
 
 
 def parse_refusal(exit_code: int | None, output: bytes) -> str:

@@ -1,7 +1,8 @@
 # Ends a job and everything it started. Arguments: job, seconds between TERM and KILL. TERM goes to the job's process
 # group and to every process with its mark in the environment: the job's folder, since several hosts may share one machine
 # and so one /proc. Exit status: 0 none is left; 1 some are.
-dir=$HOME/.orch/jobs/$1
+#include claim.sh
+dir=$ORCH_HOST_DIR/jobs/$1
 mark=ORCH_JOB_DIR=$dir
 group=
 members() { # each process once: a second TERM would mean something else to a program
@@ -33,9 +34,12 @@ wait_gone() {
 }
 if [ -d "$dir" ]; then
     # A job that was claimed and never launched must not be launched later.
-    (flock -n 9 && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc") 9>>"$dir/alive"
-    # Only while the lock is held is the process group certainly still the job's.
-    if [ -e "$dir/job" ] && ! flock -n -s "$dir/alive" true; then
+    if [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && orch_take_claim "$dir/claim"; then
+        [ -e "$dir/job" ] || [ -e "$dir/rc" ] || { echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc"; }
+        orch_give_claim
+    fi
+    # Only while the claim is held is the process group certainly still the job's.
+    if [ -e "$dir/job" ] && orch_is_held "$dir/claim"; then
         group=$(sed -n 's/^group=//p' "$dir/job")
     fi
 fi
@@ -52,7 +56,12 @@ if [ -n "$left" ]; then
         fi
     fi
 fi
-if [ -n "$group" ] && ! flock -w 5 -s "$dir/alive" true; then
+tries=50
+while [ -n "$group" ] && [ "$tries" -gt 0 ] && orch_is_held "$dir/claim"; do
+    tries=$((tries - 1))
+    sleep 0.1
+done
+if [ "$tries" = 0 ]; then
     echo "no process of the job is left, but its wrapper does not end"
     exit 1
 fi

@@ -1,7 +1,8 @@
 # Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING LAST-LINE".
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none.
 # LAST-LINE is the log's last one; of a job that failed, the last lines that look like errors, joined by " | ".
-# The state is a function of the folder: rc, then the lock, then rc again, for the job may end between two reads.
+# The state is a function of the folder: rc, then the claim, then rc again, for the job may end between two reads.
+#include claim.sh
 read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
     beat=
     beat_step=-
@@ -76,7 +77,7 @@ EOF
 }
 looks_like_error='error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: '
 for job; do
-    dir=$HOME/.orch/jobs/$job
+    dir=$ORCH_HOST_DIR/jobs/$job
     rc=-
     bytes=0
     last=
@@ -84,7 +85,7 @@ for job; do
         phase=absent
     elif [ -e "$dir/rc" ]; then
         phase=finished
-    elif ! flock -n -s "$dir/alive" true; then
+    elif orch_is_held "$dir/claim"; then
         phase=running
     elif [ -e "$dir/rc" ]; then
         phase=finished

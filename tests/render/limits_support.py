@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from render_support import program
+from support.host_folders import host_folder
 
 from orchestrator.remote.scripts import shell_source
 from orchestrator.render.limits import LimitsSpec, render_limits
@@ -57,7 +58,7 @@ class Host:
 
     @property
     def limits(self) -> Path:
-        return self.home / ".orch" / "limits"
+        return host_folder(self.home) / "limits"
 
     @property
     def stopped(self) -> Path:
@@ -84,11 +85,19 @@ class Host:
 
     def start_job(self, name: str, script: str) -> Path:
         """A real detached job, started as over SSH; returns its folder."""
-        words = ["/bin/sh", "-c", shell_source("job-start.sh"), "orch", name, str(len(script)), "0"]
+        words = [
+            "/bin/sh",
+            "-c",
+            f"{shell_source('host.sh')}\n{shell_source('job-start.sh')}",
+            "orch",
+            name,
+            str(len(script)),
+            "0",
+        ]
         subprocess.run(
             [*words, shell_source("job-wrap.sh")], input=script, text=True, env=self.env, check=True, timeout=20
         )
-        return self.home / ".orch" / "jobs" / name
+        return host_folder(self.home) / "jobs" / name
 
     @property
     def pid(self) -> int:

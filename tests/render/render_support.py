@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 GOLDEN = Path(__file__).parent / "golden"
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 
+TRAINER_ROOT = ".orch/host/trainer"
+"""Where scripts that are run without orch expect the trainer's folder, below the home folder."""
+
 HOST = {"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "1", "ORCH_COORDINATOR": "127.0.0.1:29500"}
 
 # A program in place of any tool: writes down its arguments, each ended by NUL.

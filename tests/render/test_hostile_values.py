@@ -111,7 +111,7 @@ def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
         interpreter = program(
             home.parent / python / "python", RECORDER.replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != -c ] || exit 0\n')
         )
-        program(home / ".orch/trainer/trainer/__main__.py", "")
+        program(home / ".orch/host/trainer/trainer/__main__.py", "")
         (home / ".orch" / "site").mkdir(parents=True)
         inputs = SetupInputs(backend=backend, bundled_trainer=True, python=str(interpreter))
         text = (render_setup(inputs) or "").replace('rm -rf -- "$site"', "")

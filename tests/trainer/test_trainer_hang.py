@@ -67,7 +67,7 @@ def run_text(python: str, program: str, corpus: Path) -> bytes:
 def profiled(fleet: Fleet, farm: Farm, folder: Path) -> None:
     """The stacks of all ranks of all hosts, labelled and on one clock, so that waiting ranks can be matched."""
     for host in farm.hosts:
-        trainer = host.home / ".orch/trainer/trainer"
+        trainer = host.rank_folder / "trainer/trainer"
         trainer.mkdir(parents=True)
         (trainer / "profiling.py").touch()  # one that knows profiles
     found = record_on_hosts(
@@ -122,7 +122,7 @@ def test_deadlock_of_one_rank_is_detected_and_named_by_the_stacks(farm: Farm, co
         until(lambda: any(state.doing == "starting" and state.step is None for state in states()), 60)
         until(lambda: all(state.doing == "training" for state in states()), 90)
         profiled(fleet, farm, tmp_path / "into")
-        (farm.hosts[0].home / ".orch/jobs/hang/hang").touch()
+        (farm.hosts[0].rank_folder / "jobs/hang/hang").touch()
         time.sleep(2)
         steps = [state.step for state in states()]
         first = [state.beat_age for state in states()]
@@ -137,7 +137,7 @@ def test_deadlock_of_one_rank_is_detected_and_named_by_the_stacks(farm: Farm, co
         assert b"in takes_it_again" in reported[0], reported[0].decode()
         waiting = [reported[host].count(b'torch_engine/engine.py"') for host in (0, 1)]  # for rank 1
         assert waiting == [1, 2], reported[1].decode()
-        assert "takes_it_again" in (farm.hosts[0].home / ".orch/jobs/hang/stacks-1.txt").read_text()
+        assert "takes_it_again" in (farm.hosts[0].rank_folder / "jobs/hang/stacks-1.txt").read_text()
 
         for host in farm.hosts if SPY.exists() else ():  # the same again, by py-spy in the environment that setup makes
             link = host.home / ".orch" / "venv" / "bin" / "py-spy"

@@ -24,7 +24,8 @@ from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.received_files import ReceivingLimits
 from orchestrator.remote.files import fetch_tree
 from orchestrator.remote.fleet import Fleet, FleetResult
-from orchestrator.remote.scripts import shell_command
+from orchestrator.remote.host_folder import HOST_FOLDER
+from orchestrator.remote.scripts import shell_command, shell_text_command
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -154,7 +155,7 @@ def _record_and_download(
     _check(fleet.run(shell_command("profile-ask.sh", folder, name, *fields)), "ask for a profile")
     hosts = _wait(fleet, folder, name, request, progress)
     place = request.into / f"{request.cluster}-{name}"
-    ranks = _fetch(fleet, f".orch/jobs/{folder}/profiles/{name}", place, request.first_only)
+    ranks = _fetch(fleet, f"{HOST_FOLDER}/jobs/{folder}/profiles/{name}", place, request.first_only)
     failed = tuple(f"{host.address.label}: {why}" for host in hosts for why in host.why)
     notes: list[str] = []
     merged = None
@@ -190,7 +191,10 @@ def _refuse_other_program(fleet: Fleet, folder: str, cluster: str, job: int) -> 
         UserError: It is not the bundled trainer.
         HostError: The host does not answer.
     """
-    outcome = fleet.run(f"grep -q -e ' -m trainer' .orch/jobs/{folder}/run.sh", ranks=[fleet.hosts[0].rank]).outcomes[0]
+    outcome = fleet.run(
+        shell_text_command("""grep -q -e ' -m trainer' "$ORCH_HOST_DIR/jobs/$1/run.sh" """, folder),
+        ranks=[fleet.hosts[0].rank],
+    ).outcomes[0]
     if outcome.status == 1:
         raise _describe_other_program(cluster, job)
     if not outcome.ok:
