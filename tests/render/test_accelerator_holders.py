@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from render_support import HOST, run_script
+from support.host_folders import write_claim
 
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, render_run
