@@ -15,7 +15,7 @@ from support.sshd import Farm
 
 MISSING = missing_for_shared_home()
 pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=f"hosts need namespaces of their own: {MISSING}"),
+    pytest.mark.skipif(bool(MISSING), reason=f"hosts need own namespaces: {MISSING}"),
     pytest.mark.timeout(240),
 ]
 
@@ -106,7 +106,7 @@ def test_ranks_of_one_home_have_their_own_exit_codes(several: Home) -> None:
 
 def test_cancel_ends_the_program_of_each_rank_and_resume_starts_each_again(two: Home) -> None:
     two.write_task('echo "try of rank $ORCH_RANK as $ORCH_JOB"', "[ -e ~/second ] || exec sleep 300")
-    running = two.orch.start("launch", "task.yaml", "--yes")
+    running = two.orch.start("launch", "task.yaml", "--yes", "--bucket", f"file://{two.folder}/bucket")
     until("both run", lambda: all("try of rank" in _quiet(two, rank) for rank in (0, 1)), 90)
     two.orch.ok("cancel", "mine", "--yes")
     running.communicate(timeout=60)
@@ -119,7 +119,7 @@ def test_cancel_ends_the_program_of_each_rank_and_resume_starts_each_again(two: 
 
 
 def test_program_of_a_host_that_died_is_lost_and_that_of_the_other_host_runs(two: Home) -> None:
-    two.write_task("echo begun-$ORCH_RANK", "sleep 300", more="recovery: {max_restarts: 0}\n")
+    two.write_task("echo begun-$ORCH_RANK", "sleep 300", more="recovery: {max_preemptions: 0}\n")
     running = two.orch.start("launch", "task.yaml", "--yes")
     until("both run", lambda: all(f"begun-{rank}" in _quiet(two, rank) for rank in (0, 1)), 90)
     two.farm.hosts[1].kill()

@@ -18,7 +18,7 @@ from orchestrator.remote.scripts import shell_source, shell_text_command
 from orchestrator.render.scripts import SetupInputs, render_setup
 
 MISSING = missing_for_shared_home()
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"hosts need namespaces of their own: {MISSING}")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"hosts need own namespaces: {MISSING}")
 
 # Its venv module and its pip write who called them; pip ends when the file `go` is there.
 PYTHON = """#!/bin/sh

@@ -1,4 +1,4 @@
-"""Hosts with one home folder, as universities have them over NFS: a real sshd each, as the first process of its own
+"""Hosts with one home folder, as universities have them over NFS: a real sshd each, as the first process of own
 namespaces of process ids and mounts, with its own machine id and boot id.
 
     with shared_home(tmp_path, 4) as farm:
