@@ -11,6 +11,7 @@ fail() {
     exit 1
 }
 mkdir -p "$jobs" || fail "cannot make $jobs"
+chmod go-rwx "$HOME/.orch" 2>/dev/null # whoever made it
 if [ ! -d "$dir" ]; then
     new=$jobs/.new-$job-$$
     mkdir "$new" || fail "cannot make $new"

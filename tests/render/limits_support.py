@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from render_support import program
-from support.host_folders import host_folder
+from support.host_folders import host_folder, is_held
 
 from orchestrator.remote.scripts import shell_source
 from orchestrator.render.limits import LimitsSpec, render_limits
@@ -105,9 +105,8 @@ class Host:
         return int((self.limits / "pid").read_text().split()[0])
 
     def alive(self) -> bool:
-        """Is the timer's lock held?"""
-        lock = str(self.limits / "lock")
-        return subprocess.run(["flock", "-n", "-s", lock, "true"], check=False).returncode != 0
+        """Is the timer's claim held?"""
+        return is_held(self.limits / "claim")
 
     def looked_at(self, uptime: int) -> None:
         """Wait until the timer has done with a look at this uptime of the machine: it begins a second one."""
@@ -123,7 +122,7 @@ class Host:
 
     def kill_timer(self) -> None:
         """As hard as can be; returns when it is gone."""
-        until((self.limits / "pid").exists)  # it is written after the lock is held, which is what `install` waits for
+        until((self.limits / "pid").exists)  # it is written after the claim is held
         os.kill(self.pid, signal.SIGKILL)
         until(lambda: not self.alive())
 

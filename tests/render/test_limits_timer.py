@@ -149,13 +149,13 @@ exit 0
     program(host.bin / "id", '#!/bin/sh\nif [ "$1" = -u ]; then echo 0; else exec /usr/bin/id "$@"; fi\n')
     host.install(limits_spec(seconds=600, since=time.time(), watch="machine"))
     assert (host.limits / "kept_by").read_text() == "systemd\n"
-    unit = (host.folder / "units" / "orch-limits-0.service").read_text()
+    unit = (host.folder / "units" / f"orch-limits-{host.limits.parent.name}.service").read_text()
     assert "Restart=always" in unit
     assert "WantedBy=multi-user.target" in unit
     assert not (host.home / "crontab").exists()
     assert len(host.timers()) == 1
     host.install(LimitsSpec())
-    assert not (host.folder / "units" / "orch-limits-0.service").exists()
+    assert not (host.folder / "units" / f"orch-limits-{host.limits.parent.name}.service").exists()
     assert host.timers() == []
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 from pathlib import Path
+
+from orchestrator.remote.scripts import shell_source
 
 
 def host_folder(home: Path, name: str = "host", *, machine_id: str = "") -> Path:
@@ -25,6 +28,13 @@ def _machine_id() -> str:
     except OSError:
         found = ""
     return found or os.uname().nodename
+
+
+def is_held(claim: Path) -> bool:
+    """Return whether the process of the newest claim in a folder runs here."""
+    text = f'{shell_source("claim.sh")}\norch_is_held "$1"'
+    environment = {"PATH": "/usr/bin:/bin", "ORCH_HOST_DIR": str(claim.parent)}
+    return subprocess.run(["/bin/sh", "-c", text, "sh", str(claim)], env=environment, check=False).returncode == 0
 
 
 def write_claim(folder: Path, pid: int = 0) -> None:
