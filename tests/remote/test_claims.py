@@ -49,7 +49,10 @@ def run(fleet: Fleet, text: str, *ranks: int) -> list[str]:
 
 
 def test_of_many_processes_of_two_hosts_one_gets_the_claim(farm: Farm) -> None:
-    take = 'orch_take_claim "$HOME/c" && echo "got" && sleep 2'
+    wait = (
+        'until [ "$(wc -l <"$HOME/tried")" = 16 ]; do sleep 0.1; done'  # the one that has it lives until all have tried
+    )
+    take = f'orch_take_claim "$HOME/c" && echo got; echo >>"$HOME/tried"; {wait}'
     (farm.hosts[0].home / "take").write_text(f"{shell_source('claim.sh')}\n{take}\n")
     with Fleet(farm.addresses) as fleet:
         many = 'for n in 1 2 3 4 5 6 7 8; do /bin/sh "$HOME/take" & done; wait'
