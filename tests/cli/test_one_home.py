@@ -81,7 +81,7 @@ def test_each_rank_of_one_home_runs_with_its_own_log_working_directory_and_exit_
     several.write_task('echo "rank $ORCH_RANK pid $$ in $PWD of $ORCH_WORKDIR"; cat file', "touch made-$ORCH_RANK")
     done = several.orch("launch", "task.yaml", "--yes")
     assert done.returncode == 0 and f"job 1 on 'mine' succeeded on {count} hosts" in done.stderr, done.stderr
-    workdirs = set()
+    workdirs: set[str] = set()
     for rank in range(count):
         said = several.log(rank)
         found = re.search(r"rank (\d+) pid \d+ in (\S+) of (\S+)\nsent\n", said)

@@ -55,7 +55,9 @@ def test_each_template_of_limits_puts_out_quoted_values_only(path: Path) -> None
 def activity(host: Host, limits: LimitsSpec = ALL) -> str:
     """What the timer's own function says, asked once."""
     text = render_timer(limits)
-    functions, _, _ = text.partition("\nexec 9>>")
+    functions, found, _ = text.partition('\norch_take_claim "$limits/claim"')
+    assert found
+    functions = functions.replace("limits=${0%/*}", f"limits={host.limits}")
     done = host.bash(f"{functions}\nactivity\n")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from support.host_folders import host_folder
@@ -43,7 +43,7 @@ def missing_for_shared_home() -> str:
 
 
 @contextlib.contextmanager
-def shared_home(root: Path, count: int, *, one_machine_id: bool = False) -> Iterator[Farm]:
+def shared_home(root: Path, count: int, *, one_machine_id: bool = False) -> Generator[Farm]:
     """Yield `count` hosts whose home folder is `root`/home.
 
     one_machine_id: They have the same machine id, as machines made from one image may have.
