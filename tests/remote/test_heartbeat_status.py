@@ -76,7 +76,7 @@ def test_a_job_without_heartbeats_has_no_step_and_no_age(fleet: Fleet) -> None:
 
 def test_the_slowest_rank_of_a_host_counts(shared_farm: Farm, fleet: Fleet) -> None:
     folder = place(
-        shared_farm.hosts[0].home,
+        shared_farm.hosts[0].rank_folder,
         "slowest",
         heartbeat=beat(12, phase="training"),
         heartbeat_1=beat(9, phase="training"),

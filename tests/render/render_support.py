@@ -15,6 +15,12 @@ from hypothesis import strategies as st
 GOLDEN = Path(__file__).parent / "golden"
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 
+PROGRAMS_OF_COPY = (
+    "bash", "cat", "cut", "dirname", "id", "ln", "ls", "mkdir", "readlink", "rm", "sha256sum", "sleep", "stat", "touch",
+    "tr", "uname",
+)  # fmt: skip
+"""What a copy of a bucket path needs on a host beside the cloud's own program."""
+
 TRAINER_ROOT = ".orch/host/trainer"
 """Where scripts that are run without orch expect the trainer's folder, below the home folder."""
 
