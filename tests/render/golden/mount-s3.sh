@@ -22,8 +22,8 @@ case ${ORCH_HOST_DIR:-} in
 *)
     orch_machine=
     { read -r orch_machine </etc/machine-id; } 2>/dev/null || :
-    orch_machine=$(printf 'orch %s' "${orch_machine:-$(uname -n)}" | sha256sum | cut -c 1-8)
-    ORCH_HOST_DIR=$HOME/.orch/hosts/$ORCH_HOST_NAME-$orch_machine
+    orch_machine=$(printf 'orch %s' "${orch_machine:-$(uname -n)}" | sha256sum)
+    ORCH_HOST_DIR=$HOME/.orch/hosts/$ORCH_HOST_NAME-${orch_machine%"${orch_machine#????????}"}
     export ORCH_HOST_DIR
     ;;
 esac
