@@ -167,7 +167,7 @@ def test_stack_dump_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> 
 
 def test_native_code_that_keeps_the_interpreter_lock_is_shown_by_its_stacks(tmp_path: Path) -> None:
     """Ask a process that no Python thread can run in: only the second signal can answer."""
-    job = tmp_path / ".orch/jobs/job"
+    job = tmp_path / "jobs/job"
     job.mkdir(parents=True)
     python = tmp_path / "python"  # the same interpreter by a path with no py-spy beside it
     python.symlink_to(Path(sys.executable).resolve())
@@ -179,7 +179,7 @@ def keeps_the_lock():
 enable_stack_dumps(os.environ, 0)
 keeps_the_lock()
 """
-    names = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "ORCH_JOB_DIR": str(job)}
+    names = {"HOME": str(tmp_path), "ORCH_HOST_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "ORCH_JOB_DIR": str(job)}
     with subprocess.Popen([python, "-c", text], cwd=REPOSITORY, env=names) as hung:
         try:
             until((job / "stacks-0.pid").exists, 20)
