@@ -282,6 +282,9 @@ def _remote_path(path: str) -> str:
     """Return a path as a word of the host's shell, where `~/` is the home directory there."""
     if path == "~":
         return '"$HOME"'
+    head, _, rest = path.removeprefix("~/").partition("/")
+    if head == "orch_workdir":  # where a script that was started without orch expects it: templates/run/base.sh.j2
+        path = f"~/.orch/host/workdir{rest and '/'}{rest}"
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 

@@ -41,7 +41,8 @@ _HOTTEST, _MOST_WATTS, _MOST_COUNTED = 200, 20_000, 2**53  # beyond these a numb
 def chip_report_command() -> str:
     """Return the command that prints a host's newest sample of its chips, and has the next one taken beside it."""
     source = shell_source("chip-sample.sh")
-    words = ["/bin/sh", "-c", shell_source("chip-report.sh"), "orch", source, str(SAMPLE_EVERY)]
+    report = f"{shell_source('host.sh')}\n{shell_source('chip-report.sh')}"
+    words = ["/bin/sh", "-c", report, "orch", source, str(SAMPLE_EVERY), shell_source("chip-keep.sh")]
     return f"{shlex.join(words)}; echo"  # what was cut in the middle of a line ends there
 
 

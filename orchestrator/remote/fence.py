@@ -1,7 +1,8 @@
 """Who may act on a rented host: each command presents an epoch and an installation, and the host compares them first.
 
-The host keeps them in ~/.orch/owner. The comparison travels in front of the command itself, so it costs no round trip;
-as long as the owner is the same it runs nothing but builtins of the shell. See templates/remote/owner.sh.
+The host keeps them in the file `owner` of its folder. The comparison travels in front of the command itself, so it
+costs no round trip; as long as the owner is the same it runs nothing but builtins of the shell. See
+templates/remote/owner.sh.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def guard_command(line: str, fence: Fence | None) -> str:
     """Return the command line that runs `line` unless another installation has taken the host over."""
     if fence is None:
         return line
-    known = '{ read -r orch_e orch_i orch_w <"$HOME/.orch/owner"; } 2>/dev/null'
+    # The machine's hash takes a program, and a rank has one machine.
+    each = 'for orch_f in "$HOME/.orch/hosts/$ORCH_HOST_NAME"-????????/owner'
+    known = f'{each}; do {{ read -r orch_e orch_i orch_w <"$orch_f"; }} 2>/dev/null; done'
     claim = shell_command("owner.sh", str(fence.epoch), fence.installation, fence.owner).removeprefix("exec ")
     same = f'[ "$orch_e $orch_i" = "{fence.epoch} {fence.installation}" ]'
     return f"orch_e= orch_i=; {known}; {same} || {claim} </dev/null || exit $?; {line}"

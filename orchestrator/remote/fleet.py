@@ -6,6 +6,7 @@ import contextlib
 import functools
 import queue
 import secrets
+import shlex
 import threading
 import time
 from collections import deque
@@ -257,7 +258,7 @@ class HostCall:
             fenced: whether the host compares its owner first; not where all output is the program's own.
         """
         fence = self.host.fence if fenced else None
-        line = guard_command(line, fence)
+        line = f"export ORCH_HOST_NAME={shlex.quote(self.host.alias)};{guard_command(line, fence)}"
         self._began, self._attempts = time.monotonic(), 0
 
         def once(seconds: float) -> Ended:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.hosts import EndedBy, HostAddress, HostJob, HostOutcome
 from orchestrator.remote.deadlines import SHORT, Stall, beat_while
-from orchestrator.remote.marks import READ_MARKS_COMMAND, parse_marks, write_mark_command
+from orchestrator.remote.marks import parse_marks, read_marks_command, write_mark_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,7 +163,7 @@ class SshHostOperations:
         return JobReport(report.jobs, report.result.failed)
 
     def read_marks(self, ranks: Sequence[int] | None = None) -> MarksReport:
-        result = self._fleet.run(READ_MARKS_COMMAND, ranks=ranks, timeout=SHORT)
+        result = self._fleet.run(read_marks_command(), ranks=ranks, timeout=SHORT)
         held = {host.outcome.rank: parse_marks(host.output) for host in result.hosts if host.outcome.ok}
         return MarksReport(held, result.failed)
 

@@ -1,10 +1,10 @@
-"""Detached jobs: one folder per job on the host, ~/.orch/jobs/JOB, that outlives every connection.
+"""Detached jobs: one folder per job and rank on the host, jobs/JOB, that outlives every connection.
 
-run.sh the script; env its environment, deleted once read; log append only, so that byte offsets stay valid; alive a
-lock held while the job runs; job process numbers and boot id; heartbeat, heartbeat.1 … the progress that the program
-reports, if it does; rc the exit status, by rename, last; ended-by why orch or
-the limits timer ended it, before they send a signal.
-The state is a function of the folder. Needs sh, flock, setsid, grep, GNU tail and mv on the host; no agent.
+run.sh the script; env its environment, deleted once read; log append only, so that byte offsets stay valid; claim names
+the process that runs the job (templates/remote/claim.sh); job process numbers; heartbeat, heartbeat.1 … the progress
+that the program reports, if it does; rc the exit status, by rename, last; ended-by why orch or the limits timer ended
+it, before they send a signal.
+The state is a function of the folder. Needs sh, setsid, grep, GNU tail and mv on the host; no agent.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""Marks on a host: small files under ~/.orch/marks that record what it holds. Read and written in one round trip."""
+"""Marks on a host: small files in its folder `marks` that record what it holds. Read and written in one round trip."""
 
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Mapping
+
+from orchestrator.remote.scripts import shell_command
 
 SETUP = "setup"
 
-READ_MARKS_COMMAND = (
-    'cd "$HOME/.orch/marks" 2>/dev/null || exit 0; '
-    'for f in *; do [ -f "$f" ] && printf "%s\\t%s\\n" "$f" "$(cat "$f")"; done; exit 0'
-)
+
+def read_marks_command() -> str:
+    """Return the shell command that prints the marks of a host."""
+    return shell_command("marks-read.sh")
 
 
 def mark_name(label: str) -> str:
@@ -21,14 +22,10 @@ def mark_name(label: str) -> str:
 
 def write_mark_command(label: str, digest: str) -> str:
     """Return the shell command that sets a mark atomically."""
-    name = shlex.quote(mark_name(label))
-    return (
-        f'umask 077 && mkdir -p "$HOME/.orch/marks" && cd "$HOME/.orch/marks" && '
-        f"printf %s {shlex.quote(digest)} > .{name}.$$ && mv .{name}.$$ {name}"
-    )
+    return shell_command("mark-write.sh", mark_name(label), digest)
 
 
 def parse_marks(output: bytes) -> Mapping[str, str]:
-    """Return the digests by file name that READ_MARKS_COMMAND printed."""
+    """Return the digests by file name that `read_marks_command` printed."""
     lines = (line.split("\t", 1) for line in output.decode("utf-8", "replace").splitlines() if "\t" in line)
     return dict(lines)

@@ -49,7 +49,7 @@ def render_copy_mount(inputs: MountInputs) -> str:
             "gcloud reads *, ? and [ as a pattern and cannot quote them",
             "name the folder above it",
         )
-    destination, under_home = _place(inputs.destination)
+    destination = _place(inputs.destination)
     return render_template(
         "mount/copy.sh.j2",
         scheme=scheme,
@@ -58,7 +58,6 @@ def render_copy_mount(inputs: MountInputs) -> str:
         bucket=bucket,
         key="" if key.endswith("/") else key,  # a slash at the end means a folder
         destination=destination,
-        under_home=under_home,
     )
 
 
@@ -82,7 +81,7 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", t
             "hosts mount gs:// buckets with gcsfuse, and s3:// buckets with Mountpoint",
             "write for example gs://NAME/data, or mode: COPY",
         )
-    destination, under_home = _place(inputs.destination)
+    destination = _place(inputs.destination)
     tool = tool or host_tool("gcsfuse" if scheme == "gs" else "mount-s3")
     more = {"scratch": scratch, "writable": inputs.writable} if scheme == "s3" else {}
     return render_template(
@@ -91,7 +90,6 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", t
         bucket=bucket,
         key=key.strip("/"),
         destination=destination,
-        under_home=under_home,
         may_install="yes" if may_install else "no",
         version=tool.version,
         files=tool.rows,
@@ -101,9 +99,9 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", t
 
 def render_link_mount(inputs: MountInputs) -> str:
     """Return the script that links to a folder of this computer, which stands for the bucket that is mounted."""
-    destination, under_home = _place(inputs.destination)
+    destination = _place(inputs.destination)
     path = inputs.source.removeprefix("file://")
-    return render_template("mount/link.sh.j2", path=path, destination=destination, under_home=under_home)
+    return render_template("mount/link.sh.j2", path=path, destination=destination)
 
 
 def render_scratch(folder: str) -> str:
@@ -126,8 +124,8 @@ def bucket_path(place: Path, source: str) -> Path:
     return place.joinpath(scheme, *parts)
 
 
-def _place(destination: str) -> tuple[str, bool]:
-    """Return the path to quote, and whether it is below the home directory."""
+def _place(destination: str) -> str:
+    """Return the path: absolute, or below the home directory."""
     under_home = not destination.startswith("/")
     place = destination.removeprefix("~/").strip("/") if under_home else destination.rstrip("/")
     if place in ("", ".") or destination == "~":
@@ -142,4 +140,4 @@ def _place(destination: str) -> tuple[str, bool]:
             "only ~/ is supported, the home directory of the host's user",
             "write ~/NAME or an absolute path",
         )
-    return place, under_home
+    return f"~/{place}" if under_home else place

@@ -1,6 +1,6 @@
 """The two forms of a value in a script: one quoted shell word, or the user's own program.
 
-The templates' filters `q` and `code` make these types, and templates.py refuses any other value.
+The templates' filters `q`, `place` and `code` make these types, and templates.py refuses any other value.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 
 from orchestrator.errors import UserError
+from orchestrator.remote.host_folder import WORKDIR
 
 
 class Word(str):
@@ -27,6 +28,20 @@ def quote_word(value: object) -> Word:
     if isinstance(value, Word | Code | bool) or not isinstance(value, str | int):
         raise TypeError(f"only a plain str or int can be quoted, not {type(value).__name__}")
     return Word(shlex.quote(_sendable(str(value))))
+
+
+def quote_place(path: str) -> Word:
+    """Quote a path on a host: absolute, in the rank's working directory, or else below the home directory.
+
+    templates/remote/path.sh does the same for the paths that are sent as arguments.
+    """
+    if path.startswith("/"):
+        return quote_word(path)
+    head, _, rest = path.removeprefix("~/").partition("/")
+    if head == WORKDIR:
+        folder = '"$ORCH_HOST_DIR/workdir"'
+        return Word(f"{folder}/{quote_word(rest)}" if rest else folder)
+    return Word(f'"$HOME"/{quote_word(path.removeprefix("~/"))}')
 
 
 def mark_as_code(program: object) -> Code:

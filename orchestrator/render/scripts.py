@@ -13,10 +13,6 @@ from orchestrator.catalog.installs import HostTool, host_tool, python_stack
 from orchestrator.render.packages import BESIDE_AN_IMAGE, Backend, stack_name, trainer_modules, trainer_packages
 from orchestrator.render.templates import render_template
 
-TRAINER_ROOT = ".orch/trainer"
-"""The folder below the host's home directory that is added to PYTHONPATH; the package is in `trainer/` inside it."""
-
-
 Holders: TypeAlias = Literal["end", "refuse", "leave"]
 """What happens to processes that hold the accelerator, except those of a running job, which stay.
 

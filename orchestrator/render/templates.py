@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.runtime import Undefined
 
-from orchestrator.render.quoting import Code, Word, mark_as_code, quote_word
+from orchestrator.render.quoting import Code, Word, mark_as_code, quote_place, quote_word
 
 
 def render_template(template: str, **values: object) -> str:
@@ -39,7 +39,7 @@ def template_environment() -> Environment:
         finalize=_refuse_unquoted,
     )
     made.filters.clear()  # no other filter may change a value
-    made.filters.update({"q": quote_word, "code": mark_as_code})
+    made.filters.update({"q": quote_word, "place": quote_place, "code": mark_as_code})
     return made
 
 

@@ -17,6 +17,7 @@ from orchestrator.private_files import write_whole
 from orchestrator.providers.local.layout import SlicePaths
 from orchestrator.providers.local.provider import LocalProvider
 from orchestrator.providers.local.sshd import account, find_sshd
+from orchestrator.remote.host_folder import JOB_FILES, list_host_folders
 from orchestrator.simulator.calls import Look
 from orchestrator.simulator.state import Phase
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, SliceView
@@ -142,7 +143,7 @@ class LocalBodies:
         paths = SlicePaths(self._folder / "local" / body_name(look))
         found: dict[int, int] = {}
         for rank in range(look.size):
-            files = paths.host(rank).home.glob(".orch/jobs/*/heartbeat*")
+            files = paths.host(rank).home.glob(f"{JOB_FILES}/heartbeat*")
             furthest = max(map(read_heartbeat_step, files), default=0)
             if furthest:
                 found[rank] = furthest
@@ -153,10 +154,11 @@ class LocalBodies:
         paths = SlicePaths(self._folder / "local" / body_name(look))
         found: dict[int, str] = {}
         for rank in range(look.size):
-            file = paths.host(rank).home / ".orch" / "power-request"
-            if file.is_file():
-                found[rank] = file.read_text(encoding="utf-8").strip()
-                file.unlink()
+            for folder in list_host_folders(paths.host(rank).home):
+                file = folder / "power-request"
+                if file.is_file():
+                    found[rank] = file.read_text(encoding="utf-8").strip()
+                    file.unlink()
         return found
 
     def _up(self, look: Look, name: str) -> None:

@@ -1,9 +1,9 @@
 # Streams a file or a folder as tar. Arguments: a mark, printed alone on a line before the archive (after any greeting
 # of a login shell), the path.
-case $2 in
-/*) path=$2 ;;
-*) path=$HOME/${2#\~/} ;;
-esac
+. ./path.sh
+orch_find_path "$2"
+# shellcheck disable=SC2154 # set by orch_find_path
+path=$orch_path
 [ -e "$path" ] || [ -L "$path" ] || {
     printf '%s\n' "$2 does not exist"
     exit 1

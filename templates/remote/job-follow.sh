@@ -1,10 +1,11 @@
 # Streams a job's log from a byte offset until the job has ended. Arguments: job, offset.
-# The waiter runs while the job's lock is held; tail ends, after a last read, when the waiter has ended.
-dir=$HOME/.orch/jobs/$1
+# tail ends, after a last read, when the process of the job's claim has ended.
+. ./claim.sh
+dir=$ORCH_HOST_DIR/jobs/$1
 [ -e "$dir/log" ] || exit 0
-flock -s "$dir/alive" true </dev/null >/dev/null 2>&1 &
-waiter=$!
-tail -s 0.2 -c "+$(($2 + 1))" -f --pid="$waiter" "$dir/log" 2>/dev/null
-status=$?
-kill "$waiter" 2>/dev/null
-exit "$status"
+if orch_is_held "$dir/claim"; then
+    # shellcheck disable=SC2154,SC2086 # set by orch_is_held: four words
+    set -- "$2" $orch_words
+    exec tail -s 0.2 -c "+$(($1 + 1))" -f --pid="$4" "$dir/log" 2>/dev/null
+fi
+exec tail -c "+$(($2 + 1))" "$dir/log" 2>/dev/null

@@ -2,7 +2,7 @@
 # For a Python process: py-spy, where installed; else its own dump, where it has offered one (a file
 # stacks-RANK.pid with its process id; it writes to stacks-RANK.txt on SIGQUIT, and without the interpreter's
 # lock on the signal whose number follows the id); else the contents of /proc.
-dir=$HOME/.orch/jobs/$1
+dir=$ORCH_HOST_DIR/jobs/$1
 seconds=$2
 bytes=$3
 mark=ORCH_JOB_DIR=$dir

@@ -1,8 +1,8 @@
 # Starts a detached job once. Arguments: job, bytes of its script, bytes of its environment file, the wrapper's source;
-# script and environment come on standard input in this order. The folder ~/.orch/jobs/JOB appears complete, by rename: that is the claim. A second
-# start finds it and does nothing, unless the first died before it had launched the job.
+# script and environment come on standard input in this order. The folder jobs/JOB of this rank appears complete, by rename. A
+# second start finds it and does nothing, unless the first died before it had launched the job.
 job=$1
-jobs=$HOME/.orch/jobs
+jobs=$ORCH_HOST_DIR/jobs
 dir=$jobs/$job
 mask=$(umask)
 umask 077
@@ -11,7 +11,7 @@ fail() {
     exit 1
 }
 mkdir -p "$jobs" || fail "cannot make $jobs"
-chmod go-rwx "$HOME/.orch" 2>/dev/null # an older orch may have left it open
+chmod go-rwx "$HOME/.orch" 2>/dev/null # whoever made it
 if [ ! -d "$dir" ]; then
     new=$jobs/.new-$job-$$
     mkdir "$new" || fail "cannot make $new"
@@ -19,13 +19,13 @@ if [ ! -d "$dir" ]; then
     { head -c "$2" >"$new/run.sh" && head -c "$3" >"$new/env"; } || fail "cannot write the job's files"
     [ "$(wc -c <"$new/run.sh")" -eq "$2" ] || fail "the job's script came incomplete"
     [ "$(wc -c <"$new/env")" -eq "$3" ] || fail "the job's environment came incomplete"
-    { chmod 700 "$new/run.sh" && : >"$new/log" && : >"$new/alive"; } || fail "cannot write the job's files"
+    { chmod 700 "$new/run.sh" && : >"$new/log"; } || fail "cannot write the job's files"
     mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] || fail "cannot make $dir"
 fi
 if [ -e "$dir/job" ] || [ -e "$dir/rc" ]; then
     exit 0
 fi
-unset ORCH_CALL SSH_CLIENT SSH_CONNECTION SSH_TTY
+unset ORCH_CALL ORCH_HOST_NAME SSH_CLIENT SSH_CONNECTION SSH_TTY
 umask "$mask"
 setsid /bin/sh -c "$4" orch "$job" "$dir" </dev/null >/dev/null 2>&1 &
 tries=500

@@ -2,7 +2,8 @@
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none.
 # ENDED-BY is the reason of whoever sent the job a signal (job-kill.sh), - where no one did.
 # LAST-LINE is the log's last one; of a job that failed, the last lines that look like errors, joined by " | ".
-# The state is a function of the folder: rc, then the lock, then rc again, for the job may end between two reads.
+# The state is a function of the folder: rc, then the claim, then rc again, for the job may end between two reads.
+. ./claim.sh
 read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
     beat=
     beat_step=-
@@ -83,7 +84,7 @@ reason() { # the first word of ended-by; unknown where a full disk kept no more 
 }
 looks_like_error='error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: '
 for job; do
-    dir=$HOME/.orch/jobs/$job
+    dir=$ORCH_HOST_DIR/jobs/$job
     rc=-
     bytes=0
     last=
@@ -91,7 +92,7 @@ for job; do
         phase=absent
     elif [ -e "$dir/rc" ]; then
         phase=finished
-    elif ! flock -n -s "$dir/alive" true; then
+    elif orch_is_held "$dir/claim"; then
         phase=running
     elif [ -e "$dir/rc" ]; then
         phase=finished

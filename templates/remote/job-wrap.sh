@@ -1,10 +1,10 @@
-# Runs one job and records how it ended. Arguments: job, its folder. Holds the lock `alive` while it runs;
-# the job has its own session and does not inherit the lock. A status probe may hold the lock for a moment.
+# Runs one job and records how it ended. Arguments: job, its folder. Its claim is the proof that the job runs: it names this
+# process. The job has its own session.
+. ./claim.sh
 cd "$2" || exit 1
 mask=$(umask)
 umask 077
-exec 9>>alive || exit 1
-until flock -n 9; do
+until orch_take_claim "$2/claim"; do
     [ -e job ] && exit 0
     sleep 0.02
 done
@@ -13,7 +13,6 @@ if [ -e job ] || [ -e rc ]; then
 fi
 echo '    ' >rc.new # space reserved for the status, so that a full disk does not hide how the job ended
 (
-    exec 9>&-
     umask "$mask"
     export ORCH_JOB="$1" ORCH_JOB_DIR="$2" ORCH_HEARTBEAT_FILE="$2/heartbeat"
     # shellcheck disable=SC2016 # the inner shell's own arguments
@@ -23,16 +22,14 @@ child=$!
 {
     echo "wrapper=$$"
     echo "group=$child"
-    echo "boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 } >job.new
 mv -f job.new job
-# Records the size of the log over time, so that logs can be read by time. The lock ends it together with this wrapper.
+# Records the size of the log over time, so that logs can be read by time. It ends together with this wrapper.
 (
-    exec 9>&- 8<alive
     noted=
     while
-        flock -s -w 5 -E 75 8
-        [ "$?" = 75 ] # the time is over, and the job runs
+        timeout 5 tail -s 0.5 -f --pid="$$" /dev/null
+        [ "$?" = 124 ] # the time is over, and the job runs
     do
         size=$(wc -c <log)
         [ "$size" = "$noted" ] || echo "$(date +%s) $size" >>log-times

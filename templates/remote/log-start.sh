@@ -1,6 +1,6 @@
 # Prints the byte at which to begin reading a job's log. Arguments: job, number of last lines or "", age in seconds or "".
 # A log of which no times were noted is read from its beginning.
-dir=$HOME/.orch/jobs/$1
+dir=$ORCH_HOST_DIR/jobs/$1
 [ -e "$dir/log" ] || exit 3
 start=0
 if [ -n "$2" ]; then

@@ -1,8 +1,8 @@
 # Prints how many bytes fetch.sh would send of a file or folder, 0 for one that does not exist. Argument: the path.
-case $1 in
-/*) path=$1 ;;
-*) path=$HOME/${1#\~/} ;;
-esac
+. ./path.sh
+orch_find_path "$1"
+# shellcheck disable=SC2154 # set by orch_find_path
+path=$orch_path
 [ -e "$path" ] || {
     echo 0
     exit

@@ -1,5 +1,5 @@
-# Prints the notebook server in ~/.orch/notebook that runs: "orch-notebook JOB JSON", with its runtime file on the line.
-folder=$HOME/.orch/notebook
+# Prints the notebook server in the folder `notebook` of this rank that runs: "orch-notebook JOB JSON", with its runtime file on the line.
+folder=$ORCH_HOST_DIR/notebook
 for file in "$folder"/jpserver-[0-9]*.json "$folder"/nbserver-[0-9]*.json; do
     [ -f "$file" ] || continue
     pid=${file##*-}

@@ -1,3 +1,3 @@
 # Removes a downloaded profile and its request. Arguments: job, id.
-dir=$HOME/.orch/jobs/$1
+dir=$ORCH_HOST_DIR/jobs/$1
 rm -rf -- "$dir/profiles/$2" "$dir/profile-request.json"

@@ -1,6 +1,6 @@
 # Prints the progress of a profile. Arguments: job, id. First line: "orch-profile RANKS DONE FAILED STATE"; then the answers that failed.
 # Each process of the bundled trainer keeps a heartbeat file, so these files give their number.
-dir=$HOME/.orch/jobs/$1
+dir=$ORCH_HOST_DIR/jobs/$1
 place=$dir/profiles/$2
 count() {
     n=0

@@ -1,5 +1,6 @@
 # Writes small files. Arguments: mode, then for each file its path and its size; standard input holds the contents one
 # after the other. The mode is set before the content; a file is written by rename.
+. ./path.sh
 mode=$1
 shift
 fail() {
@@ -7,10 +8,9 @@ fail() {
     exit 1
 }
 while [ $# -gt 0 ]; do
-    case $1 in
-    /*) path=$1 ;;
-    *) path=$HOME/${1#\~/} ;;
-    esac
+    orch_find_path "$1"
+    # shellcheck disable=SC2154 # set by orch_find_path
+    path=$orch_path
     size=$2
     shift 2
     said=$(mkdir -p "${path%/*}/" 2>&1) || fail "$said"

@@ -11,11 +11,12 @@
 # An owned file whose inode changed after the seal was written (ctime) was changed by another program.
 # Several hosts may share the destination (hosts of one computer, a network disk): each has its own name for the folder
 # that receives files, which is in the state, and replaces files by rename.
-state=$HOME/.orch/sync/$1
-case $2 in
-/*) dest=$2 ;;
-*) dest=$HOME/$2 ;;
-esac
+. ./claim.sh
+. ./path.sh
+state=$ORCH_HOST_DIR/sync/$1
+orch_find_path "$2"
+# shellcheck disable=SC2154 # set by orch_find_path
+dest=$orch_path
 incoming=.orch-incoming
 [ ! -s "$state/incoming" ] || read -r incoming <"$state/incoming"
 umask 022
@@ -57,8 +58,7 @@ tell_inventory() {
 # all has arrived; then each file is replaced by rename.
 apply() {
     [ -d "$state" ] || said=$( (umask 077 && mkdir -p "$state") 2>&1) || fail "$said"
-    exec 9>>"$state/lock"
-    flock -n 9 || fail "another sync to $dest is under way"
+    orch_take_claim "$state/claim" || fail "another sync to $dest is under way"
     if [ ! -s "$state/incoming" ]; then
         incoming=$(mktemp -u .orch-incoming-XXXXXXXX)
         echo "$incoming" >"$state/incoming" || fail "cannot write to $state"

@@ -236,7 +236,7 @@ def test_machine_ends_when_its_time_is_over_and_no_other_timer_was_ever_set(mach
     (machine.home / ".orch").mkdir()
     assert not machine.tick(2 * HOUR + 599)
     assert machine.tick(2 * HOUR + 600)
-    (machine.home / ".orch" / "limits").mkdir()
+    (machine.home / ".orch/hosts/mine-1-0-abc/limits").mkdir(parents=True)
     assert not machine.tick(100 * HOUR), "orch's own timer knows the limits as they are now"
 
 

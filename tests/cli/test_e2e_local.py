@@ -141,7 +141,7 @@ def test_logs_begin_at_the_last_lines_at_a_time_and_keep_matching_lines(mine: Cl
     assert lines("--grep", "^t") == "two\nthree four\n"
     assert lines("--grep", "^t", "--tail", "2", "--follow") == "three four\n"
     assert lines("--since", "10m") == "one\ntwo\nthree four\nfive\n"
-    (times,) = mine.folder.parent.glob(f"**/.orch/jobs/*-{job}-a1/log-times")
+    (times,) = mine.folder.parent.glob(f"**/.orch/hosts/*/jobs/*-{job}-a1/log-times")
     noted = [line.split() for line in times.read_text().splitlines()]
     assert [size for _, size in noted] == ["13", "24"], "the size after five seconds, and at the end"
     times.write_text(f"{int(noted[0][0]) - 900} 13\n{noted[1][0]} 24\n")
@@ -201,7 +201,7 @@ def test_previews_of_copies_and_commands_do_nothing(mine: Cluster) -> None:
 
 
 def test_ssh_is_the_same_host_with_a_pinned_key(mine: Cluster) -> None:
-    done = mine("ssh", "mine", "1", "--", "cat .orch/jobs/*-1-a1/log")
+    done = mine("ssh", "mine", "1", "--", "cat .orch/hosts/*/jobs/*-1-a1/log")
     assert (done.returncode, done.stdout) == (0, "hello from 1 of 2\n"), done.stderr
     assert mine("ssh", "mine", "--", "exit 9").returncode == 9
 

@@ -92,7 +92,13 @@ def profile_and_devices(orch: Orch) -> None:
     events = json.loads(gzip.decompress((folder / "all-ranks.trace.json.gz").read_bytes()))["traceEvents"]
     names = {event["args"]["name"][:6] for event in events if event.get("name") == "process_name"}
     assert names == {"rank 0", "rank 1"}
-    left = orch.ok("exec", "train", "--no-prefix", "--", "ls ~/.orch/jobs/*/profiles ~/.orch/jobs/*/profile-* || true")
+    left = orch.ok(
+        "exec",
+        "train",
+        "--no-prefix",
+        "--",
+        "ls $ORCH_HOST_DIR/jobs/*/profiles $ORCH_HOST_DIR/jobs/*/profile-* || true",
+    )
     assert folder.name.removeprefix("train-") not in left, "what was downloaded is deleted there"
     first = orch.folder / orch.ok("profile", "train", "--steps", "1", "--rank", "0", "--into", "one").strip()
     assert [path.name for path in first.glob("rank-*")] == ["rank-0"]

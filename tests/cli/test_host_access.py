@@ -243,7 +243,7 @@ def test_a_notebook_stays_after_ctrl_c_and_ends_with_its_job(mine: Orch) -> None
         assert again.partition("token=")[2] == token and read(again).decode() == home
         assert f"orch cancel mine {job}" in read_until(process, "runs on head of 'mine'")
     mine.ok("cancel", "mine", job, "--yes")
-    assert "orch-notebook" not in mine.ok("ssh", "mine", "0", "--", "ls .orch/notebook; true")
+    assert "orch-notebook" not in mine.ok("ssh", "mine", "0", "--", "ls .orch/hosts/*/notebook; true")
     with forwarding(mine, "notebook", "mine") as (process, third):
         assert third.partition("token=")[2] != token
         job = read_until(process, "was started").split()[-1]

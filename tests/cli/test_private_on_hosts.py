@@ -47,7 +47,8 @@ def test_folder_of_orch_is_closed_and_the_users_files_have_the_users_umask(
     (orch.folder / "task.yaml").write_text(TASK + workdir)
     assert "0000" in orch.ok("launch", "task.yaml", "--yes")
     home = farm.hosts[0].home
-    for folder in (home / ".orch", home / ".orch/jobs", home / ".orch/marks"):
+    (rank,) = (home / ".orch/hosts").iterdir()
+    for folder in (home / ".orch", home / ".orch/hosts", rank, rank / "jobs", rank / "marks"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
     made = home / ("orch_workdir/made" if workdir else "made")
     assert stat.S_IMODE(made.stat().st_mode) == 0o666

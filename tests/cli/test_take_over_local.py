@@ -99,7 +99,8 @@ def test_a_host_that_claims_another_owner_loses_no_machine(tmp_path: Path) -> No
     ann = Orch(tmp_path)
     claim = "999999999 0123456789ab them@there 2026-11-25T00:00:00Z"
     (ann.folder / "two.yaml").write_text(
-        f"name: two\nresources: {{infra: 'local:1'}}\nrun: |\n  sleep 3\n  echo {claim} >~/.orch/owner\n  sleep 300\n"
+        "name: two\nresources: {infra: 'local:1'}\n"
+        f"run: |\n  sleep 3\n  echo {claim} >$ORCH_HOST_DIR/owner\n  sleep 300\n"
     )
     ann.ok("launch", "two.yaml", "--yes", "--detach")
     log = ann.state / "engine.log"

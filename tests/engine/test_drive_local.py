@@ -82,7 +82,7 @@ def wait_for_line(name: str, line: bytes) -> Path:
     assert record is not None
     with Fleet(record.hosts) as fleet:
         until = time.monotonic() + 20
-        while not all(line in host.output for host in fleet.run("cat ~/.orch/jobs/*/log", timeout=60).hosts):
+        while not all(line in host.output for host in fleet.run("cat ~/.orch/hosts/*/jobs/*/log", timeout=60).hosts):
             assert time.monotonic() < until
             time.sleep(0.1)
     return load_paths().logs(record.uid, 1) / "attempt-0001"

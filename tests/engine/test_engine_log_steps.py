@@ -13,7 +13,7 @@ from orchestrator.errors import UserError
 
 
 def test_the_last_complete_line_with_a_step_becomes_the_heartbeat(tmp_path: Path) -> None:
-    job = tmp_path / "local" / "one" / "hosts" / "0" / "home" / ".orch" / "jobs" / "one-1-a2"
+    job = tmp_path / "local" / "one" / "hosts" / "0" / "home" / ".orch/hosts/one-1-0-abc/jobs" / "one-1-a2"
     job.mkdir(parents=True)
     log, beat = job / "log", job / "heartbeat"
     steps = LogSteps(tmp_path, re.compile(r"^step (\d+)", re.MULTILINE))
@@ -32,7 +32,7 @@ def test_the_last_complete_line_with_a_step_becomes_the_heartbeat(tmp_path: Path
 
 @pytest.mark.parametrize("pattern", [r"step (\S+)", r"step( \d+)?"])
 def test_what_a_group_matches_beside_numbers_is_no_step(tmp_path: Path, pattern: str) -> None:
-    job = tmp_path / "local" / "one" / "hosts" / "0" / "home" / ".orch" / "jobs" / "one-1-a2"
+    job = tmp_path / "local" / "one" / "hosts" / "0" / "home" / ".orch/hosts/one-1-0-abc/jobs" / "one-1-a2"
     job.mkdir(parents=True)
     (job / "log").write_text(f"step one\nstep {'9' * 5000}\n")
     LogSteps(tmp_path, re.compile(pattern)).write_heartbeats()
@@ -47,7 +47,7 @@ def test_a_pattern_without_exactly_one_group_is_refused(pattern: str) -> None:
 
 
 def test_a_rehearsal_sees_the_steps_of_the_log(tmp_path: Path) -> None:
-    job = tmp_path / "local" / "one" / "hosts" / "0" / "home" / ".orch" / "jobs" / "one-1-a2"
+    job = tmp_path / "local" / "one" / "hosts" / "0" / "home" / ".orch/hosts/one-1-0-abc/jobs" / "one-1-a2"
     job.mkdir(parents=True)
     (job / "log").write_text("step 4\n")
     with HeartbeatWatch(tmp_path, tmp_path / "bucket", re.compile(r"step (\d+)")) as watch:

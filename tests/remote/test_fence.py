@@ -38,7 +38,7 @@ def presenting(farm: Farm, fence: Fence | None) -> tuple[HostAddress, ...]:
 
 
 def owner(farm: Farm, rank: int = 0) -> list[str]:
-    return (farm.hosts[rank].home / ".orch" / "owner").read_text().split()
+    return (farm.hosts[rank].rank_folder / "owner").read_text().split()
 
 
 def test_the_first_command_owns_a_host_and_a_higher_epoch_takes_it_over(farm: Farm) -> None:

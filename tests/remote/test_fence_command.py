@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.host_folders import host_folder
 
 from orchestrator.hosts import Fence
 from orchestrator.remote.fence import REFUSED, guard_command, parse_epoch, parse_refusal
@@ -14,21 +15,21 @@ OURS = Fence(epoch=2, installation="aaaaaaaaaaaa", owner="ann@laptop")
 
 
 def run(home: Path) -> subprocess.CompletedProcess[bytes]:
-    line = guard_command("echo ran", OURS)
+    line = f"export ORCH_HOST_NAME=host;{guard_command('echo ran', OURS)}"
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
     return subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
 
 
 def write_owner(home: Path, line: str) -> Path:
-    file = home / ".orch" / "owner"
-    file.parent.mkdir()
+    file = host_folder(home) / "owner"
+    file.parent.mkdir(parents=True)
     file.write_text(f"{line} them@there 2026-11-25T00:00:00Z\n")
     return file
 
 
 def test_a_host_without_an_owner_gets_this_one(tmp_path: Path) -> None:
     assert run(tmp_path).stdout == b"ran\n"
-    assert (tmp_path / ".orch" / "owner").read_text().startswith("2 aaaaaaaaaaaa ann@laptop ")
+    assert (host_folder(tmp_path) / "owner").read_text().startswith("2 aaaaaaaaaaaa ann@laptop ")
 
 
 @pytest.mark.parametrize("line", ["1 bbbbbbbbbbbb", "no-number bbbbbbbbbbbb", "1000000000 bbbbbbbbbbbb", f"{10**30} b"])

@@ -24,11 +24,11 @@ def beat(step: object, **more: object) -> str:
     return json.dumps({"step": step, "rank": 0, "time": "2026-11-20T00:00:00Z", **more}) + "\n"
 
 
-def place(home: Path, job: str = "j", **files: str | bytes) -> Path:
+def place(folder: Path, job: str = "j", **files: str | bytes) -> Path:
     """The folder of a job that was started, with these files; `heartbeat_1` becomes heartbeat.1."""
-    folder = home / ".orch" / "jobs" / job
+    folder = folder / "jobs" / job
     folder.mkdir(parents=True)
-    for name, content in {"job": "", "alive": "", "log": "", **files}.items():
+    for name, content in {"job": "", "log": "", **files}.items():
         raw = content.encode() if isinstance(content, str) else content
         (folder / name.replace("_", ".")).write_bytes(raw)
     return folder
@@ -38,7 +38,7 @@ def ask(home: Path, *names: str, shell: str = "sh") -> list[str]:
     """What job-status.sh says, run here; the words after BYTES of each line."""
     done = subprocess.run(
         [shell, "-c", shell_source("job-status.sh"), "orch", *names],
-        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        env={"ORCH_HOST_DIR": str(home), "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         timeout=20,
@@ -76,7 +76,7 @@ def test_a_job_without_heartbeats_has_no_step_and_no_age(fleet: Fleet) -> None:
 
 def test_the_slowest_rank_of_a_host_counts(shared_farm: Farm, fleet: Fleet) -> None:
     folder = place(
-        shared_farm.hosts[0].home,
+        shared_farm.hosts[0].rank_folder,
         "slowest",
         heartbeat=beat(12, phase="training"),
         heartbeat_1=beat(9, phase="training"),

@@ -52,7 +52,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
 
 
 def folder(host: Sshd, job: str) -> Path:
-    return host.home / ".orch" / "jobs" / job
+    return host.rank_folder / "jobs" / job
 
 
 def test_a_job_runs_detached_with_its_environment_and_leaves_its_exit_code(fleet: Fleet, shared_farm: Farm) -> None:
@@ -102,7 +102,7 @@ def test_killed_between_claim_and_launch_the_next_start_launches_it(fleet: Fleet
         place.mkdir(parents=True)
         (place / "run.sh").write_text("#!/bin/sh\necho launched\n")
         (place / "run.sh").chmod(0o700)
-        for name in ("env", "log", "alive"):
+        for name in ("env", "log", "claim"):
             (place / name).touch()
     assert phases(fleet, "halfway") == [JobPhase.ABSENT] * 3
     assert jobs.start_job(fleet, "halfway", b"#!/bin/sh\necho another\n").ok
@@ -120,7 +120,7 @@ def test_a_broken_transfer_claims_nothing(fleet: Fleet, shared_farm: Farm) -> No
     assert {host.outcome.exit_code for host in result.hosts} == {1}
     assert "incomplete" in result.hosts[0].outcome.last_line
     assert not folder(shared_farm.hosts[0], "short").exists()
-    assert list((shared_farm.hosts[0].home / ".orch" / "jobs").glob(".new*")) == []
+    assert list((shared_farm.hosts[0].rank_folder / "jobs").glob(".new*")) == []
 
 
 def test_a_job_survives_the_client_and_another_client_follows_it(fleet: Fleet, shared_farm: Farm) -> None:
@@ -306,7 +306,7 @@ def test_a_job_killed_before_its_launch_is_never_launched(fleet: Fleet, shared_f
     place.mkdir(parents=True)
     (place / "run.sh").write_text("#!/bin/sh\ntouch $HOME/launched-early\n")
     (place / "run.sh").chmod(0o700)
-    for name in ("env", "log", "alive"):
+    for name in ("env", "log", "claim"):
         (place / name).touch()
     assert jobs.kill_job(fleet, "early", EndedBy.CANCEL, ranks=[0]).ok
     assert jobs.start_job(fleet, "early", b"#!/bin/sh\n", ranks=[0]).ok

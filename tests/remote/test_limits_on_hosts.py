@@ -59,8 +59,8 @@ def test_hosts_end_at_the_deadline_of_a_budget_without_the_orchestrator(farm: Fa
     until(lambda: all(path.exists() and path.read_text() for path in stopped))
     for host, path in zip(farm.hosts, stopped, strict=True):
         assert deadline - 1 <= int(path.read_text().split()[0]) < deadline + 5  # the cap, a look, and the saving
-        assert (host.home / ".orch/jobs/train/rc").read_text().strip() == "75"
-        assert (host.home / ".orch/limit-reached").read_text().startswith("deadline ")
+        assert (host.rank_folder / "jobs/train/rc").read_text().strip() == "75"
+        assert (host.rank_folder / "limit-reached").read_text().startswith("deadline ")
 
 
 def test_a_running_orchestrator_moves_the_deadline(farm: Farm) -> None:
@@ -86,7 +86,7 @@ def test_the_state_is_readable_as_documented(farm: Farm) -> None:
     limits = LimitsSpec(max_hours=2.5, idle_minutes=15, deadline=began + 900, watch="jobs", tick_seconds=1)
     assert all(outcome.ok for outcome in hands.run_script(render_limits(limits).encode(), [0, 1]))
     hands.close()
-    folder: Path = farm.hosts[0].home / ".orch" / "limits"
+    folder: Path = farm.hosts[0].rank_folder / "limits"
     until((folder / "seen").exists)
     said = {
         name: (folder / name).read_text() for name in ("started", "deadline", "max_hours", "idle_minutes", "kept_by")

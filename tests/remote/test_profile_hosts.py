@@ -17,13 +17,13 @@ from orchestrator.remote.fleet import Fleet
 JOB = "c91f02aa-1-a1"
 
 
-def job_of(home: Path) -> Path:
+def job_of(place: Path) -> Path:
     """A job with two ranks on this host, and a trainer that knows profiles."""
-    folder = home / ".orch/jobs" / JOB
+    folder = place / "jobs" / JOB
     folder.mkdir(parents=True)
     (folder / "heartbeat.0").touch()
     (folder / "heartbeat.1").touch()
-    trainer = home / ".orch/trainer/trainer"
+    trainer = place / "trainer/trainer"
     trainer.mkdir(parents=True)
     (trainer / "profiling.py").touch()
     return folder
@@ -42,7 +42,7 @@ def left(job: Path) -> list[str]:
 
 @pytest.mark.promise("P41")
 def test_a_profile_leaves_nothing_on_its_hosts(farm: Farm, tmp_path: Path) -> None:
-    jobs = [job_of(host.home) for host in farm.hosts]
+    jobs = [job_of(host.rank_folder) for host in farm.hosts]
 
     def interrupt(done: int, total: int) -> None:
         assert all((job / "profile-request.json").exists() for job in jobs)
@@ -61,7 +61,7 @@ def test_a_profile_leaves_nothing_on_its_hosts(farm: Farm, tmp_path: Path) -> No
 
 
 def test_the_first_rank_records_alone_and_a_damaged_trace_is_a_note(farm: Farm, tmp_path: Path) -> None:
-    job = job_of(farm.hosts[0].home)
+    job = job_of(farm.hosts[0].rank_folder)
     requests: list[dict[str, Any]] = []
     begun = time.time()
 

@@ -94,7 +94,7 @@ def test_a_program_that_offered_it_writes_its_own_stacks_and_continues(
         assert [collected[rank].count(b"in waits_for_ever") for rank in range(3)] == [1, 1, 1], collected[0]
         assert b"other_thread_sleeps" in collected[2]
     assert still_running(fleet, "offered")
-    written = (shared_farm.hosts[1].home / ".orch/jobs/offered/stacks-1.txt").read_text()
+    written = (shared_farm.hosts[1].rank_folder / "jobs/offered/stacks-1.txt").read_text()
     assert written.count("in waits_for_ever") == 2
     assert jobs.kill_job(fleet, "offered", EndedBy.CANCEL, grace=1).ok
 
@@ -133,7 +133,7 @@ def test_an_offer_that_names_another_owners_process_has_no_effect(fleet: Fleet, 
             jobs.start_job(
                 fleet, "foreign", b'#!/bin/sh\necho %d >"$ORCH_JOB_DIR/stacks-0.pid"\nsleep 72\n' % os.getpid()
             )
-            until((shared_farm.hosts[2].home / ".orch/jobs/foreign/stacks-0.pid").exists)
+            until((shared_farm.hosts[2].rank_folder / "jobs/foreign/stacks-0.pid").exists)
             stacks.collect_stacks(fleet, "foreign")
             assert mine.read() == ""
         finally:

@@ -285,7 +285,7 @@ def test_killed_while_it_replaces_files_the_next_sync_completes_it(
     send(fleet, source, place)
     folder = at(shared_farm.hosts[0], place)
     key = hashlib.sha256(place.removeprefix("~/").encode()).hexdigest()[:16]
-    state = shared_farm.hosts[0].home / ".orch" / "sync" / key
+    state = shared_farm.hosts[0].rank_folder / "sync" / key
     (state / "seal").write_text("")
     (folder / "half-sent.py").write_text("of a tree that was never whole here")
     meta = folder / (state / "incoming").read_text().strip() / "meta"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from render_support import program
+from support.host_folders import host_folder, is_held
 
 from orchestrator.remote.scripts import shell_source
 from orchestrator.render.limits import LimitsSpec, render_limits
@@ -57,7 +58,7 @@ class Host:
 
     @property
     def limits(self) -> Path:
-        return self.home / ".orch" / "limits"
+        return host_folder(self.home) / "limits"
 
     @property
     def stopped(self) -> Path:
@@ -84,11 +85,19 @@ class Host:
 
     def start_job(self, name: str, script: str) -> Path:
         """A real detached job, started as over SSH; returns its folder."""
-        words = ["/bin/sh", "-c", shell_source("job-start.sh"), "orch", name, str(len(script)), "0"]
+        words = [
+            "/bin/sh",
+            "-c",
+            f"{shell_source('host.sh')}\n{shell_source('job-start.sh')}",
+            "orch",
+            name,
+            str(len(script)),
+            "0",
+        ]
         subprocess.run(
             [*words, shell_source("job-wrap.sh")], input=script, text=True, env=self.env, check=True, timeout=20
         )
-        return self.home / ".orch" / "jobs" / name
+        return host_folder(self.home) / "jobs" / name
 
     @property
     def pid(self) -> int:
@@ -96,9 +105,8 @@ class Host:
         return int((self.limits / "pid").read_text().split()[0])
 
     def alive(self) -> bool:
-        """Is the timer's lock held?"""
-        lock = str(self.limits / "lock")
-        return subprocess.run(["flock", "-n", "-s", lock, "true"], check=False).returncode != 0
+        """Is the timer's claim held?"""
+        return is_held(self.limits / "claim")
 
     def looked_at(self, uptime: int) -> None:
         """Wait until the timer has done with a look at this uptime of the machine: it begins a second one."""
@@ -114,7 +122,7 @@ class Host:
 
     def kill_timer(self) -> None:
         """As hard as can be; returns when it is gone."""
-        until((self.limits / "pid").exists)  # it is written after the lock is held, which is what `install` waits for
+        until((self.limits / "pid").exists)  # it is written after the claim is held
         os.kill(self.pid, signal.SIGKILL)
         until(lambda: not self.alive())
 

@@ -15,6 +15,15 @@ from hypothesis import strategies as st
 GOLDEN = Path(__file__).parent / "golden"
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 
+PROGRAMS_OF_COPY = (
+    "bash", "cat", "cut", "dirname", "id", "ln", "ls", "mkdir", "readlink", "rm", "sha256sum", "sleep", "stat", "touch",
+    "tr", "uname",
+)  # fmt: skip
+"""What a copy of a bucket path needs on a host beside the cloud's own program."""
+
+TRAINER_ROOT = ".orch/host/trainer"
+"""Where scripts that are run without orch expect the trainer's folder, below the home folder."""
+
 HOST = {"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "1", "ORCH_COORDINATOR": "127.0.0.1:29500"}
 
 # A program in place of any tool: writes down its arguments, each ended by NUL.

@@ -5,8 +5,6 @@ A plain file in a folder of the test replaces the device node; the processes tha
 
 from __future__ import annotations
 
-import fcntl
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from render_support import HOST, run_script
+from support.host_folders import write_claim
 
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import Holders, RunInputs, render_run
@@ -41,7 +40,7 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
         device.touch()
         trap = "trap '' TERM;" if stubborn else ""
         command = f"{trap} exec 9<'{device}'; echo held; exec sleep 60"
-        env = {"PATH": "/usr/bin:/bin", **({"ORCH_JOB": job} if job else {})}
+        env = {"PATH": "/usr/bin:/bin", **({"ORCH_JOB_DIR": str(_job_folder(tmp_path, job))} if job else {})}
         process = subprocess.Popen(["bash", "-c", command], env=env, stdout=subprocess.PIPE, start_new_session=True)
         processes.append(process)
         assert process.stdout is not None
@@ -97,28 +96,22 @@ def test_the_lock_goes_only_when_a_chip_is_here(tmp_path: Path) -> None:
     assert not (tmp_path / "lock").exists()
 
 
-def _running_job(tmp_path: Path, job: str) -> int:
-    folder = tmp_path / "home/.orch/jobs" / job
-    folder.mkdir(parents=True)
-    lock = os.open(folder / "alive", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
+def _job_folder(tmp_path: Path, job: str) -> Path:
+    return tmp_path / "home/.orch/host/jobs" / job
 
 
 def test_a_job_that_still_runs_keeps_its_chips_and_its_lock(tmp_path: Path, hold: Hold) -> None:
     holder = hold("accel0", job="7-a1")
     stale = hold("accel1", job="6-a1")
-    lock = _running_job(tmp_path, "7-a1")
+    write_claim(_job_folder(tmp_path, "7-a1") / "claim")
     (tmp_path / "lock").touch()
-    try:
-        status, out, err = start_program("xla", tmp_path)
-        assert (status, out.splitlines()[-1]) == (0, "started")
-        assert f"in use by another job: {holder.pid}" in err
-        assert holder.poll() is None
-        assert (tmp_path / "lock").exists()
-        assert stale.wait(5) == -15
-    finally:
-        os.close(lock)
+    status, out, err = start_program("xla", tmp_path)
+    assert (status, out.splitlines()[-1]) == (0, "started")
+    assert f"in use by another job: {holder.pid}" in err
+    assert holder.poll() is None
+    assert (tmp_path / "lock").exists()
+    assert stale.wait(5) == -15
+    (_job_folder(tmp_path, "7-a1") / "claim/1").write_text("")
     assert start_program("xla", tmp_path)[0] == 0
     assert holder.wait(5) == -15
     assert not (tmp_path / "lock").exists()

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from render_support import RECORDER, program, recorded, run_script
+from render_support import PROGRAMS_OF_COPY, RECORDER, program, recorded, run_script
 from support.s3 import s3_server
 
 from orchestrator.errors import UserError
@@ -97,7 +97,7 @@ def test_a_folder_of_another_owner_is_not_taken_over(tmp_path: Path) -> None:
     ("source", "tools"), [("s3://bucket/data", "no aws command"), ("gs://bucket/data", "neither gcloud nor gsutil")]
 )
 def test_missing_tool_is_named_with_the_way_to_get_it(tmp_path: Path, source: str, tools: str) -> None:
-    for name in ("bash", "mkdir", "dirname", "ls", "id"):
+    for name in PROGRAMS_OF_COPY:
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / name).symlink_to(f"/usr/bin/{name}")
     done = run_script(copy(source, "~/data"), tmp_path / "home", {"PATH": str(tmp_path / "bin")})

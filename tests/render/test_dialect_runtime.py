@@ -90,21 +90,25 @@ def test_a_script_on_a_terminal_does_not_stop_for_it(home: Path) -> None:
     os.close(main)
 
 
+def workdir_of(home: Path) -> Path:
+    return home / ".orch/host/workdir"
+
+
 def test_the_dialects_working_directory_is_ours(home: Path) -> None:
-    (home / "orch_workdir").mkdir()
-    (home / "orch_workdir" / "train.py").write_text("mine")
+    workdir_of(home).mkdir(parents=True)
+    (workdir_of(home) / "train.py").write_text("mine")
     assert run(home, "cd ~/sky_workdir && cat train.py", workdir="orch_workdir") == "mine"
 
 
 def test_without_a_workdir_it_is_where_programs_start(home: Path) -> None:
     run(home, "mkdir cloned")
     assert run(home, "cd ~/sky_workdir/cloned && pwd -P") == f"{home}/cloned\n"
-    (home / "orch_workdir").mkdir()
-    assert run(home, "cd ~/sky_workdir && pwd -P", workdir="orch_workdir") == f"{home}/orch_workdir\n"
-    assert run(home, "cd ~/sky_workdir && pwd -P") == f"{home}/orch_workdir\n", "a command beside does not move it"
+    workdir_of(home).mkdir(parents=True)
+    assert run(home, "cd ~/sky_workdir && pwd -P", workdir="orch_workdir") == f"{workdir_of(home)}\n"
+    assert run(home, "cd ~/sky_workdir && pwd -P") == f"{workdir_of(home)}\n", "a command beside does not move it"
 
 
 def test_a_folder_of_the_programs_own_stays(home: Path) -> None:
-    (home / "orch_workdir").mkdir()
+    workdir_of(home).mkdir(parents=True)
     (home / "sky_workdir").mkdir()
     assert run(home, "cd ~/sky_workdir && pwd -P", workdir="orch_workdir") == f"{home}/sky_workdir\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from render_support import RECORDER, hostile, program, recorded, run_script
+from support.host_folders import host_folder
 
 from orchestrator.errors import UserError
 from orchestrator.render.mounts import MountInputs, render_mount
@@ -36,6 +37,7 @@ class Host:
 
     def run(self, text: str, **env: str) -> subprocess.CompletedProcess[str]:
         more = {"RECORD": str(self.folder / "record"), "ORCH_PROC_MOUNTS": str(self.mounts), **env}
+        more.setdefault("ORCH_HOST_DIR", str(host_folder(self.home)))
         return run_script(text, self.home, more, path=str(self.folder / "bin"))
 
     @property
@@ -56,7 +58,7 @@ def test_a_folder_is_mounted_with_caches_on_disk(tmp_path: Path) -> None:
     assert words[-2:] == ["bucket", str(host.home / "my data")]
     assert words[words.index("--only-dir") + 1] == "books/en"
     assert "--implicit-dirs" in words
-    assert Path(words[words.index("--cache-dir") + 1]).is_relative_to(host.home / ".orch/cache")
+    assert Path(words[words.index("--cache-dir") + 1]).is_relative_to(host_folder(host.home) / "cache")
     assert int(words[words.index("--file-cache-max-size-mb") + 1]) >= 2048
     assert words[words.index("--metadata-cache-ttl-secs") + 1] == "60"
     assert "-o" not in words  # neither read-only nor for other users
@@ -138,7 +140,7 @@ def test_a_bucket_that_refuses_is_reported_with_the_role(tmp_path: Path) -> None
     assert "Error 403" in done.stderr
     assert "gs://bucket/a could not be mounted" in done.stderr
     assert "roles/storage.objectUser" in done.stderr
-    assert not list((host.home / ".orch/mounts").glob("*.sh"))
+    assert not list((host_folder(host.home) / "mounts").glob("*.sh"))
 
 
 def test_a_gcsfuse_that_succeeds_and_mounts_nothing_is_an_error(tmp_path: Path) -> None:

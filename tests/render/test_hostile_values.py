@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_support import FAKE_PYTHON, RECORDER, hostile, program, recorded, run_script, script_env
+from render_support import FAKE_PYTHON, PROGRAMS_OF_COPY, RECORDER, hostile, program, recorded, run_script, script_env
 
 from orchestrator.render.checkout import render_git_checkout
 from orchestrator.render.mounts import MountInputs, render_copy_mount
@@ -111,7 +111,7 @@ def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
         interpreter = program(
             home.parent / python / "python", RECORDER.replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != -c ] || exit 0\n')
         )
-        program(home / ".orch/trainer/trainer/__main__.py", "")
+        program(home / ".orch/host/trainer/trainer/__main__.py", "")
         (home / ".orch" / "site").mkdir(parents=True)
         inputs = SetupInputs(backend=backend, bundled_trainer=True, python=str(interpreter))
         text = (render_setup(inputs) or "").replace('rm -rf -- "$site"', "")
@@ -159,7 +159,7 @@ def test_copy_from_s3(key: str, destination: str, is_object: bool) -> None:
 def test_copy_from_google(key: str, destination: str, tool: str) -> None:
     with host() as home:
         program(home.parent / "bin" / tool, RECORDER)
-        for name in ("bash", "mkdir", "dirname", "ls", "id"):
+        for name in PROGRAMS_OF_COPY:
             (home.parent / "bin" / name).symlink_to(f"/usr/bin/{name}")
         (home.parent / "bin" / "sh").symlink_to("/bin/sh")
         text = render_copy_mount(MountInputs(f"gs://bucket/{key}", f"~/{destination}"))

@@ -54,11 +54,16 @@ def test_each_template_of_limits_puts_out_quoted_values_only(path: Path) -> None
 
 def activity(host: Host, limits: LimitsSpec = ALL) -> str:
     """What the timer's own function says, asked once."""
-    text = render_timer(limits)
-    functions, _, _ = text.partition("\nexec 9>>")
-    done = host.bash(f"{functions}\nactivity\n")
+    done = host.bash(f"{functions_of(host, render_timer(limits))}\nactivity\n")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def functions_of(host: Host, text: str) -> str:
+    """Return the timer's program without its loop."""
+    functions, found, _ = text.partition('\norch_take_claim "$limits/claim"')
+    assert found
+    return functions.replace("limits=${0%/*}", f"limits={host.limits}")
 
 
 @pytest.fixture
@@ -168,7 +173,7 @@ def test_on_a_shared_machine_only_jobs_count(quiet: Host) -> None:
 def test_a_tool_that_hangs_is_given_up(quiet: Host) -> None:
     text = render_timer(ALL).replace("timeout 20", "timeout 1")
     program(quiet.bin / "nvidia-smi", "#!/bin/sh\nexec sleep 100\n")
-    done = quiet.bash(text.partition("\nexec 9>>")[0] + "\nactivity\n")
+    done = quiet.bash(functions_of(quiet, text) + "\nactivity\n")
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -180,7 +185,7 @@ def test_any_stop_command_arrives_unchanged_and_is_not_run_before_its_time(comma
         stop = f"printf '%s\\0' {shlex.quote(command)}"
         limits = LimitsSpec(max_hours=9, on_limit="end", stop_command=stop, watch="jobs")
         # The timer inside of the installer, taken out of it as the installer's own shell does.
-        installer = render_limits(limits).partition("\nmkdir -p")[0]
+        installer = render_limits(limits).partition('\nmkdir -p -- "$limits"')[0]
         env = {"HOME": name, "PATH": os.environ["PATH"], "CANARY": str(folder / "canary")}
         done = subprocess.run(
             ["bash", "-c", f'{installer}\nprintf %s "$timer"'], env=env, capture_output=True, check=True, timeout=30

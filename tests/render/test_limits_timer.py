@@ -36,7 +36,7 @@ def test_the_lifetime_ends_the_machine_without_a_client(host: Host) -> None:
     time.sleep(1.5)
     assert not host.stopped.exists()
     assert 3 <= ended_after(host, began) < 12
-    assert (host.home / ".orch" / "limit-reached").read_text().split()[0] == "lifetime"
+    assert (host.limits.parent / "limit-reached").read_text().split()[0] == "lifetime"
 
 
 @pytest.mark.promise("P21")
@@ -44,7 +44,7 @@ def test_a_budget_becomes_a_deadline_that_holds_without_us(host: Host) -> None:
     now = time.time()
     host.install(limits_spec(seconds=3600, deadline=now + 4))
     assert 2 <= ended_after(host, now) < 11  # the deadline is cut to whole seconds, too
-    assert (host.home / ".orch" / "limit-reached").read_text().split()[0] == "deadline"
+    assert (host.limits.parent / "limit-reached").read_text().split()[0] == "deadline"
 
 
 @pytest.mark.promise("P6")
@@ -53,7 +53,7 @@ def test_an_idle_host_ends_but_not_while_a_job_runs(host: Host) -> None:
     began = time.time()
     host.install(limits_spec(idle=3))
     assert 5.5 < ended_after(host, began) < 18
-    assert (host.home / ".orch" / "limit-reached").read_text().split()[0] == "idle"
+    assert (host.limits.parent / "limit-reached").read_text().split()[0] == "idle"
 
 
 def test_an_idle_host_stops_where_that_differs_from_its_end(host: Host) -> None:
@@ -149,13 +149,13 @@ exit 0
     program(host.bin / "id", '#!/bin/sh\nif [ "$1" = -u ]; then echo 0; else exec /usr/bin/id "$@"; fi\n')
     host.install(limits_spec(seconds=600, since=time.time(), watch="machine"))
     assert (host.limits / "kept_by").read_text() == "systemd\n"
-    unit = (host.folder / "units" / "orch-limits-0.service").read_text()
+    unit = (host.folder / "units" / f"orch-limits-{host.limits.parent.name}.service").read_text()
     assert "Restart=always" in unit
     assert "WantedBy=multi-user.target" in unit
     assert not (host.home / "crontab").exists()
     assert len(host.timers()) == 1
     host.install(LimitsSpec())
-    assert not (host.folder / "units" / "orch-limits-0.service").exists()
+    assert not (host.folder / "units" / f"orch-limits-{host.limits.parent.name}.service").exists()
     assert host.timers() == []
 
 
@@ -276,7 +276,7 @@ def test_a_machine_of_the_users_own_loses_only_its_jobs(host: Host) -> None:
     folder = host.start_job("mine", "#!/bin/sh\nsleep 60\n")
     host.install(limits_spec(seconds=1, since=time.time(), on_limit="jobs", stop=""))
     until((folder / "rc").exists)
-    assert (host.home / ".orch" / "limit-reached").read_text().startswith("lifetime ")
+    assert (host.limits.parent / "limit-reached").read_text().startswith("lifetime ")
     again = host.start_job("restarted", "#!/bin/sh\nsleep 60\n")  # a budget is not got round by a new job
     until((again / "rc").exists)
     assert not host.stopped.exists()
@@ -339,7 +339,7 @@ def test_the_timer_outlives_the_job_it_was_installed_from(host: Host) -> None:
     until(lambda: (host.limits / "pid").exists() and host.alive())
     from orchestrator.remote.scripts import shell_source
 
-    kill = ["/bin/sh", "-c", shell_source("job-kill.sh"), "orch", "setup", "1"]
+    kill = ["/bin/sh", "-c", f"{shell_source('host.sh')}\n{shell_source('job-kill.sh')}", "orch", "setup", "1"]
     subprocess.run(kill, env=host.env, check=True, timeout=30)
     assert (folder / "rc").exists()
     assert host.alive()

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from render_support import HOST, program, run_script, write_wheel
+from render_support import HOST, TRAINER_ROOT, program, run_script, write_wheel
 
 from orchestrator.catalog import tables
 from orchestrator.render.packages import Backend, stack_name
-from orchestrator.render.scripts import TRAINER_ROOT, SetupInputs, render_setup
+from orchestrator.render.scripts import SetupInputs, render_setup
 
 NAMES = {"torch": "2.13.0", "numpy": "2.4.0", "obstore": "0.12.1", "leaf": "1.0"}  # obstore needs leaf
 

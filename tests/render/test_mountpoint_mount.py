@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from render_support import RECORDER, hostile, program, recorded, run_script
+from support.host_folders import host_folder
 
 from orch_fronts.aws.s3 import s3_server
 from orchestrator.render.mounts import MountInputs, render_mount
@@ -38,6 +39,7 @@ class Host:
 
     def run(self, text: str, **env: str) -> subprocess.CompletedProcess[str]:
         more = {"RECORD": str(self.folder / "record"), "ORCH_PROC_MOUNTS": str(self.mounts), **env}
+        more.setdefault("ORCH_HOST_DIR", str(host_folder(self.home)))
         return run_script(text, self.home, more, path=str(self.folder / "bin"))
 
     @property
@@ -66,7 +68,7 @@ def test_a_folder_is_mounted_to_be_read(tmp_path: Path) -> None:
     assert {"--read-only", "--prefix=books/en/"} <= {*words}
     assert not {"--allow-delete", "--allow-overwrite", "--allow-other"} & {*words}
     cache = Path(words[words.index("--cache") + 1])
-    assert cache.is_relative_to(host.home / ".orch/cache")
+    assert cache.is_relative_to(host_folder(host.home) / "cache")
     assert cache.stat().st_mode & 0o777 == 0o700  # what was read lies there as it is
     assert int(words[words.index("--max-cache-size") + 1]) >= 2048
     assert words[words.index("--metadata-ttl") + 1] == "60"
@@ -141,7 +143,7 @@ def test_a_bucket_that_refuses_is_reported_with_the_rights(tmp_path: Path) -> No
     assert done.returncode == 1
     assert "s3://bucket/a could not be mounted" in done.stderr
     assert "s3:ListBucket and s3:GetObject" in done.stderr
-    assert not list((host.home / ".orch/mounts").glob("*.sh"))
+    assert not list((host_folder(host.home) / "mounts").glob("*.sh"))
 
 
 def test_a_program_finds_the_mount_again_after_a_reboot(tmp_path: Path) -> None:

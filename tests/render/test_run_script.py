@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from render_support import HOST, program, run_script
+from render_support import HOST, TRAINER_ROOT, program, run_script
 
 from orchestrator.render.packages import Backend
-from orchestrator.render.scripts import TRAINER_ROOT, RunInputs, render_run
+from orchestrator.render.scripts import RunInputs, render_run
 
 pytestmark = pytest.mark.rotating
 

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from render_support import HOST, program, recorded, run_script
+from render_support import HOST, TRAINER_ROOT, program, recorded, run_script
 
 from orchestrator.render.packages import Backend
-from orchestrator.render.scripts import TRAINER_ROOT, RunInputs, SetupInputs, render_run, render_setup
+from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 
 ARGS = (("model", "tiny"), ("data", "s3://b/books"), ("mesh.fsdp", "4"), ("dtype", "bf16"))
 # Plays the interpreter: writes its arguments down, one line a start, and ends as the test wants.

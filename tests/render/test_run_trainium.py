@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from render_support import HOST, program, run_script
+from render_support import HOST, TRAINER_ROOT, program, run_script
 
 from orchestrator.render.packages import Backend
-from orchestrator.render.scripts import TRAINER_ROOT, RunInputs, SetupInputs, render_run, render_setup
+from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 
 TWO = {**HOST, "ORCH_RANK": "1", "ORCH_NUM_HOSTS": "2", "ORCH_COORDINATOR": "10.0.0.1:29507"}
 # "CONNECTED DEVICES" of a trn2n.48xlarge, in the order of AWS Neuron documentation, "Neuron LS User Guide" (release
@@ -83,8 +83,8 @@ def test_cores_are_those_that_frameworks_see(
     assert env["ORCH_RANKS_PER_HOST"] == cores
     assert env["NEURON_RT_ROOT_COMM_ID"] == "10.0.0.1:29607"
     assert (env["FI_PROVIDER"], env["FI_EFA_USE_DEVICE_RDMA"]) == ("efa", "1")
-    assert env["NEURON_COMPILE_CACHE_URL"].endswith("/.orch/cache/neuron")
-    assert env["TORCH_NEURONX_NEFF_CACHE_DIR"].endswith("/.orch/cache/neff")
+    assert env["NEURON_COMPILE_CACHE_URL"].endswith("/.orch/host/cache/neuron")
+    assert env["TORCH_NEURONX_NEFF_CACHE_DIR"].endswith("/.orch/host/cache/neff")
     assert env["MALLOC_ARENA_MAX"] == "64"
     assert env.get("NEURON_CC_FLAGS") == ("--lnc=1" if cores == "128" else None)
 
@@ -124,7 +124,7 @@ def test_compiled_graphs_are_kept_in_the_bucket_of_the_run(tmp_path: Path) -> No
     assert env["NEURON_COMPILE_CACHE_URL"] == "s3://bucket/run-1/neuron-cache"
     assert "FI_PROVIDER" not in env
     env = shown(tmp_path, {**base, "ORCH_CHECKPOINT_URI": "gs://bucket/run-1/checkpoints"})
-    assert env["NEURON_COMPILE_CACHE_URL"].endswith("/.orch/cache/neuron")
+    assert env["NEURON_COMPILE_CACHE_URL"].endswith("/.orch/host/cache/neuron")
 
 
 @pytest.mark.parametrize(("port", "calls"), [("41000", 1), ("29607", 0), ("theirs", 0), ("", 0)])

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import pytest
 from render_support import HOST, program, run_script
+from support.host_folders import host_folder
 
 from orchestrator.render.mounts import render_scratch
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
@@ -94,6 +95,7 @@ class Host:
 
     def run(self, text: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         more = {"DISKS": str(self.disks), "CALLS": str(self.folder / "calls"), "PLACE": str(self.place), **HOST, **env}
+        more.setdefault("ORCH_HOST_DIR", str(host_folder(self.folder / "home")))
         text = text or render_scratch(str(self.place))
         return run_script(text, self.folder / "home", more, path=str(self.folder / "bin"))
 
@@ -197,7 +199,7 @@ def test_a_step_that_fails_is_reported_with_its_command(tmp_path: Path, tool: st
     assert done.returncode == 1
     assert f"scratch: this failed: {tool}" in done.stderr
     assert f"next: on the host: sudo {tool}" in done.stderr
-    assert not (tmp_path / "home/.orch/scratch.sh").exists()
+    assert not list((tmp_path / "home").glob(".orch/hosts/*/scratch.sh"))
 
 
 def test_programs_get_the_folder_only_when_it_exists(tmp_path: Path) -> None:

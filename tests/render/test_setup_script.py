@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import cast, get_args
 
 import pytest
-from render_support import FAKE_PYTHON, HOST, program, recorded, run_script, write_wheel
+from render_support import FAKE_PYTHON, HOST, TRAINER_ROOT, program, recorded, run_script, write_wheel
 
 from orchestrator.render.packages import Backend, backend_packages, trainer_packages
-from orchestrator.render.scripts import TRAINER_ROOT, SetupInputs, render_setup
+from orchestrator.render.scripts import SetupInputs, render_setup
 
 pytestmark = pytest.mark.rotating
 
@@ -211,8 +211,8 @@ def test_setup_runs_in_the_working_directory_and_reports_when_it_is_missing(tmp_
     missing = run_script(text, home)
     assert missing.returncode == 1
     assert "the working directory is not here\n  next: " in missing.stderr
-    (home / "orch_workdir").mkdir()
-    assert run_script(text, home).stdout == f"{home}/orch_workdir\n"
+    (home / ".orch/host/workdir").mkdir(parents=True)
+    assert run_script(text, home).stdout == f"{home}/.orch/host/workdir\n"
     assert run_script(setup_of(user_setup="pwd"), home).stdout == f"{home}\n"
 
 
@@ -239,7 +239,7 @@ def test_a_script_that_is_started_with_sh_still_runs_in_bash(tmp_path: Path) -> 
 def test_trainer_that_was_not_copied_is_reported(tmp_path: Path) -> None:
     done = run_script(setup_of(bundled_trainer=True, python=sys.executable), tmp_path / "home")
     assert done.returncode == 1
-    assert "the trainer is missing in ~/.orch/trainer" in done.stderr
+    assert "/.orch/host/trainer" in done.stderr
 
 
 def test_interpreter_without_the_libraries_is_reported_with_their_names(tmp_path: Path, real_python: str) -> None:

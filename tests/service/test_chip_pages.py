@@ -232,7 +232,7 @@ def test_the_page_shows_what_a_tool_on_a_real_host_reports(tmp_path: Path) -> No
             orch.ok("launch", PROGRAM, "--infra", "local:p5.48xlarge", "-c", "mine", "--detach", "--yes")
             until("its start", lambda: site.ask("/v1/clusters/mine").document["clusters"][0]["jobs"] != [], 60)
             time.sleep(3)
-            assert not list(tmp_path.glob("**/.orch/chips")), "no one looks"
+            assert not list(tmp_path.glob("**/.orch/hosts/*/chips")), "no one looks"
             end = time.monotonic() + 120
             while 'class="value"' not in (page := site.ask("/clusters/mine?chips=temperature").text):
                 assert time.monotonic() < end, page

@@ -171,14 +171,24 @@ def test_a_notebook_ends_with_its_command(place: Place, ada: Orch) -> None:
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=90)
     assert process.returncode == 130 and "Ctrl-C ends it" in said and "the notebook has ended" in said, said
-    assert ada.ok("ssh", "mine", "0", "--", "sh", stdin=shell_source("notebook-look.sh")) == ""
+    assert (
+        ada.ok(
+            "ssh",
+            "mine",
+            "0",
+            "--",
+            "sh",
+            stdin=f"export ORCH_HOST_DIR=$(echo ~/.orch/hosts/*)\n{shell_source('notebook-look.sh')}",
+        )
+        == ""
+    )
     for file in (*place.site.orch.state.rglob("*"), *ada.state.rglob("*")):
         if file.is_file() and "home" not in file.parts:
             assert token.encode() not in file.read_bytes(), file
 
 
 TRAINER = r"""
-mkdir -p ~/.orch/trainer/trainer; touch ~/.orch/trainer/trainer/profiling.py "$ORCH_HEARTBEAT_FILE"
+mkdir -p $ORCH_HOST_DIR/trainer/trainer; touch $ORCH_HOST_DIR/trainer/trainer/profiling.py "$ORCH_HEARTBEAT_FILE"
 until id=$(grep -o '"id": "[^"]*' "$ORCH_JOB_DIR/profile-request.json" 2>/dev/null); do sleep 0.2; done
 place=$ORCH_JOB_DIR/profiles/${id##*\"}; mkdir -p "$place/rank-0"
 echo '{"traceEvents": []}' >"$place/rank-0/trace.json"; echo '{}' >"$place/done-0.json"; sleep 600"""

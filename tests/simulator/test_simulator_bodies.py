@@ -164,9 +164,9 @@ def test_step_of_a_real_program_brings_what_waits_for_it(folder: Path) -> None:
     hosts = sim.up()
     for rank, step in ((0, 80), (1, 49)):
         beat = json.dumps({"step": step, "rank": rank})
-        on_host(hosts[rank], f"mkdir -p .orch/jobs/j && echo '{beat}' > .orch/jobs/j/heartbeat")
+        on_host(hosts[rank], f"mkdir -p .orch/hosts/h/jobs/j && echo '{beat}' > .orch/hosts/h/jobs/j/heartbeat")
     assert sim.provider.observe("demo-1").state is SliceState.READY
-    on_host(hosts[1], """echo '{"step": 50, "rank": 1}' > .orch/jobs/j/heartbeat""")
+    on_host(hosts[1], """echo '{"step": 50, "rank": 1}' > .orch/hosts/h/jobs/j/heartbeat""")
     assert sim.provider.observe("demo-1").state is SliceState.PREEMPTED
     sim.provider.end("demo-1")
 

@@ -28,6 +28,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from support.host_folders import host_folder
+
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.keys import make_host_key, write_known_hosts
 
@@ -40,13 +42,8 @@ def sshd_farm(root: Path, count: int, *, extra: str = "", one_port: bool = False
 
     one_port: all listen on the same port number, for tools that accept only one.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd's privilege separation wants it and does not make it
-    private, public = make_host_key()
-    identity = root / "id_ed25519"
-    _secret(identity, private)
-    subnet = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+    identity, public = new_identity(root)
+    subnet = free_subnet()
     hosts: list[Sshd] = []
     port = _free_port(f"{subnet}.1") if one_port else None
     farm = Farm(root, identity, hosts)
@@ -61,6 +58,22 @@ def sshd_farm(root: Path, count: int, *, extra: str = "", one_port: bool = False
         yield farm
     finally:
         farm.close()
+
+
+def new_identity(root: Path) -> tuple[Path, str]:
+    """Make the folder of a farm and the key that its servers let in; return its file and its public half."""
+    root.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # sshd's privilege separation wants it and does not make it
+    private, public = make_host_key()
+    identity = root / "id_ed25519"
+    _secret(identity, private)
+    return identity, public
+
+
+def free_subnet() -> str:
+    """Return three numbers of loopback addresses that hardly any other test uses now."""
+    return f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
 
 
 @dataclass
@@ -109,6 +122,11 @@ class Sshd:
             internal_ip=ip,
             host_key=key,
         )
+
+    @property
+    def rank_folder(self) -> Path:
+        """The folder of this rank on this machine, where orch reaches it by `address`."""
+        return host_folder(self.home, self.address.alias)
 
     def start(self, *, wait: bool = True) -> None:
         config = self.folder / "sshd_config"

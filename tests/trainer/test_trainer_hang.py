@@ -67,7 +67,7 @@ def run_text(python: str, program: str, corpus: Path) -> bytes:
 def profiled(fleet: Fleet, farm: Farm, folder: Path) -> None:
     """The stacks of all ranks of all hosts, labelled and on one clock, so that waiting ranks can be matched."""
     for host in farm.hosts:
-        trainer = host.home / ".orch/trainer/trainer"
+        trainer = host.rank_folder / "trainer/trainer"
         trainer.mkdir(parents=True)
         (trainer / "profiling.py").touch()  # one that knows profiles
     found = record_on_hosts(
@@ -122,7 +122,7 @@ def test_deadlock_of_one_rank_is_detected_and_named_by_the_stacks(farm: Farm, co
         until(lambda: any(state.doing == "starting" and state.step is None for state in states()), 60)
         until(lambda: all(state.doing == "training" for state in states()), 90)
         profiled(fleet, farm, tmp_path / "into")
-        (farm.hosts[0].home / ".orch/jobs/hang/hang").touch()
+        (farm.hosts[0].rank_folder / "jobs/hang/hang").touch()
         time.sleep(2)
         steps = [state.step for state in states()]
         first = [state.beat_age for state in states()]
@@ -137,7 +137,7 @@ def test_deadlock_of_one_rank_is_detected_and_named_by_the_stacks(farm: Farm, co
         assert b"in takes_it_again" in reported[0], reported[0].decode()
         waiting = [reported[host].count(b'torch_engine/engine.py"') for host in (0, 1)]  # for rank 1
         assert waiting == [1, 2], reported[1].decode()
-        assert "takes_it_again" in (farm.hosts[0].home / ".orch/jobs/hang/stacks-1.txt").read_text()
+        assert "takes_it_again" in (farm.hosts[0].rank_folder / "jobs/hang/stacks-1.txt").read_text()
 
         for host in farm.hosts if SPY.exists() else ():  # the same again, by py-spy in the environment that setup makes
             link = host.home / ".orch" / "venv" / "bin" / "py-spy"
@@ -167,7 +167,7 @@ def test_stack_dump_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> 
 
 def test_native_code_that_keeps_the_interpreter_lock_is_shown_by_its_stacks(tmp_path: Path) -> None:
     """Ask a process that no Python thread can run in: only the second signal can answer."""
-    job = tmp_path / ".orch/jobs/job"
+    job = tmp_path / "jobs/job"
     job.mkdir(parents=True)
     python = tmp_path / "python"  # the same interpreter by a path with no py-spy beside it
     python.symlink_to(Path(sys.executable).resolve())
@@ -179,7 +179,7 @@ def keeps_the_lock():
 enable_stack_dumps(os.environ, 0)
 keeps_the_lock()
 """
-    names = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "ORCH_JOB_DIR": str(job)}
+    names = {"HOME": str(tmp_path), "ORCH_HOST_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "ORCH_JOB_DIR": str(job)}
     with subprocess.Popen([python, "-c", text], cwd=REPOSITORY, env=names) as hung:
         try:
             until((job / "stacks-0.pid").exists, 20)

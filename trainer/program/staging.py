@@ -85,7 +85,8 @@ def find_staging_root(uri: str, environ: Mapping[str, str]) -> Path:
         StorageError: The one in /tmp is another user's, or a link stands in the bucket's folder.
     """
     if "ORCH_RANK" in environ:
-        return Path(environ.get("ORCH_SCRATCH") or Path.home() / ".orch") / "saves"
+        own = environ.get("ORCH_HOST_DIR") or Path.home() / ".orch" / "host"  # hosts may share a home folder
+        return Path(environ.get("ORCH_SCRATCH") or own) / "saves"
     if uri.startswith("file://"):
         root = Path(uri.removeprefix("file://")) / ".saves"
         if root.is_symlink():  # whoever can write to the bucket would choose what is removed

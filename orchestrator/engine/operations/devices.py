@@ -9,12 +9,12 @@ from typing import Any, cast
 
 COMMAND = """for python in "${ORCH_PYTHON:-}" "$HOME/.orch/venv/bin/python" python3.13 python3.12 python3.11 python3; do
   [ -n "$python" ] && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
-  PYTHONPATH="$HOME/.orch/devices" exec "$python" -P -m trainer devices
+  PYTHONPATH="$ORCH_HOST_DIR/devices" exec "$python" -P -m trainer devices
 done
 echo 'no Python 3.11 or later is here'
 exit 1
 """
-"""Shell command; it needs the trainer in ~/.orch/devices (DEVICE_PROBE)."""
+"""Shell command; it needs the trainer in the folder of the rank (DEVICE_PROBE)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from orchestrator.plan.stopped import FROM_ELSEWHERE, SIGNAL_CODE, make_stopped_
 from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.remote.deadlines import TRANSFER_SECONDS, Stall
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
 from orchestrator.store.read import Reader
@@ -114,19 +115,14 @@ def _folder(job: JobRecord) -> str:
     return host_job_name(job.cluster_uid, f"{job.id}-a{job.attempt}")
 
 
-def _log_path(job: JobRecord) -> str:
-    return f'"$HOME/.orch/jobs/{_folder(job)}/log"'
-
-
 def _read_current(
     fleet: Fleet, cluster: str, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart
 ) -> CommandResult:
     """Read the log as it is at this moment."""
-    path = _log_path(job)
     offsets = find_offsets(fleet, _folder(job), ranks, start)
 
     def command(host: HostAddress) -> str:
-        return f"test -e {path} && tail -c +{offsets.get(host.rank, 0) + 1} {path}"
+        return shell_command("log-read.sh", _folder(job), str(offsets.get(host.rank, 0)))
 
     result = fleet.run(command, ranks=ranks, on_output=sink, timeout=Stall(TRANSFER_SECONDS))
     failed = [outcome for outcome in result.outcomes if not outcome.ok]

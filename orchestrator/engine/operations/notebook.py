@@ -45,9 +45,9 @@ _COMMAND = f"""PATH="$PATH:$HOME/.local/bin:$HOME/.orch/venv/bin"
 if jupyter lab --version >/dev/null 2>&1; then kind=lab
 elif jupyter notebook --version >/dev/null 2>&1; then kind=notebook
 else echo 'jupyter is not installed' >&2; exit {_MISSING}; fi
-export JUPYTER_RUNTIME_DIR="$HOME/.orch/notebook"
+export JUPYTER_RUNTIME_DIR="$ORCH_HOST_DIR/notebook"
 (umask 077; mkdir -p "$JUPYTER_RUNTIME_DIR"; cd "$JUPYTER_RUNTIME_DIR" && rm -f ./*server-* && echo "$ORCH_JOB" >job)
-[ ! -d "$HOME/orch_workdir" ] || cd "$HOME/orch_workdir"
+[ ! -d "$ORCH_HOST_DIR/workdir" ] || cd "$ORCH_HOST_DIR/workdir"
 [ "$(id -u)" != 0 ] || set -- --allow-root
 exec jupyter $kind --no-browser --ip=127.0.0.1 --port={FIRST_PORT} --ServerApp.port_retries=50 "$@"
 """

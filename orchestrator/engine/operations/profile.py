@@ -25,7 +25,8 @@ from orchestrator.received_files import ReceivingLimits
 from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.files import fetch_tree
 from orchestrator.remote.fleet import Fleet, FleetResult
-from orchestrator.remote.scripts import shell_command
+from orchestrator.remote.host_folder import HOST_FOLDER
+from orchestrator.remote.scripts import shell_command, shell_text_command
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -155,7 +156,7 @@ def _record_and_download(
     _check(fleet.run(shell_command("profile-ask.sh", folder, name, *fields), timeout=SHORT), "ask for a profile")
     hosts = _wait(fleet, folder, name, request, progress)
     place = request.into / f"{request.cluster}-{name}"
-    ranks = _fetch(fleet, f".orch/jobs/{folder}/profiles/{name}", place, request.first_only)
+    ranks = _fetch(fleet, f"{HOST_FOLDER}/jobs/{folder}/profiles/{name}", place, request.first_only)
     failed = tuple(f"{host.address.label}: {why}" for host in hosts for why in host.why)
     notes: list[str] = []
     merged = None
@@ -192,7 +193,9 @@ def _refuse_other_program(fleet: Fleet, folder: str, cluster: str, job: int) -> 
         HostError: The host does not answer.
     """
     outcome = fleet.run(
-        f"grep -q -e ' -m trainer' .orch/jobs/{folder}/run.sh", ranks=[fleet.hosts[0].rank], timeout=SHORT
+        shell_text_command("""grep -q -e ' -m trainer' "$ORCH_HOST_DIR/jobs/$1/run.sh" """, folder),
+        ranks=[fleet.hosts[0].rank],
+        timeout=SHORT,
     ).outcomes[0]
     if outcome.status == 1:
         raise _describe_other_program(cluster, job)

@@ -27,6 +27,7 @@ from orchestrator.plan.steps import Done
 from orchestrator.remote.deadlines import SHORT, TRANSFER_SECONDS, Stall
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.jobs import follow_job
+from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
 from orchestrator.store.records import ClusterRecord, JobRecord
 
@@ -122,7 +123,7 @@ def _read_from_hosts(
 
 def _read_current(fleet: Fleet, folder: str, sink: Sink, offsets: dict[int, int], ranks: tuple[int, ...]) -> None:
     def command(host: HostAddress) -> str:
-        return f'tail -c +{offsets.get(host.rank, 0) + 1} "$HOME/.orch/jobs/{folder}/log"'
+        return shell_command("log-read.sh", folder, str(offsets.get(host.rank, 0)))
 
     fleet.run(command, ranks=ranks, on_output=sink, timeout=Stall(TRANSFER_SECONDS))
 
@@ -130,6 +131,6 @@ def _read_current(fleet: Fleet, folder: str, sink: Sink, offsets: dict[int, int]
 def _find_folders(fleet: Fleet, record: ClusterRecord, ranks: tuple[int, ...]) -> dict[int, str]:
     """Return the name of the newest setup by rank; a host without one is left out."""
     mine = host_job_name(record.uid, "setup-")
-    result = fleet.run(f'ls -t "$HOME/.orch/jobs" | grep "^{mine}" | head -n 1', ranks=ranks, timeout=SHORT)
+    result = fleet.run(shell_command("job-newest.sh", mine), ranks=ranks, timeout=SHORT)
     found = {host.outcome.rank: _SETUP.search(host.output) for host in result.hosts if host.outcome.ok}
     return {rank: match[1].decode() for rank, match in found.items() if match is not None}

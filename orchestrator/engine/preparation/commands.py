@@ -22,7 +22,7 @@ from orchestrator.engine.preparation.cluster_name import choose_cluster_name
 from orchestrator.engine.preparation.ownership import choose_default_name, describe_forced_change, refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.preparation.runs import make_facts, next_job_number, prepare_run
-from orchestrator.engine.preparation.trees import WORKDIR, DescribedTree, read_trainer_tree, read_workdir_tree
+from orchestrator.engine.preparation.trees import DescribedTree, read_trainer_tree, read_workdir_tree
 from orchestrator.engine.state.names import (
     INSTALLATION,
     RUN_ID,
@@ -35,6 +35,7 @@ from orchestrator.open_files import too_many_hosts_error
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop
 from orchestrator.plan.observed import Intent
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.remote.host_folder import WORKDIR
 from orchestrator.render.scripts import RunInputs, render_run
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, find_new_owner, taken_over_error

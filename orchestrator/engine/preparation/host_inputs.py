@@ -13,10 +13,11 @@ from typing import cast
 from orchestrator.catalog.installs import host_tool
 from orchestrator.catalog.machines import LocalHosts
 from orchestrator.engine.preparation.bucket_locations import region_variable
-from orchestrator.engine.preparation.trees import WORKDIR, decides_about_setup, gets_library, place_in_workdir
+from orchestrator.engine.preparation.trees import decides_about_setup, gets_library, place_in_workdir
 from orchestrator.errors import UserError
 from orchestrator.plan.desired import JobSpec, MountSpec, SetupSpec, TreeSpec
 from orchestrator.providers.registry import load_planner
+from orchestrator.remote.host_folder import WORKDIR
 from orchestrator.remote.tree import Tree
 from orchestrator.render.checkout import render_git_checkout
 from orchestrator.render.mounts import (

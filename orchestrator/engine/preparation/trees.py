@@ -12,16 +12,16 @@ from types import MappingProxyType
 
 from orchestrator.errors import UserError
 from orchestrator.plan.desired import TreeSpec
+from orchestrator.remote.host_folder import HOST_FOLDER, WORKDIR
 from orchestrator.remote.tree import Tree, read_snapshot, read_tree
 from orchestrator.task.model import Task
 from orchestrator.task.sent_tree import parse_sent_tree
 
-WORKDIR = "orch_workdir"
 DIALECT_WORKDIR = "sky_workdir"  # a link to WORKDIR (templates/run/workdir.sh.j2)
-TRAINER = ".orch/trainer/trainer"
-PROGRAM_LIBRARY = ".orch/program/trainer"
+TRAINER = f"{HOST_FOLDER}/trainer/trainer"
+PROGRAM_LIBRARY = f"{HOST_FOLDER}/program/trainer"
 """Where own programs find orch_run; the run script has the same path (templates/run/shell.sh.j2)."""
-DEVICE_PROBE = ".orch/devices/trainer"
+DEVICE_PROBE = f"{HOST_FOLDER}/devices/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
 _IS_DEPENDENCY_FILE = re.compile("|".join(map(fnmatch.translate, DEPENDENCY_FILES))).match
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from orchestrator.remote.host_folder import JOB_FILES
 from orchestrator.simulator.bodies import read_heartbeat_step
 
 _PERIOD = 0.05  # seconds between two readings: a quick program is past its first steps soon
-_HEARTBEATS = "local/*/hosts/*/home/.orch/jobs/*/heartbeat*"
-_LOGS = "local/*/hosts/*/home/.orch/jobs/*/log"
+_HEARTBEATS = f"local/*/hosts/*/home/{JOB_FILES}/heartbeat*"
+_LOGS = f"local/*/hosts/*/home/{JOB_FILES}/log"
 _MOST_LOG = 16 << 20  # bytes of one read
 _DIGITS = re.compile(r"[0-9]{1,15}")
 _JOB = re.compile(r"-\d+-a(\d+)$")  # see engine/state/names.host_job_name; setups end in a digest

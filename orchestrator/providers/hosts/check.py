@@ -25,7 +25,7 @@ from orchestrator.remote.trust import HostPins, describe_pin, read_kept_keys
 
 _SECONDS = 15.0  # until a host that does not answer is given up
 _LONGEST = 300  # characters of what a machine says
-_PROGRAMS = ("bash", "flock", "setsid", "tail", "stat", "tar", "sha256sum", "xargs", "timeout")
+_PROGRAMS = ("bash", "ln", "setsid", "tail", "stat", "tar", "sha256sum", "xargs", "timeout")
 _LOOK = (
     f'for p in {" ".join(_PROGRAMS)}; do command -v $p >/dev/null || echo "missing $p"; done;'
     ' echo "$(uname -sm), $(nproc) cores, $(df -Pk . | awk \'NR==2 {printf "%d", $4 / 1048576}\') GiB free"'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Mounts a bucket of Cloud Storage with gcsfuse. Safe to run again: a mount that works is left alone, and none is ever
 # taken down but one whose gcsfuse has died. Options: Cloud Storage documentation, "Cloud Storage FUSE CLI" (2026).
+# shellcheck disable=SC2317 # of the functions for claims not every script needs all
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
 
@@ -12,6 +13,94 @@ orch_fail() { # what failed, and what to do next
 orch_root() { # with the rights of root where we may have them, else with our own
   if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
 }
+# Sets ORCH_HOST_DIR, the folder of one rank on one machine, which every script of orch begins with: several hosts may have one
+# home folder (NFS). ORCH_HOST_NAME, which orch exports, names cluster, generation and rank. The machine's id must not be shown
+# (machine-id(5), systemd, read November 2026), so its hash is used.
+case ${ORCH_HOST_DIR:-} in
+*/"${ORCH_HOST_NAME:=host}"-*) ;;
+*)
+    orch_machine=
+    { read -r orch_machine </etc/machine-id; } 2>/dev/null || :
+    orch_machine=$(printf 'orch %s' "${orch_machine:-$(uname -n)}" | sha256sum)
+    ORCH_HOST_DIR=$HOME/.orch/hosts/$ORCH_HOST_NAME-${orch_machine%"${orch_machine#????????}"}
+    export ORCH_HOST_DIR
+    ;;
+esac
+# Claims: which process may do what only one may do. A claim is a file with a number in a folder, made by link(2), which is
+# atomic on NFS as well: of the temporary file's links the second is the proof, as an answer may be lost (Linux man-pages,
+# open(2), "O_EXCL", read November 2026). flock is not used below home: NFS may lack it, or keep a lock of a dead host.
+# Its line is "MACHINE BOOT PID START": BOOT is the boot id with the number of the process ids' namespace, START field 22 of
+# /proc/PID/stat. An empty file is a claim that was given back. The highest number counts, and a claim that no one holds any
+# more is followed by the next number, so that of two processes that find it so only one gets it.
+# In the folder of a rank, a claim of another boot is stale. Elsewhere it may be another host's, whose process ids mean
+# nothing here: it is held as long as its time moves. nfs(5), acregmax: times of files may be 60 s old.
+orch_find_boot() {
+    orch_boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)/$(readlink /proc/self/ns/pid 2>/dev/null | tr -dc 0-9)
+}
+orch_runs() { # words of a claim: whether its process runs on this host
+    [ "$2" = "$orch_boot" ] && { read -r orch_stat <"/proc/$3/stat"; } 2>/dev/null || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$4" ${orch_stat##*) }
+    [ "$2" != Z ] && [ "$1" = "${21}" ]
+}
+orch_find_claim() { # folder; sets orch_number to the newest claim's, 0 for none, and orch_words to its line
+    orch_number=0 orch_words=
+    for orch_file in "$1"/[0-9]*; do
+        orch_file=${orch_file##*/}
+        case $orch_file in *[!0-9]*) continue ;; esac
+        [ "$orch_file" -le "$orch_number" ] || orch_number=$orch_file
+    done
+    [ "$orch_number" = 0 ] || { read -r orch_words <"$1/$orch_number"; } 2>/dev/null || :
+}
+orch_is_held() { # folder: whether a process holds its newest claim
+    [ -n "${orch_boot:-}" ] || orch_find_boot
+    orch_find_claim "$1"
+    # shellcheck disable=SC2086 # four words
+    set -- "$1" $orch_words
+    [ $# = 5 ] || return 1
+    if [ "$3" = "$orch_boot" ]; then
+        orch_runs "$2" "$3" "$4" "$5"
+        return
+    fi
+    case $1 in "$ORCH_HOST_DIR"/*) return 1 ;; esac
+    orch_file=$1/.now-${ORCH_HOST_DIR##*/}.$$
+    : >"$orch_file" || return 0 # without the file system's own time nothing is known
+    # shellcheck disable=SC2046 # two numbers: seconds by the file system's clock
+    set -- $(stat -c %Y -- "$orch_file" "$1/$orch_number" 2>/dev/null)
+    rm -f -- "$orch_file"
+    [ $# = 2 ] && [ "$(($1 - $2))" -lt "${ORCH_CLAIM_SECONDS:-180}" ]
+}
+orch_take_claim() { # folder; sets orch_claim to the file, or fails when the claim is held
+    mkdir -p -- "$1" || return 1
+    ! orch_is_held "$1" || return 1
+    orch_claim=$1/$((orch_number + 1))
+    orch_file=$1/.new-${ORCH_HOST_DIR##*/}.$$
+    read -r orch_stat <"/proc/$$/stat" || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$1" ${orch_stat##*) }
+    printf '%s\n' "${ORCH_HOST_DIR##*-} $orch_boot $$ ${21}" >"$orch_file" || return 1
+    ln -- "$orch_file" "$orch_claim" 2>/dev/null || :
+    orch_words=$(stat -c %h -- "$orch_file")
+    rm -f -- "$orch_file"
+    [ "$orch_words" = 2 ] || return 1
+    orch_find_claim "$1"
+    if [ "$orch_claim" != "$1/$orch_number" ]; then # it was an old number, which had been deleted
+        rm -f -- "$orch_claim"
+        return 1
+    fi
+    for orch_file in "$1"/[0-9]*; do
+        [ "$orch_file" = "$orch_claim" ] || rm -f -- "$orch_file"
+    done
+}
+orch_await_claim() { # folder, tenths of a second; fails after that time
+    orch_tries=$2
+    until orch_take_claim "$1"; do
+        [ "$orch_tries" -gt 0 ] || return 1
+        orch_tries=$((orch_tries - 1))
+        sleep 0.1
+    done
+}
+orch_give_claim() { : >"$orch_claim"; }
 orch_folder() { # makes a folder, with the rights of root where ours do not do; never takes over one that exists
   if mkdir -p -- "$1" 2>/dev/null; then
     [ -w "$1" ] || orch_fail "the folder $1 is not ours to write in" 'choose a destination below ~'
@@ -25,7 +114,7 @@ orch_inputs() {
   orch_key=data
   orch_target="$HOME"/'my books'
   orch_install=yes
-  orch_mounts=$HOME/.orch/mounts
+  orch_mounts=$ORCH_HOST_DIR/mounts
   orch_id=$(printf %s "$orch_target" | sha256sum | cut -c 1-16)
   orch_tool=gcsfuse orch_shown=$orch_bucket orch_version=3.4.4
   orch_who=mount orch_mirror='' orch_otherwise='write mode: COPY'
@@ -121,7 +210,7 @@ orch_get_tool() { # to $orch_home, without the rights of root, and only with the
     || orch_fail "$orch_tool $orch_version was not installed: $orch_home is no folder with it" "on the host: rm -r $orch_home"
 }
 orch_start_tool() {
-  local cache=$HOME/.orch/cache/gcsfuse/$orch_id free
+  local cache=$ORCH_HOST_DIR/cache/gcsfuse/$orch_id free
   local -a options=(--implicit-dirs --metadata-cache-ttl-secs 60 --log-file "$orch_mounts/$orch_id.log")
   (umask 077 && mkdir -p -- "$cache")
   free=$(df --output=avail -m -- "$cache" | tail -n 1)
@@ -129,7 +218,7 @@ orch_start_tool() {
     options+=(--cache-dir "$cache" --file-cache-max-size-mb "$((free / 2))" --file-cache-cache-file-for-range-read)
   fi
   [ -z "$orch_key" ] || options+=(--only-dir "$orch_key")
-  gcsfuse "${options[@]}" "$orch_bucket" "$orch_target" 9>&- \
+  gcsfuse "${options[@]}" "$orch_bucket" "$orch_target" \
     || orch_fail "$orch_source could not be mounted" \
       "does the hosts' service account have roles/storage.objectUser on it? gcloud storage ls $orch_source"
 }
@@ -148,8 +237,7 @@ orch_mount() {
   local now
   orch_inputs
   (umask 077 && mkdir -p -- "$orch_mounts")
-  exec 9>"$orch_mounts/$orch_id.lock"
-  flock 9
+  orch_await_claim "$orch_mounts/$orch_id.claim" 6000 || orch_fail "another mount to $orch_target does not end" 'on the host: ps'
   now=$(orch_mounted)
   if [ -n "$now" ] && orch_answers; then
     if [ "$now" = "$orch_shown" ] && [ "$(cat -- "$orch_mounts/$orch_id.source" 2>/dev/null)" = "$orch_source" ]; then
@@ -181,7 +269,7 @@ orch_inputs
 {
   printf '#!/usr/bin/env bash\nset -euo pipefail\n'
   declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers \
-    orch_unpack orch_needs orch_has_tool orch_download orch_get_tool orch_apt orch_start_tool orch_mount
+    orch_find_boot orch_runs orch_find_claim orch_is_held orch_take_claim orch_await_claim orch_unpack orch_needs orch_has_tool orch_download orch_get_tool orch_apt orch_start_tool orch_mount
   printf 'orch_mount\n'
 } >"$orch_mounts/.$orch_id.$$"
 mv -- "$orch_mounts/.$orch_id.$$" "$orch_mounts/$orch_id.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs the program on one host. The same text on every host: what differs comes from the environment.
+# shellcheck disable=SC2317 # of the functions for claims not every script needs all
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
 
@@ -11,9 +12,10 @@ orch_fail() { # what failed, and what to do next
 for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
+export ORCH_HOST_DIR="${ORCH_HOST_DIR:-$HOME/.orch/host}" # started without orch
 
 # A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
-for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
+for orch_mount in "$ORCH_HOST_DIR"/scratch.sh "$ORCH_HOST_DIR"/mounts/*.sh; do
   if [ -e "$orch_mount" ]; then
     bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
   fi
@@ -42,9 +44,12 @@ fi
 # From here on it is an ordinary bash script: our names and options are unset, the last command's status counts.
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
-cd -- "$HOME"/orch_workdir || orch_fail 'the working directory is not here' 'orch launch again: it is copied before this'
-# The dialect's name of this folder. One that the program made itself stays.
-[ -e "$HOME/sky_workdir" ] && [ ! -L "$HOME/sky_workdir" ] || ln -sfn -- orch_workdir "$HOME/sky_workdir" || true
+cd -- "$ORCH_HOST_DIR/workdir" || orch_fail 'the working directory is not here' 'orch launch again: it is copied before this'
+export ORCH_WORKDIR="$PWD"
+# The newest working directory by its usual names: ours, and the dialect's. What the program made itself stays.
+for orch_link in orch_workdir sky_workdir; do
+  [ -e "$HOME/$orch_link" ] && [ ! -L "$HOME/$orch_link" ] || ln -sfn -- "$PWD" "$HOME/$orch_link" || true
+done
 set +euo pipefail
 # Exports that setup appended to ~/.bashrc hold in run, as in the dialect, which runs both with `bash -i` and sources that
 # file (SkyPilot, sky/skylet/log_lib.py, make_task_bash_script, read November 2026). Ubuntu's file returns early in a shell

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs the program on one host. The same text on every host: what differs comes from the environment.
+# shellcheck disable=SC2317 # of the functions for claims not every script needs all
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
 
@@ -11,17 +12,18 @@ orch_fail() { # what failed, and what to do next
 for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
+export ORCH_HOST_DIR="${ORCH_HOST_DIR:-$HOME/.orch/host}" # started without orch
 # Setup has decided whether it is the image's: see templates/setup/cuda.sh.j2.
 [ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$(head -n 1 -- "$HOME/.orch/site/.orch-packages" 2>/dev/null) || true
 [ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
 # Nothing is imported from the working folder, by this process and by those that it starts (Python 3.11, "-P" and
 # "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
 orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
-export ORCH_PYTHON PYTHONSAFEPATH=1 PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${orch_listed:+:$orch_listed}"
+export ORCH_PYTHON PYTHONSAFEPATH=1 PYTHONPATH="$ORCH_HOST_DIR/trainer:$HOME/.orch/site${orch_listed:+:$orch_listed}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
 # A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
-for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
+for orch_mount in "$ORCH_HOST_DIR"/scratch.sh "$ORCH_HOST_DIR"/mounts/*.sh; do
   if [ -e "$orch_mount" ]; then
     bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
   fi
@@ -136,8 +138,9 @@ fi
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
-# The dialect's name of this folder. One that the program made itself stays.
-[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
+export ORCH_WORKDIR="$PWD"
+# The newest working directory by its usual names: ours, and the dialect's. What the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -sfn -- . "$HOME/sky_workdir" || true
 orch_start() {
 # One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
 # after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs the program on one host. The same text on every host: what differs comes from the environment.
+# shellcheck disable=SC2317 # of the functions for claims not every script needs all
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
 
@@ -11,15 +12,16 @@ orch_fail() { # what failed, and what to do next
 for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
+export ORCH_HOST_DIR="${ORCH_HOST_DIR:-$HOME/.orch/host}" # started without orch
 [ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
 # Nothing is imported from the working folder, by this process and by those that it starts (Python 3.11, "-P" and
 # "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
 orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
-export ORCH_PYTHON PYTHONSAFEPATH=1 PYTHONPATH="$HOME/.orch/trainer${orch_listed:+:$orch_listed}"
+export ORCH_PYTHON PYTHONSAFEPATH=1 PYTHONPATH="$ORCH_HOST_DIR/trainer${orch_listed:+:$orch_listed}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
 # A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
-for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
+for orch_mount in "$ORCH_HOST_DIR"/scratch.sh "$ORCH_HOST_DIR"/mounts/*.sh; do
   if [ -e "$orch_mount" ]; then
     bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
   fi
@@ -37,6 +39,81 @@ orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
   if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
 }
+# Claims: which process may do what only one may do. A claim is a file with a number in a folder, made by link(2), which is
+# atomic on NFS as well: of the temporary file's links the second is the proof, as an answer may be lost (Linux man-pages,
+# open(2), "O_EXCL", read November 2026). flock is not used below home: NFS may lack it, or keep a lock of a dead host.
+# Its line is "MACHINE BOOT PID START": BOOT is the boot id with the number of the process ids' namespace, START field 22 of
+# /proc/PID/stat. An empty file is a claim that was given back. The highest number counts, and a claim that no one holds any
+# more is followed by the next number, so that of two processes that find it so only one gets it.
+# In the folder of a rank, a claim of another boot is stale. Elsewhere it may be another host's, whose process ids mean
+# nothing here: it is held as long as its time moves. nfs(5), acregmax: times of files may be 60 s old.
+orch_find_boot() {
+    orch_boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)/$(readlink /proc/self/ns/pid 2>/dev/null | tr -dc 0-9)
+}
+orch_runs() { # words of a claim: whether its process runs on this host
+    [ "$2" = "$orch_boot" ] && { read -r orch_stat <"/proc/$3/stat"; } 2>/dev/null || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$4" ${orch_stat##*) }
+    [ "$2" != Z ] && [ "$1" = "${21}" ]
+}
+orch_find_claim() { # folder; sets orch_number to the newest claim's, 0 for none, and orch_words to its line
+    orch_number=0 orch_words=
+    for orch_file in "$1"/[0-9]*; do
+        orch_file=${orch_file##*/}
+        case $orch_file in *[!0-9]*) continue ;; esac
+        [ "$orch_file" -le "$orch_number" ] || orch_number=$orch_file
+    done
+    [ "$orch_number" = 0 ] || { read -r orch_words <"$1/$orch_number"; } 2>/dev/null || :
+}
+orch_is_held() { # folder: whether a process holds its newest claim
+    [ -n "${orch_boot:-}" ] || orch_find_boot
+    orch_find_claim "$1"
+    # shellcheck disable=SC2086 # four words
+    set -- "$1" $orch_words
+    [ $# = 5 ] || return 1
+    if [ "$3" = "$orch_boot" ]; then
+        orch_runs "$2" "$3" "$4" "$5"
+        return
+    fi
+    case $1 in "$ORCH_HOST_DIR"/*) return 1 ;; esac
+    orch_file=$1/.now-${ORCH_HOST_DIR##*/}.$$
+    : >"$orch_file" || return 0 # without the file system's own time nothing is known
+    # shellcheck disable=SC2046 # two numbers: seconds by the file system's clock
+    set -- $(stat -c %Y -- "$orch_file" "$1/$orch_number" 2>/dev/null)
+    rm -f -- "$orch_file"
+    [ $# = 2 ] && [ "$(($1 - $2))" -lt "${ORCH_CLAIM_SECONDS:-180}" ]
+}
+orch_take_claim() { # folder; sets orch_claim to the file, or fails when the claim is held
+    mkdir -p -- "$1" || return 1
+    ! orch_is_held "$1" || return 1
+    orch_claim=$1/$((orch_number + 1))
+    orch_file=$1/.new-${ORCH_HOST_DIR##*/}.$$
+    read -r orch_stat <"/proc/$$/stat" || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$1" ${orch_stat##*) }
+    printf '%s\n' "${ORCH_HOST_DIR##*-} $orch_boot $$ ${21}" >"$orch_file" || return 1
+    ln -- "$orch_file" "$orch_claim" 2>/dev/null || :
+    orch_words=$(stat -c %h -- "$orch_file")
+    rm -f -- "$orch_file"
+    [ "$orch_words" = 2 ] || return 1
+    orch_find_claim "$1"
+    if [ "$orch_claim" != "$1/$orch_number" ]; then # it was an old number, which had been deleted
+        rm -f -- "$orch_claim"
+        return 1
+    fi
+    for orch_file in "$1"/[0-9]*; do
+        [ "$orch_file" = "$orch_claim" ] || rm -f -- "$orch_file"
+    done
+}
+orch_await_claim() { # folder, tenths of a second; fails after that time
+    orch_tries=$2
+    until orch_take_claim "$1"; do
+        [ "$orch_tries" -gt 0 ] || return 1
+        orch_tries=$((orch_tries - 1))
+        sleep 0.1
+    done
+}
+orch_give_claim() { : >"$orch_claim"; }
 orch_find_open() { # ids of the processes that have a file open which matches one of the patterns
   local pattern
   for pattern in "$@"; do
@@ -46,10 +123,10 @@ orch_find_open() { # ids of the processes that have a file open which matches on
 orch_variable() { # process, name: the value in its environment, where we may read that
   orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n "s/^$2=//p" | tail -n 1 || true
 }
-orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
+orch_owner_lives() { # true when a process belongs to a job of ours whose claim is still held
   local job
-  job=$(orch_variable "$1" ORCH_JOB)
-  [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
+  job=$(orch_variable "$1" ORCH_JOB_DIR)
+  [ -n "$job" ] && orch_is_held "$job/claim"
 }
 orch_sort_holders() { # of orch_holders into orch_stale, and orch_busy: those of a job that still runs
   local pid
@@ -149,8 +226,9 @@ eval "$orch_launch"
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
-# The dialect's name of this folder. One that the program made itself stays.
-[ -e "$HOME/sky_workdir" ] || ln -s -- . "$HOME/sky_workdir" || true
+export ORCH_WORKDIR="$PWD"
+# The newest working directory by its usual names: ours, and the dialect's. What the program made itself stays.
+[ -e "$HOME/sky_workdir" ] || ln -sfn -- . "$HOME/sky_workdir" || true
 set -- "$ORCH_PYTHON" -m trainer \
   engine=torch \
   device=tpu \

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
+# shellcheck disable=SC2317 # of the functions for claims not every script needs all
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
 umask 077
@@ -8,6 +9,100 @@ orch_fail() { # what failed, and what to do next
   printf 'setup: %s\n' "$1" >&2
   if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
   exit 1
+}
+export ORCH_HOST_DIR="${ORCH_HOST_DIR:-$HOME/.orch/host}" # started without orch
+# Claims: which process may do what only one may do. A claim is a file with a number in a folder, made by link(2), which is
+# atomic on NFS as well: of the temporary file's links the second is the proof, as an answer may be lost (Linux man-pages,
+# open(2), "O_EXCL", read November 2026). flock is not used below home: NFS may lack it, or keep a lock of a dead host.
+# Its line is "MACHINE BOOT PID START": BOOT is the boot id with the number of the process ids' namespace, START field 22 of
+# /proc/PID/stat. An empty file is a claim that was given back. The highest number counts, and a claim that no one holds any
+# more is followed by the next number, so that of two processes that find it so only one gets it.
+# In the folder of a rank, a claim of another boot is stale. Elsewhere it may be another host's, whose process ids mean
+# nothing here: it is held as long as its time moves. nfs(5), acregmax: times of files may be 60 s old.
+orch_find_boot() {
+    orch_boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)/$(readlink /proc/self/ns/pid 2>/dev/null | tr -dc 0-9)
+}
+orch_runs() { # words of a claim: whether its process runs on this host
+    [ "$2" = "$orch_boot" ] && { read -r orch_stat <"/proc/$3/stat"; } 2>/dev/null || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$4" ${orch_stat##*) }
+    [ "$2" != Z ] && [ "$1" = "${21}" ]
+}
+orch_find_claim() { # folder; sets orch_number to the newest claim's, 0 for none, and orch_words to its line
+    orch_number=0 orch_words=
+    for orch_file in "$1"/[0-9]*; do
+        orch_file=${orch_file##*/}
+        case $orch_file in *[!0-9]*) continue ;; esac
+        [ "$orch_file" -le "$orch_number" ] || orch_number=$orch_file
+    done
+    [ "$orch_number" = 0 ] || { read -r orch_words <"$1/$orch_number"; } 2>/dev/null || :
+}
+orch_is_held() { # folder: whether a process holds its newest claim
+    [ -n "${orch_boot:-}" ] || orch_find_boot
+    orch_find_claim "$1"
+    # shellcheck disable=SC2086 # four words
+    set -- "$1" $orch_words
+    [ $# = 5 ] || return 1
+    if [ "$3" = "$orch_boot" ]; then
+        orch_runs "$2" "$3" "$4" "$5"
+        return
+    fi
+    case $1 in "$ORCH_HOST_DIR"/*) return 1 ;; esac
+    orch_file=$1/.now-${ORCH_HOST_DIR##*/}.$$
+    : >"$orch_file" || return 0 # without the file system's own time nothing is known
+    # shellcheck disable=SC2046 # two numbers: seconds by the file system's clock
+    set -- $(stat -c %Y -- "$orch_file" "$1/$orch_number" 2>/dev/null)
+    rm -f -- "$orch_file"
+    [ $# = 2 ] && [ "$(($1 - $2))" -lt "${ORCH_CLAIM_SECONDS:-180}" ]
+}
+orch_take_claim() { # folder; sets orch_claim to the file, or fails when the claim is held
+    mkdir -p -- "$1" || return 1
+    ! orch_is_held "$1" || return 1
+    orch_claim=$1/$((orch_number + 1))
+    orch_file=$1/.new-${ORCH_HOST_DIR##*/}.$$
+    read -r orch_stat <"/proc/$$/stat" || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$1" ${orch_stat##*) }
+    printf '%s\n' "${ORCH_HOST_DIR##*-} $orch_boot $$ ${21}" >"$orch_file" || return 1
+    ln -- "$orch_file" "$orch_claim" 2>/dev/null || :
+    orch_words=$(stat -c %h -- "$orch_file")
+    rm -f -- "$orch_file"
+    [ "$orch_words" = 2 ] || return 1
+    orch_find_claim "$1"
+    if [ "$orch_claim" != "$1/$orch_number" ]; then # it was an old number, which had been deleted
+        rm -f -- "$orch_claim"
+        return 1
+    fi
+    for orch_file in "$1"/[0-9]*; do
+        [ "$orch_file" = "$orch_claim" ] || rm -f -- "$orch_file"
+    done
+}
+orch_await_claim() { # folder, tenths of a second; fails after that time
+    orch_tries=$2
+    until orch_take_claim "$1"; do
+        [ "$orch_tries" -gt 0 ] || return 1
+        orch_tries=$((orch_tries - 1))
+        sleep 0.1
+    done
+}
+orch_give_claim() { : >"$orch_claim"; }
+# What the ranks of one home share is written by one of them; the others wait, and find it complete.
+orch_share() { # folder of the claim, what is written; waits until no one else writes it
+    orch_waited=0
+    until orch_take_claim "$1"; do
+        [ "$orch_waited" -lt 7200 ] || orch_fail "$2 is still being written by another host after an hour" "on a host: ls -l $1"
+        [ "$((orch_waited % 60))" != 2 ] || printf 'waiting: another host that has this home folder writes %s\n' "$2"
+        orch_waited=$((orch_waited + 1))
+        sleep 0.5
+    done
+    # Its time moves while this process lives: that is all that other hosts can see of it.
+    # shellcheck disable=SC2154 # set by orch_take_claim
+    (while sleep 10 && kill -0 "$$" 2>/dev/null; do touch -c -- "$orch_claim"; done) </dev/null >/dev/null 2>&1 &
+    orch_beat=$!
+}
+orch_unshare() {
+    kill "$orch_beat" 2>/dev/null || :
+    orch_give_claim
 }
 
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
@@ -129,6 +224,10 @@ orch_get_tool() { # to $orch_home, without the rights of root, and only with the
     "${pip[@]}" -- "${orch_packages[@]}" # of the trainer's, what is there keeps its version
   }
 
+  # Hosts that have one home folder have one environment.
+  (umask 077 && mkdir -p -- "$HOME/.orch/claims")
+  orch_share "$HOME/.orch/claims/venv" "$orch_venv"
+  trap orch_unshare EXIT
   if ! "$ORCH_PYTHON" -c '' 2>/dev/null \
     || [ "$(cat -- "$orch_holds" 2>/dev/null)" != "$(printf '%s\n' "${orch_locked[@]}" "${orch_packages[@]}")" ]; then
     printf 'setup: installing %s\n' "${orch_packages[*]}"
@@ -145,6 +244,8 @@ orch_get_tool() { # to $orch_home, without the rights of root, and only with the
     fi
     printf '%s\n' "${orch_locked[@]}" "${orch_packages[@]}" >"$orch_holds"
   fi
+  trap - EXIT
+  orch_unshare
 fi
 export ORCH_PYTHON
 
@@ -154,6 +255,81 @@ orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
   if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
 }
+# Claims: which process may do what only one may do. A claim is a file with a number in a folder, made by link(2), which is
+# atomic on NFS as well: of the temporary file's links the second is the proof, as an answer may be lost (Linux man-pages,
+# open(2), "O_EXCL", read November 2026). flock is not used below home: NFS may lack it, or keep a lock of a dead host.
+# Its line is "MACHINE BOOT PID START": BOOT is the boot id with the number of the process ids' namespace, START field 22 of
+# /proc/PID/stat. An empty file is a claim that was given back. The highest number counts, and a claim that no one holds any
+# more is followed by the next number, so that of two processes that find it so only one gets it.
+# In the folder of a rank, a claim of another boot is stale. Elsewhere it may be another host's, whose process ids mean
+# nothing here: it is held as long as its time moves. nfs(5), acregmax: times of files may be 60 s old.
+orch_find_boot() {
+    orch_boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)/$(readlink /proc/self/ns/pid 2>/dev/null | tr -dc 0-9)
+}
+orch_runs() { # words of a claim: whether its process runs on this host
+    [ "$2" = "$orch_boot" ] && { read -r orch_stat <"/proc/$3/stat"; } 2>/dev/null || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$4" ${orch_stat##*) }
+    [ "$2" != Z ] && [ "$1" = "${21}" ]
+}
+orch_find_claim() { # folder; sets orch_number to the newest claim's, 0 for none, and orch_words to its line
+    orch_number=0 orch_words=
+    for orch_file in "$1"/[0-9]*; do
+        orch_file=${orch_file##*/}
+        case $orch_file in *[!0-9]*) continue ;; esac
+        [ "$orch_file" -le "$orch_number" ] || orch_number=$orch_file
+    done
+    [ "$orch_number" = 0 ] || { read -r orch_words <"$1/$orch_number"; } 2>/dev/null || :
+}
+orch_is_held() { # folder: whether a process holds its newest claim
+    [ -n "${orch_boot:-}" ] || orch_find_boot
+    orch_find_claim "$1"
+    # shellcheck disable=SC2086 # four words
+    set -- "$1" $orch_words
+    [ $# = 5 ] || return 1
+    if [ "$3" = "$orch_boot" ]; then
+        orch_runs "$2" "$3" "$4" "$5"
+        return
+    fi
+    case $1 in "$ORCH_HOST_DIR"/*) return 1 ;; esac
+    orch_file=$1/.now-${ORCH_HOST_DIR##*/}.$$
+    : >"$orch_file" || return 0 # without the file system's own time nothing is known
+    # shellcheck disable=SC2046 # two numbers: seconds by the file system's clock
+    set -- $(stat -c %Y -- "$orch_file" "$1/$orch_number" 2>/dev/null)
+    rm -f -- "$orch_file"
+    [ $# = 2 ] && [ "$(($1 - $2))" -lt "${ORCH_CLAIM_SECONDS:-180}" ]
+}
+orch_take_claim() { # folder; sets orch_claim to the file, or fails when the claim is held
+    mkdir -p -- "$1" || return 1
+    ! orch_is_held "$1" || return 1
+    orch_claim=$1/$((orch_number + 1))
+    orch_file=$1/.new-${ORCH_HOST_DIR##*/}.$$
+    read -r orch_stat <"/proc/$$/stat" || return 1
+    # shellcheck disable=SC2086 # fields, from the third on
+    set -- "$1" ${orch_stat##*) }
+    printf '%s\n' "${ORCH_HOST_DIR##*-} $orch_boot $$ ${21}" >"$orch_file" || return 1
+    ln -- "$orch_file" "$orch_claim" 2>/dev/null || :
+    orch_words=$(stat -c %h -- "$orch_file")
+    rm -f -- "$orch_file"
+    [ "$orch_words" = 2 ] || return 1
+    orch_find_claim "$1"
+    if [ "$orch_claim" != "$1/$orch_number" ]; then # it was an old number, which had been deleted
+        rm -f -- "$orch_claim"
+        return 1
+    fi
+    for orch_file in "$1"/[0-9]*; do
+        [ "$orch_file" = "$orch_claim" ] || rm -f -- "$orch_file"
+    done
+}
+orch_await_claim() { # folder, tenths of a second; fails after that time
+    orch_tries=$2
+    until orch_take_claim "$1"; do
+        [ "$orch_tries" -gt 0 ] || return 1
+        orch_tries=$((orch_tries - 1))
+        sleep 0.1
+    done
+}
+orch_give_claim() { : >"$orch_claim"; }
 orch_find_open() { # ids of the processes that have a file open which matches one of the patterns
   local pattern
   for pattern in "$@"; do
@@ -163,10 +339,10 @@ orch_find_open() { # ids of the processes that have a file open which matches on
 orch_variable() { # process, name: the value in its environment, where we may read that
   orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n "s/^$2=//p" | tail -n 1 || true
 }
-orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
+orch_owner_lives() { # true when a process belongs to a job of ours whose claim is still held
   local job
-  job=$(orch_variable "$1" ORCH_JOB)
-  [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
+  job=$(orch_variable "$1" ORCH_JOB_DIR)
+  [ -n "$job" ] && orch_is_held "$job/claim"
 }
 orch_sort_holders() { # of orch_holders into orch_stale, and orch_busy: those of a job that still runs
   local pid
@@ -202,12 +378,12 @@ if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*
   fi
 fi
 
-# The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
+# The bundled trainer was copied to the folder of this rank. Does it work here, on this device?
 # Nothing is imported from the working folder, as in the run script (Python 3.11, "-P" and
 # "PYTHONSAFEPATH"). An empty or relative entry of PYTHONPATH would mean that folder.
 orch_listed=$(printf '%s' "${PYTHONPATH:-}" | tr ':' '\n' | { grep '^/' || true; } | paste -s -d : -)
-orch_path="$HOME/.orch/trainer${orch_listed:+:$orch_listed}"
-[ -f "$HOME/.orch/trainer/trainer/__main__.py" ] || orch_fail 'the trainer is missing in ~/.orch/trainer' 'orch launch again: it is copied before setup'
+orch_path="$ORCH_HOST_DIR/trainer${orch_listed:+:$orch_listed}"
+[ -f "$ORCH_HOST_DIR/trainer/trainer/__main__.py" ] || orch_fail "the trainer is missing in $ORCH_HOST_DIR/trainer" 'orch launch again: it is copied before setup'
 orch_missing=$(PYTHONSAFEPATH=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
 import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import shlex
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.deadlines import TRANSFER_SECONDS, Stall, beat_while
 from orchestrator.remote.fleet import Fleet, FleetResult
+from orchestrator.remote.scripts import shell_source, shell_text_command
 from orchestrator.remote.tree import Tree
 
 _TOP = "content"  # the name of the file or folder inside the archive
@@ -21,11 +21,8 @@ _TOP = "content"  # the name of the file or folder inside the archive
 # Arguments: the destination as typed, the source's name. Standard input: a tar archive whose one top entry is
 # `content`. It is unpacked beside its destination, so that an incomplete stream changes nothing.
 _SCRIPT = r"""
-case $1 in
-/*) path=$1 ;;
-\~) path=$HOME/ ;;
-*) path=$HOME/${1#\~/} ;;
-esac
+orch_find_path "$1"
+path=$orch_path
 case $path in
 */ | */. | */..) path=${path%/}/$2 ;;
 *) [ ! -d "$path" ] || path=$path/$2 ;;
@@ -63,8 +60,8 @@ def upload_tree(
                 done[0] += count  # a lost update between threads would only blur the progress line
                 on_progress(done[0], total)
 
-            command = beat_while(shlex.join(["/bin/sh", "-c", _SCRIPT, "orch", destination, name]))
-            return fleet.run(command, stdin=stream, on_sent=sent, timeout=Stall(TRANSFER_SECONDS))
+            command = shell_text_command(f"{shell_source('path.sh')}\n{_SCRIPT}", destination, name)
+            return fleet.run(beat_while(command), stdin=stream, on_sent=sent, timeout=Stall(TRANSFER_SECONDS))
 
 
 def _write_archive(file: IO[bytes], tree: Tree) -> None:
