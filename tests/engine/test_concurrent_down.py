@@ -11,7 +11,8 @@ from support.driving import Listener
 from support.simulated import SimHome, sim_launch, sim_task, use_home
 from support.slice_names import short_names
 
-from orchestrator.engine.loop.drive import YIELD_SECONDS, drive_cluster
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.loop.overtaken import YIELD_SECONDS
 from orchestrator.engine.loop.queue import end_jobs
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult

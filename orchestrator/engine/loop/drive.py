@@ -17,17 +17,15 @@ from orchestrator.engine.loop.growth import note_growth
 from orchestrator.engine.loop.job_opening import open_job
 from orchestrator.engine.loop.lease_wait import hold_lease
 from orchestrator.engine.loop.observe import observe, observe_slice
+from orchestrator.engine.loop.overtaken import overtaken_result, superseded_result, yield_to_down
 from orchestrator.engine.loop.queue import (
     choose_after_job,
     end_jobs,
-    job_step,
     list_waiting_jobs,
-    overtaken_step,
 )
 from orchestrator.engine.loop.results import (
     download_remaining_logs,
     open_writable_bucket,
-    upload_logs,
 )
 from orchestrator.engine.loop.session import Providers, Session
 from orchestrator.engine.loop.transfer import recording_transfer, refuse_if_taken_over
@@ -60,8 +58,6 @@ from orchestrator.store.store import Store
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
-
-YIELD_SECONDS = 0.5  # seconds that a lease stays free for a command that polls it ten times a second
 
 _WITHOUT_HOSTS = frozenset(
     {SliceState.ABSENT, SliceState.CREATING, SliceState.PREEMPTED, SliceState.FAILED, SliceState.ENDING}
@@ -167,12 +163,12 @@ def _finish_earlier(
     if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
         return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
     if isinstance(ready.desired, Run) and ready.desired.create:
-        if ready.continued_uid and (ending := _superseded_result(store, ready)) is not None:
+        if ready.continued_uid and (ending := superseded_result(store, ready)) is not None:
             return ending
         if announced is not None and announced.desired_state == "stopped" and not _is_absent(store, announced):
             store.set_desired_state(announced, "up")  # who launches on a stopped cluster wants it started
         finished = finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
-        return _superseded_result(store, ready) if finished and ready.continued_uid else None
+        return superseded_result(store, ready) if finished and ready.continued_uid else None
     if isinstance(ready.desired, Adopt):
         finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
     return None
@@ -274,7 +270,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         patience = PATIENCE
         refuse_if_removed(session.store, session.paths)
         living = session.store.cluster(session.cluster.name)
-        if (early := _overtaken_result(session, living) or _yield_to_down(session, living)) is not None:
+        if (early := overtaken_result(session, living) or yield_to_down(session, living)) is not None:
             return early
         _claim_attempt(session)
         observed = observe(session)
@@ -343,60 +339,6 @@ def _save_logs(session: Session, intent: Intent | None) -> None:
         if intent is not None:
             admit_before_contact(session, intent)
         download_remaining_logs(session)
-
-
-def _superseded_result(store: Store, ready: PreparedCommand) -> CommandResult | None:
-    """Return how a continued job ended meanwhile, or None.
-
-    A continued job never creates its cluster again, nor starts it when it was stopped. When it ended while this
-    command waited for the lease, that is its result: it is never opened a second time.
-    """
-    number = ready.desired.job_id if isinstance(ready.desired, Run) else None
-    cluster = store.cluster(ready.cluster)
-    step = overtaken_step(store, ready.cluster, cluster, ready.continued_uid, ready.desired, number)
-    if step is None and cluster is not None and number is not None:
-        job = store.job(cluster, number)
-        step = job_step(job) if job.state == "ended" else None
-    return CommandResult(step=step, outcomes=(), job_id=number) if step is not None else None
-
-
-def _overtaken_result(session: Session, living: ClusterRecord | None) -> CommandResult | None:
-    """Return the result when another command took the cluster down or stopped it while the lease was free."""
-    job = session.job
-    number = job.id if job is not None else None
-    step = overtaken_step(session.store, session.cluster.name, living, session.cluster.uid, session.desired, number)
-    if step is None:
-        return None
-    upload_logs(session)
-    past = session.store.ended_attempts(session.cluster, job.id) if job is not None else ()
-    return CommandResult(
-        step=step, outcomes=(), job_id=number, run_id=job.run_id if job is not None else "", attempts=past
-    )
-
-
-def _yield_to_down(session: Session, living: ClusterRecord | None) -> CommandResult | None:
-    """Give the lease to a command that wants to take the cluster down; return the result it records for our job.
-
-    A watcher may get the lease before that command does, and must not report another end. None when no `down` is
-    requested, or when no command took the lease, or the one that took it failed: then `decide` handles it.
-    """
-    until = session.now() + PATIENCE
-    while _should_yield(session, living) and session.now() < until:
-        session.keeper.release()
-        session.services.clock.sleep(YIELD_SECONDS)
-        session.keeper.hold(inf)
-        living = session.store.cluster(session.cluster.name)
-        if (early := _overtaken_result(session, living)) is not None:
-            return early
-    return None
-
-
-def _should_yield(session: Session, living: ClusterRecord | None) -> bool:
-    if living is None or living.desired_state != "down" or not isinstance(session.desired, Run) or session.job is None:
-        return False
-    job = session.store.job(session.cluster, session.job.id)
-    # `down` ends a job that was not started before it gets the lease: that result is reported as well.
-    return job.state != "ended" or (job.code == "cancelled" and not job.started)
 
 
 def _keep_machines_for_queue(session: Session) -> None:
