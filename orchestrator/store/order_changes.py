@@ -22,7 +22,8 @@ class OrderChanges(Ledger):
     def open_order(self, order: OrderRecord) -> OrderRecord:
         """Record an order, and return it; one whose uid exists is returned as it is."""
         about = f"{order.member} asked: {order.verb} '{order.cluster}'"
-        if self.change(insert_row(orders, asdict(order), _details(order, about)), at=order.created) == (True,):
+        row = {**asdict(order), "next_step": str(order.next_step)}
+        if self.change(insert_row(orders, row, _details(order, about)), at=order.created) == (True,):
             return order
         return self.order(order.uid)
 

@@ -55,4 +55,5 @@ def make_order_uid(member: str, key: str) -> str:
 
 def order_from_row(row: Row) -> OrderRecord:
     """Return a row of `orders`, whose columns are named as the fields."""
-    return OrderRecord(**{name: row[name] for name in OrderRecord.__dataclass_fields__})
+    values = {name: row[name] for name in OrderRecord.__dataclass_fields__}
+    return OrderRecord(**{**values, "next_step": NextStep.parse(row["next_step"])})
