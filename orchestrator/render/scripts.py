@@ -77,6 +77,7 @@ class RunInputs:
         smoke: the bundled trainer tests devices, data, loop and checkpoint on these hosts before each attempt.
         topology: chips of a TPU slice along each side, "4x4"; "" when unknown.
         library: the task's own program can import orch_run, which is on the hosts.
+        without_workdir: what a host does that has no workdir: a command of `orch exec` runs in the home folder.
     """
 
     backend: Backend
@@ -95,6 +96,7 @@ class RunInputs:
     fixed: tuple[str, ...] = ()
     container: str = ""
     library: bool = False
+    without_workdir: Literal["fail", "home"] = "fail"
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -137,6 +139,7 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         holders=inputs.holders,
         program=_render_program(user_setup, inputs) if user_setup is not None and inputs.container else None,
         workdir=inputs.workdir,
+        without_workdir="fail",
         fixed=inputs.fixed,
         python=inputs.python,
         own_venv=bool(packages) and not inputs.python,
@@ -177,6 +180,7 @@ def render_run(inputs: RunInputs) -> str:
         program=_render_program(inputs.user_run or "", inputs) if inputs.container else None,
         trainer_args=words,
         workdir=inputs.workdir,
+        without_workdir=inputs.without_workdir,
         fixed=inputs.fixed,
         python=inputs.python,
         own_venv=inputs.own_venv,
@@ -198,6 +202,7 @@ def _render_program(text: str, inputs: SetupInputs | RunInputs) -> str:
         "container/program.sh.j2",
         text=text,
         workdir=inputs.workdir,
+        without_workdir="fail",
         fixed=inputs.fixed,
         own_venv=False,
         neuron=False,

@@ -78,7 +78,9 @@ def disk_error(doing: str, error: OSError) -> OrchError:
             "the disk is full" if error.errno == errno.ENOSPC else "the disk quota is used up",
             f"free some room and run it again: df -h {Path(place).parent if place else '.'}",
         )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno == errno.EROFS:
+        return AccessError(what, "the file system is mounted read-only", "mount it for writing, or use another folder")
+    if error.errno in (errno.EACCES, errno.EPERM):
         return AccessError(
             what,
             (error.strerror or "not allowed").lower(),

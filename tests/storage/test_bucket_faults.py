@@ -105,6 +105,27 @@ print("reported and clean")
 """
 
 
+READ_ONLY = """
+import sys
+from orchestrator.errors import AccessError
+from orchestrator.storage.bucket import Bucket
+try:
+    Bucket.open(f"file://{sys.argv[1]}/runs").check_access(write=True)
+except AccessError as error:
+    print(error.why, "|", error.next_step)
+"""
+
+
+def test_a_read_only_file_system_is_named_and_no_folder_that_is_not_there(tmp_path: Path) -> None:
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("needs unshare(1) and the right to make a mount namespace")
+    script = 'mount -t tmpfs -o ro none "$1" && exec "$2" -c "$3" "$1"'
+    argv = ["unshare", "-rm", "sh", "-c", script, "sh", str(tmp_path), sys.executable, READ_ONLY]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    expected = "the file system is mounted read-only | mount it for writing, or use another folder\n"
+    assert result.stdout == expected, result.stderr
+
+
 def test_a_full_disk_is_reported_and_the_old_object_stays(tmp_path: Path) -> None:
     mount = shutil.which("unshare"), shutil.which("mount")
     if None in mount or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:

@@ -350,16 +350,14 @@ def _read_marks(
 
 
 def _note_held(session: Session, marks: dict[int, dict[str, str]]) -> None:
-    """Record what hosts hold, for previews that cannot ask them."""
-    labels = _labels(session)
-    held: dict[str, dict[str, Any]] = {
-        str(rank): {
-            "setup": mine.get(SETUP, ""),
-            "trees": {label: mine[mark_name(label)] for label in labels if mark_name(label) in mine},
-        }
-        for rank, mine in marks.items()
-    }
-    if held and json.dumps(held, sort_keys=True) != session.cluster.host_contents:
+    """Record what hosts hold, for previews that cannot ask them: also trees of earlier commands, and other hosts'."""
+    recorded: dict[str, dict[str, Any]] = json.loads(session.cluster.host_contents or "{}")
+    held = dict(recorded)
+    for rank, mine in marks.items():
+        labels = {*_labels(session), *recorded.get(str(rank), {}).get("trees", {})}
+        trees = {label: mine[mark_name(label)] for label in sorted(labels) if mark_name(label) in mine}
+        held[str(rank)] = {"setup": mine.get(SETUP, ""), "trees": trees}
+    if held != recorded:
         session.store.note_host_contents(None, session.cluster, held)
 
 

@@ -47,7 +47,6 @@ elif jupyter notebook --version >/dev/null 2>&1; then kind=notebook
 else echo 'jupyter is not installed' >&2; exit {_MISSING}; fi
 export JUPYTER_RUNTIME_DIR="$ORCH_HOST_DIR/notebook"
 (umask 077; mkdir -p "$JUPYTER_RUNTIME_DIR"; cd "$JUPYTER_RUNTIME_DIR" && rm -f ./*server-* && echo "$ORCH_JOB" >job)
-[ ! -d "$ORCH_HOST_DIR/workdir" ] || cd "$ORCH_HOST_DIR/workdir"
 [ "$(id -u)" != 0 ] || set -- --allow-root
 exec jupyter $kind --no-browser --ip=127.0.0.1 --port={FIRST_PORT} --ServerApp.port_retries=50 "$@"
 """

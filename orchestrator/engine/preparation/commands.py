@@ -154,9 +154,8 @@ def prepare_exec(
     _check_ranks(cluster, candidate.hosts, hosts)
     sent = read_workdir_tree(workdir) if workdir is not None else ()
     sent = (*sent, *read_trainer_tree()) if devices else sent
-    has_workdir = any(label == "workdir" for host in now.hosts for label, _ in host.trees)
     facts = host_inputs.host_facts(candidate)
-    script, env = _render_command(command, candidate, facts, env, with_workdir=workdir is not None or has_workdir)
+    script, env = _render_command(command, candidate, facts, env, sends_workdir=workdir is not None)
     desired = Run(
         cluster=cluster,
         slice_stem=slice_stem(cluster, record.uid),
@@ -188,7 +187,7 @@ def prepare_exec(
 
 
 def _render_command(
-    command: str, candidate: Candidate, facts: HostFacts, env: tuple[tuple[str, Text], ...], *, with_workdir: bool
+    command: str, candidate: Candidate, facts: HostFacts, env: tuple[tuple[str, Text], ...], *, sends_workdir: bool
 ) -> tuple[str, tuple[tuple[str, Text], ...]]:
     """Return the script that runs a command on a host of a candidate, and its variables."""
     env = (*((key, to_text(value)) for key, value in facts.env), *env)
@@ -196,7 +195,8 @@ def _render_command(
         RunInputs(
             backend="cpu",
             user_run=command,
-            workdir=WORKDIR if with_workdir else None,
+            workdir=WORKDIR,
+            without_workdir="fail" if sends_workdir else "home",
             python=facts.python,
             holders="leave",
             fixed=tuple(dict.fromkeys(name for name, _ in env)),

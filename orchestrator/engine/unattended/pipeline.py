@@ -27,7 +27,7 @@ from orchestrator.engine.unattended.handover import prepare_for_engine
 from orchestrator.engine.unattended.secrets import missing_secret_error, secrets_fingerprint
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
-from orchestrator.next_step import NextStep
+from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.teardown import TeardownPolicy
@@ -171,7 +171,8 @@ def _ended(record: PipelineRecord, job: JobRecord | None) -> CommandResult:
             code=job.code if job is not None and job.code else "program-failed",
             status=record.status or Exit.FAILURE,
             what=message,
-            next_step=NextStep("orch queue"),
+            why=job.why if job is not None else "",
+            next_step=(job.next_step if job is not None else NO_STEP) or NextStep("orch queue --all"),
         )
     )
 
