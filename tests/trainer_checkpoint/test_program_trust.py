@@ -187,6 +187,23 @@ def sha256_of(path: Path) -> str:
 
 
 @pytest.mark.promise("P42")
+def test_ranks_follow_no_choice_that_others_wrote(tmp_path: Path) -> None:
+    """Both checkpoints are signed, and states of two steps would be mixed."""
+    place = f"file://{tmp_path}/bucket"
+    runs = two_ranks(place, tmp_path, 1)
+    for step in (1, 2):
+        for run in runs:
+            save_step(run, step, sharded=True)
+        for run in runs:
+            run.wait()
+    first, second = two_ranks(place, tmp_path, 2)
+    assert first.restore(tmp_path / "first") == 2
+    (choice,) = [path for path in tmp_path.glob("bucket/run/ranks/*.json") if b"step-00000002" in path.read_bytes()]
+    choice.write_bytes(choice.read_bytes().replace(b"step-00000002", b"step-00000001"))
+    with pytest.raises(StorageError, match=r"ranks/.* does not carry the signature of this run"):
+        second.restore(tmp_path / "second")
+
+
 def test_rank_0_signs_no_files_that_others_left_in_the_place_of_a_rank(tmp_path: Path) -> None:
     runs = two_ranks(f"file://{tmp_path}/bucket", tmp_path, 1)
     save_step(runs[1], 1, sharded=True)
