@@ -133,7 +133,7 @@ def test_mark_in_a_process_of_another_user_is_none(tmp_path: Path, hold: Hold) -
     colleague = hold("accel0", installation=OURS, user=65534)
     done = start_program("xla", tmp_path)
     assert (done.returncode, done.stdout) == (6, ""), done.stderr
-    assert f"  user nobody: process {colleague.pid} (sleep 61 ) since " in done.stderr
+    assert f"  user {pwd.getpwuid(65534).pw_name}: process {colleague.pid} (sleep 61 ) since " in done.stderr
     assert colleague.poll() is None
 
 
