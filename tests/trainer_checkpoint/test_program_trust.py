@@ -217,3 +217,15 @@ def test_rank_0_signs_no_files_that_others_left_in_the_place_of_a_rank(tmp_path:
     with pytest.raises(StorageError, match=f"shard-00001.json {UNSIGNED}"):
         runs[0].wait()
     assert not list((tmp_path / "bucket").rglob("manifest.json"))
+
+
+def test_index_of_dcp_changes_no_type() -> None:
+    """`PosixPath.name` would hide from the adapter that a file is elsewhere."""
+    changes = b"\x80\x02cpathlib\nPosixPath\nN}X\x04\0\0\0nameX\x01\0\0\0xs\x86b."
+    read = f"import io, orch_run.dcp as dcp; dcp._IndexUnpickler(io.BytesIO({changes!r})).load()"
+    library = Path(__file__).parents[2] / "trainer" / "library"
+    done = subprocess.run(
+        [sys.executable, "-c", read], env={**os.environ, "PYTHONPATH": str(library)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert "it changes PosixPath" in done.stderr, done.stderr
