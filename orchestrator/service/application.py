@@ -30,7 +30,7 @@ from orchestrator.errors import AccessError, NotFoundError, OrchError, UserError
 from orchestrator.paths import load_paths
 from orchestrator.service.entrance import Entrance, name_network
 from orchestrator.service.entry_pages import choose_target
-from orchestrator.service.event_stream import EventHub
+from orchestrator.service.event_stream import BusyStreamsError, EventHub
 from orchestrator.service.gate import SESSION_SECONDS, Gate
 from orchestrator.service.issuer import BusyIssuerError
 from orchestrator.service.oidc import OidcClient
@@ -38,7 +38,7 @@ from orchestrator.service.oidc_endpoints import BACK, BEGIN, SignIn
 from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.openapi import describe_api
 from orchestrator.service.pages import PageRenderer, find_static_file
-from orchestrator.service.planners import BusyPlannerError, Planners
+from orchestrator.service.planners import BusyPlannerError, MemberShares, Planners
 from orchestrator.service.problems import describe_problem, find_http_status, refuse_old_client
 from orchestrator.service.request_body import make_form_token, read_body
 from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
@@ -79,6 +79,7 @@ class Service:
         received: The folder of what is being received.
         receiving: How many files are received at a time.
         senders: Who sends them, or waits to; used in the event loop alone.
+        shares: How many of its threads each member has at a time.
         planners: The threads that make plans, which take seconds of a processor.
         exchanging: Of the threads that wait for issuers of tokens.
         audiences: See Call.audiences.
@@ -96,6 +97,7 @@ class Service:
     limiter: CapacityLimiter
     received: Path
     receiving: CapacityLimiter
+    shares: MemberShares
     planners: Planners
     exchanging: CapacityLimiter
     audiences: frozenset[str]
@@ -128,6 +130,7 @@ def build_application(
         limiter=CapacityLimiter(_THREADS),
         received=load_paths().state / "service" / "received",
         receiving=CapacityLimiter(_RECEIVED),
+        shares=MemberShares(most=_THREADS // 2),
         planners=Planners(),
         exchanging=CapacityLimiter(_EXCHANGES),
         audiences=entrance.list_audiences(port),
@@ -286,7 +289,7 @@ def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | No
         query = route.parse_query({name: given.getlist(name) for name in given})
         if route.handler is None:
             after = query["after"] if "after" in request.query_params else None
-            return _stream(service, request, after, person.project if person is not None else "")
+            return _stream(service, request, after, person)
         if route.most_content:
             async with receive_file(
                 request, route, person, service.received, service.receiving, service.senders
@@ -332,8 +335,10 @@ async def _call(
 
         if route.computes:
             return await service.planners.run(person.name if person is not None else "", respond)
-        limiter = service.exchanging if route.oauth else service.limiter
-        return await to_thread.run_sync(respond, limiter=limiter)
+        if route.oauth:
+            return await to_thread.run_sync(respond, limiter=service.exchanging)
+        async with service.shares.of(person.name if person is not None else f"network {call.caller}"):
+            return await to_thread.run_sync(respond, limiter=service.limiter)
 
 
 def _respond(service: Service, request: Request, route: Route, call: Call, made: Answer) -> Response:
@@ -381,19 +386,20 @@ def set_session(service: Service, response: Response, secret: str | None) -> Res
     return response
 
 
-def _stream(service: Service, request: Request, after: int | None, only_project: str) -> Response:
+def _stream(service: Service, request: Request, after: int | None, person: Person | None) -> Response:
     """Answer with the stream of events, after the number that the client has."""
     seen = request.headers.get("last-event-id", "")
     if seen:
         if not seen.isascii() or not seen.isdigit() or len(seen) > 18:
             raise UserError("Last-Event-ID is not the number of an event", "", "leave it out")
         after = int(seen)
-    if service.hub.full:
-        raise OrchError("too many streams are open", "", "close other pages of this server")
+    member, only_project = (person.name, person.project) if person is not None else ("", "")
+    service.hub.check_room(member)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":
         return Response(media_type=Medium.EVENTS.value, headers=headers)
-    return StreamingResponse(service.hub.listen(after, only_project), media_type=Medium.EVENTS.value, headers=headers)
+    messages = service.hub.listen(after, only_project, member)
+    return StreamingResponse(messages, media_type=Medium.EVENTS.value, headers=headers)
 
 
 def _show_error(service: Service, request: Request, error: OrchError, medium: Medium, status: int) -> Response:
@@ -402,7 +408,7 @@ def _show_error(service: Service, request: Request, error: OrchError, medium: Me
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if status == 426:
         headers["Upgrade"] = f"orch/{service.version}"  # RFC 9110, section 15.5.22
-    if isinstance(error, BusyIssuerError | BusyPlannerError):
+    if isinstance(error, BusyIssuerError | BusyPlannerError | BusyStreamsError):
         headers["Retry-After"] = "1"
     if medium is Medium.PAGE:
         page = f"{request.url.path}?{request.url.query}".removesuffix("?")

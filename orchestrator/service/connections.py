@@ -1,18 +1,21 @@
-"""Connections that send nothing are closed, and only so many are open, so that no one can exhaust them."""
+"""Connections that send nothing are closed, and only so many are open, of one network a part: no one exhausts them."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrator.open_files import raise_open_files_limit
+from orchestrator.service.entrance import name_network
 
 HEADER_SECONDS = 10.0  # within which a request has to come completely, from the first byte of the connection on
 MOST_CONNECTIONS = 2000
+OF_NETWORK = 4  # a network has at most this part of them
 MOST_HANDSHAKES = 100  # that are not complete: TLS connections that are not yet counted
 _COLLECT_SECONDS = 1.0  # between two searches for handshakes that ended: each takes some 50 ms
 _OTHER_FILES = 300  # of the process: the store, logs, the engine's connections to hosts
@@ -51,12 +54,19 @@ class Handshakes:
             gc.collect()  # what was dropped is in cycles
 
 
-def limit_connections(most: int) -> type[LimitedProtocol]:
-    """Return the protocol of a server with at most so many connections."""
+def limit_connections(most: int, *, sees_callers: bool) -> type[LimitedProtocol]:
+    """Return the protocol of a server with at most so many connections.
+
+    Args:
+        most: At a time.
+        sees_callers: Whether no proxy stands before it: then a network has at most a quarter of them.
+    """
 
     class OfServer(LimitedProtocol):
         most_connections = most
+        most_of_network = max(10, most // OF_NETWORK) if sees_callers else most
         handshakes: ClassVar[Handshakes] = Handshakes()
+        networks: ClassVar[Counter[str]] = Counter()
 
     return OfServer
 
@@ -65,7 +75,9 @@ class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with a limit of connections, and a time within which the head of a request has to come."""
 
     most_connections = MOST_CONNECTIONS
+    most_of_network = MOST_CONNECTIONS
     handshakes: ClassVar[Handshakes] = Handshakes()  # of one server: see `limit_connections`
+    networks: ClassVar[Counter[str]] = Counter()  # how many connections each has; of one server as well
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Begin a connection. With TLS, it is counted from here on, and exists after its handshake alone.
@@ -83,7 +95,9 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         self.handshakes.end(self)
         self._timer: Any = None
-        if len(self.connections) > self.most_connections:
+        self._network = name_network(self.client[0]) if self.client is not None else ""
+        self.networks[self._network] += 1
+        if len(self.connections) > self.most_connections or self.networks[self._network] > self.most_of_network:
             transport.abort()
         else:
             self._expect_request()
@@ -91,6 +105,9 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_timer()
+        self.networks[self._network] -= 1
+        if not self.networks[self._network]:
+            del self.networks[self._network]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -22,6 +22,7 @@ POLL_SECONDS = 0.25
 ALIVE_SECONDS = 15.0  # a comment, so that proxies keep the connection
 LIFE_SECONDS = 15 * 60.0  # then the client comes back, and is checked again
 MOST_LISTENERS = 1000
+MOST_OF_MEMBER = 100  # pages and programs of one
 _MOST_WAITING = 60  # pages for one listener: 15 s, or more
 _PAGE = 500
 
@@ -70,9 +71,16 @@ class _Page:
         return [one for one in dict.fromkeys(projects) if one and one not in self.shown]
 
 
+class BusyStreamsError(OrchError):
+    """Too many streams are open, of the member or of all."""
+
+    code = "streams-busy"
+
+
 @dataclass(eq=False, slots=True)
 class _Listener:
     only_project: str
+    member: str
     queue: asyncio.Queue[_Page | bytes | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
 
 
@@ -85,19 +93,22 @@ class EventHub:
     _poller: asyncio.Task[None] | None = None
     _seen: int = 0
 
-    @property
-    def full(self) -> bool:
-        """Whether no further listener is taken."""
-        return len(self._listeners) >= MOST_LISTENERS
+    def check_room(self, member: str) -> None:
+        """Raise BusyStreamsError where no further listener of a member is taken."""
+        if sum(one.member == member for one in self._listeners) >= MOST_OF_MEMBER:
+            raise BusyStreamsError(f"you have {MOST_OF_MEMBER} streams open", "", "close other pages of this server")
+        if len(self._listeners) >= MOST_LISTENERS:
+            raise BusyStreamsError("too many streams are open", "", "close other pages of this server")
 
-    async def listen(self, after: int | None, only_project: str = "") -> AsyncGenerator[bytes]:
+    async def listen(self, after: int | None, only_project: str = "", member: str = "") -> AsyncGenerator[bytes]:
         """Yield messages: those after a number first, then each event as it happens.
 
         Args:
             after: The last event that the client has; None for events from now on.
             only_project: The only one whose events are sent, with the bills of its slices; "" for all events.
+            member: Who listens.
         """
-        listener = _Listener(only_project)
+        listener = _Listener(only_project, member)
         self._listeners.add(listener)
         loop = asyncio.get_running_loop()
         end = loop.time() + LIFE_SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter, Lock, to_thread
 
@@ -57,6 +58,26 @@ class Planners:
             queue.length -= 1
             if not queue.length:
                 del self._queues[member]
+
+
+@dataclass(kw_only=True)
+class MemberShares:
+    """How many of the threads for ordinary requests a member has at a time; used in the event loop alone.
+
+    Who sends many requests waits for own ones, and others for a few of them.
+    """
+
+    most: int
+    _limiters: WeakValueDictionary[str, CapacityLimiter] = field(
+        default_factory=WeakValueDictionary[str, CapacityLimiter]
+    )
+
+    def of(self, member: str) -> CapacityLimiter:
+        """Return the limiter of a member, which exists as long as a request has it."""
+        limiter = self._limiters.get(member)
+        if limiter is None:
+            limiter = self._limiters[member] = CapacityLimiter(self.most)
+        return limiter
 
 
 def _compute(function: Callable[[], _Result]) -> _Result:

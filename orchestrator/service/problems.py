@@ -20,7 +20,7 @@ from orchestrator.service_version import HEADER, is_older, parse_version
 from orchestrator.store.failures import StoreError
 
 _OF_CODES = {"plan-changed": 412, "key-reused": 422, "files-missing": 409, "too-large": 413, "issuer-busy": 503,
-             "too-much-computing": 503, "planner-busy": 503, "old-client": 426}  # fmt: skip
+             "too-much-computing": 503, "planner-busy": 503, "streams-busy": 503, "old-client": 426}  # fmt: skip
 _STATUSES: tuple[tuple[type[OrchError], int], ...] = (
     (UserError, 400),
     (AccessError, 403),

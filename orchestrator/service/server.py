@@ -138,7 +138,7 @@ def open_site(
 def _configure(application: Starlette, entrance: Entrance) -> uvicorn.Config:
     return uvicorn.Config(
         application,
-        http=limit_connections(choose_connection_limit()),
+        http=limit_connections(choose_connection_limit(), sees_callers=not entrance.behind_proxy),
         loop="asyncio",  # uvloop is no requirement: where another package brings it, the same is to run as elsewhere
         log_level="warning",
         access_log=False,

@@ -5,7 +5,8 @@
 # /proc/PID/stat. An empty file is a claim that was given back. The highest number counts, and a claim that no one holds any
 # more is followed by the next number, so that of two processes that find it so only one gets it.
 # In the folder of a rank, a claim of another boot is stale. Elsewhere it may be another host's, whose process ids mean
-# nothing here: it is held as long as its time moves. nfs(5), acregmax: times of files may be 60 s old.
+# nothing here: it is held as long as its time moves, and so is one that cannot be read. nfs(5), acregmax: times of files may
+# be 60 s old. A time far ahead is not that of a holder either: the file server's clock was set back.
 orch_find_boot() {
     orch_boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)/$(readlink /proc/self/ns/pid 2>/dev/null | tr -dc 0-9)
 }
@@ -19,10 +20,11 @@ orch_find_claim() { # folder; sets orch_number to the newest claim's, 0 for none
     orch_number=0 orch_words=
     for orch_file in "$1"/[0-9]*; do
         orch_file=${orch_file##*/}
-        case $orch_file in *[!0-9]*) continue ;; esac
+        case $orch_file in *[!0-9]* | 0* | ???????????????????*) continue ;; esac # no number that was counted up to
         [ "$orch_file" -le "$orch_number" ] || orch_number=$orch_file
     done
-    [ "$orch_number" = 0 ] || { read -r orch_words <"$1/$orch_number"; } 2>/dev/null || :
+    [ "$orch_number" = 0 ] || { read -r orch_words <"$1/$orch_number"; } 2>/dev/null \
+        || [ ! -s "$1/$orch_number" ] || orch_words='unread unread - -'
 }
 orch_is_held() { # folder: whether a process holds its newest claim
     [ -n "${orch_boot:-}" ] || orch_find_boot
@@ -36,11 +38,14 @@ orch_is_held() { # folder: whether a process holds its newest claim
     fi
     case $1 in "$ORCH_HOST_DIR"/*) return 1 ;; esac
     orch_file=$1/.now-${ORCH_HOST_DIR##*/}.$$
+    rm -f -- "$orch_file" # of a process that was killed and had this number
     : >"$orch_file" || return 0 # without the file system's own time nothing is known
     # shellcheck disable=SC2046 # two numbers: seconds by the file system's clock
     set -- $(stat -c %Y -- "$orch_file" "$1/$orch_number" 2>/dev/null)
     rm -f -- "$orch_file"
-    [ $# = 2 ] && [ "$(($1 - $2))" -lt "${ORCH_CLAIM_SECONDS:-180}" ]
+    [ $# = 2 ] || return 1
+    set -- "$(($1 - $2))"
+    [ "${1#-}" -lt "${ORCH_CLAIM_SECONDS:-180}" ]
 }
 orch_take_claim() { # folder; sets orch_claim to the file, or fails when the claim is held
     mkdir -p -- "$1" || return 1
@@ -50,6 +55,7 @@ orch_take_claim() { # folder; sets orch_claim to the file, or fails when the cla
     read -r orch_stat <"/proc/$$/stat" || return 1
     # shellcheck disable=SC2086 # fields, from the third on
     set -- "$1" ${orch_stat##*) }
+    rm -f -- "$orch_file" # of a process that was killed and had this number: it may be another link of its claim
     printf '%s\n' "${ORCH_HOST_DIR##*-} $orch_boot $$ ${21}" >"$orch_file" || return 1
     ln -- "$orch_file" "$orch_claim" 2>/dev/null || :
     orch_words=$(stat -c %h -- "$orch_file")
@@ -60,9 +66,9 @@ orch_take_claim() { # folder; sets orch_claim to the file, or fails when the cla
         rm -f -- "$orch_claim"
         return 1
     fi
-    for orch_file in "$1"/[0-9]*; do
-        [ "$orch_file" = "$orch_claim" ] || rm -f -- "$orch_file"
-    done
+    for orch_file in "$1"/[0-9]*; do # never a later one: this process may have slept here, and lost the claim
+        [ "${orch_file##*/}" -ge "$orch_number" ] || rm -f -- "$orch_file"
+    done 2>/dev/null
 }
 orch_await_claim() { # folder, tenths of a second; fails after that time
     orch_tries=$2

@@ -9,7 +9,8 @@ orch_share() { # folder of the claim, what is written; waits until no one else w
     done
     # Its time moves while this process lives: that is all that other hosts can see of it.
     # shellcheck disable=SC2154 # set by orch_take_claim
-    (while sleep 10 && kill -0 "$$" 2>/dev/null; do touch -c -- "$orch_claim"; done) </dev/null >/dev/null 2>&1 &
+    # shellcheck disable=SC2046 # four words; not `kill -0`, as another process may get this one's number
+    (while sleep 10 && orch_runs $(cat -- "$orch_claim"); do touch -c -- "$orch_claim"; done) </dev/null >/dev/null 2>&1 &
     orch_beat=$!
 }
 orch_unshare() {

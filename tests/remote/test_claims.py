@@ -11,7 +11,7 @@ from support.orch_process import until
 from support.shared_home import missing_for_shared_home, shared_home
 from support.sshd import Farm
 
-from orchestrator.hosts import JobPhase
+from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source, shell_text_command
@@ -87,6 +87,36 @@ def test_claim_of_a_dead_process_is_stale_also_when_another_has_its_number(farm:
         assert run(fleet, f'rm -rf "$HOME/d"; {live % started}', 0) == [""]
 
 
+def test_claim_of_a_process_that_was_killed_as_it_made_it_does_not_block_one_with_its_number(two: Farm) -> None:
+    killed = 'mkdir -p "$HOME/c"; orch_find_boot; echo "m $orch_boot $$ 1" >"$HOME/c/1"; '
+    killed += 'ln "$HOME/c/1" "$HOME/c/.new-${ORCH_HOST_DIR##*/}.$$"; orch_take_claim "$HOME/c" && echo got'
+    with Fleet(two.addresses) as fleet:
+        assert run(fleet, killed, 0) == ["got\n"], "it had not removed the other link"
+
+
+def test_claim_with_a_time_far_ahead_is_not_held_for_ever(two: Farm) -> None:
+    ahead = 'mkdir -p "$HOME/c"; echo "m other/1 7 1" >"$HOME/c/1"; touch -d "{0}" "$HOME/c/1"; '
+    take = ahead + 'orch_take_claim "$HOME/c" && echo got; true'
+    with Fleet(two.addresses) as fleet:
+        assert run(fleet, take.format("+2 days"), 0) == ["got\n"], "the clock was set back"
+        assert run(fleet, f'rm -r "$HOME/c"; {take.format("+60 seconds")}', 0) == [""], "as times on NFS may be"
+
+
+def test_claim_that_cannot_be_read_is_held_while_its_time_moves(two: Farm) -> None:
+    take = 'orch_take_claim "$HOME/c" 2>/dev/null && echo got; true'
+    with Fleet(two.addresses) as fleet:
+        assert run(fleet, f'mkdir -p "$HOME/c/1"; {take}', 0) == [""], "a folder cannot be read, by root neither"
+        assert run(fleet, f'touch -d "-10 minutes" "$HOME/c/1"; {take}', 0) == ["got\n"]
+
+
+@pytest.mark.parametrize("name", ["08", "9223372036854775807"])
+def test_file_with_an_impossible_number_is_no_claim(two: Farm, name: str) -> None:
+    with Fleet(two.addresses) as fleet:
+        assert run(fleet, f'mkdir -p "$HOME/c"; : >"$HOME/c/{name}"; orch_take_claim "$HOME/c" && echo got', 0) == [
+            "got\n"
+        ]
+
+
 @pytest.mark.parametrize("end", ["go", "host dies", "process dies"])
 def test_environment_of_one_home_is_made_by_one_host_and_the_other_waits_or_takes_over(two: Farm, end: str) -> None:
     farm = two
@@ -109,7 +139,7 @@ def test_environment_of_one_home_is_made_by_one_host_and_the_other_waits_or_take
         if end == "host dies":
             farm.hosts[int(first)].kill()
         elif end == "process dies":
-            assert jobs.kill_job(fleet, "setup", grace=0.1, ranks=[int(first)]).ok
+            assert jobs.kill_job(fleet, "setup", EndedBy.CANCEL, grace=0.1, ranks=[int(first)]).ok
         if end != "go":
             until("the other takes over", lambda: len((home / "installs").read_text().split()) == 2, 40)
         (home / "go").touch()
@@ -127,7 +157,7 @@ def test_jobs_of_one_home_and_name_are_of_their_rank_alone(farm: Farm) -> None:
         phases = [job.phase for job in jobs.read_job_status(fleet, "one").jobs]
         assert phases == [JobPhase.RUNNING, JobPhase.ABSENT]
         assert jobs.start_job(fleet, "one", script).ok
-        assert jobs.kill_job(fleet, "one", grace=1, ranks=[0]).ok
+        assert jobs.kill_job(fleet, "one", EndedBy.CANCEL, grace=1, ranks=[0]).ok
         phases = [job.phase for job in jobs.read_job_status(fleet, "one").jobs]
         assert phases == [JobPhase.FINISHED, JobPhase.RUNNING]
         farm.hosts[1].kill()

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.hosts import EndedBy
 from orchestrator.remote import jobs
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source
-from tests.support.orch_process import Orch
+from tests.support.orch_process import Orch, until
 from tests.support.sshd import sshd_farm
 
 MANY = 3000
@@ -60,14 +61,13 @@ def test_three_thousand_processes_that_ignore_term_are_killed_after_the_grace(tm
             time.sleep(0.2)
         left_session = [pid for pid in farm.hosts[0].user_pids() if _words(pid) == ["sleep", "601"]]
         began = time.monotonic()
-        result = jobs.kill_job(fleet, "many", grace=GRACE)
+        result = jobs.kill_job(fleet, "many", EndedBy.CANCEL, grace=GRACE)
         seconds = time.monotonic() - began
         assert result.ok, result.failed
         assert GRACE <= seconds < GRACE + KILL_BOUND
-        left = farm.hosts[0].user_pids()
+        until("the wrapper's own end", lambda: set(farm.hosts[0].user_pids()) <= set(left_session), 10)
         for pid in left_session:  # without mark, group and session nothing shows that it is the job's
             os.kill(pid, signal.SIGKILL)
-        assert set(left) <= set(left_session)
         assert jobs.read_job_status(fleet, "many").jobs[0].exit_code == 137
 
 

@@ -11,9 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 import pytest
 from render_support import HOST, program, run_script
@@ -35,6 +36,7 @@ NODES: list[tuple[Backend, str]] = [("xla", "accel0"), ("jax", "vfio/3"), ("neur
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 Hold = Callable[..., subprocess.Popen[bytes]]
+NO_MORE: Mapping[str, str] = MappingProxyType({})
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
     """Start a process that has `node` open, as a program of an installation or of none, by any name."""
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start(node: str, *, installation: str = "", name: str = "sleep") -> subprocess.Popen[bytes]:
+    def start(
+        node: str, *, installation: str = "", name: str = "sleep", user: int = 0, more: Mapping[str, str] = NO_MORE
+    ) -> subprocess.Popen[bytes]:
         device = tmp_path / "dev" / node
         device.parent.mkdir(parents=True, exist_ok=True)
         device.touch()
@@ -50,8 +54,9 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
         binary.parent.mkdir(exist_ok=True)
         if not binary.exists():
             shutil.copy(shutil.which("sleep") or "", binary)
-        env = {"PATH": "/usr/bin:/bin", **({"ORCH_INSTALLATION": installation} if installation else {})}
-        command = f"exec 9<'{device}'; echo held; exec '{binary}' 61"
+        env = {"PATH": "/usr/bin:/bin", **({"ORCH_INSTALLATION": installation} if installation else {}), **more}
+        become = f"setpriv --reuid {user} --clear-groups sleep" if user else f"'{binary}'"
+        command = f"exec 9<'{device}'; echo held; exec {become} 61"
         process = subprocess.Popen(["bash", "-c", command], env=env, stdout=subprocess.PIPE, start_new_session=True)
         processes.append(process)
         assert process.stdout is not None
@@ -111,6 +116,25 @@ def test_what_this_installation_left_behind_is_ended(backend: Backend, node: str
     done = start_program(backend, tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "started"), done.stderr
     assert ours.wait(5) == -15
+
+
+def test_mark_in_the_value_of_another_variable_is_none(tmp_path: Path, hold: Hold) -> None:
+    """Such as the text of a change in a colleague's CI, which others write."""
+    colleague = hold("accel0", more={"MESSAGE": f"first\nORCH_INSTALLATION={OURS}\nlast"})
+    done = start_program("xla", tmp_path)
+    assert (done.returncode, done.stdout) == (6, ""), done.stderr
+    assert f"process {colleague.pid} " in done.stderr
+    assert colleague.poll() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_mark_in_a_process_of_another_user_is_none(tmp_path: Path, hold: Hold) -> None:
+    """`su colleague` in a terminal of a program keeps the environment, and a colleague may copy it."""
+    colleague = hold("accel0", installation=OURS, user=65534)
+    done = start_program("xla", tmp_path)
+    assert (done.returncode, done.stdout) == (6, ""), done.stderr
+    assert f"  user {pwd.getpwuid(65534).pw_name}: process {colleague.pid} (sleep 61 ) since " in done.stderr
+    assert colleague.poll() is None
 
 
 def test_with_consent_the_program_starts_beside_others_and_ends_none_of_them(tmp_path: Path, hold: Hold) -> None:

@@ -27,8 +27,8 @@ def test_callers_that_left_are_forgotten(tmp_path: Path) -> None:
     listening = socket.create_server(("127.0.0.1", 0), backlog=2 * MOST_HANDSHAKES)
     port: int = listening.getsockname()[1]
     config = uvicorn.Config(
-        answer, http=limit_connections(2000), ssl_certfile=certificate, ssl_keyfile=key, log_level="critical",
-        lifespan="off",
+        answer, http=limit_connections(2000, sees_callers=True), ssl_certfile=certificate, ssl_keyfile=key,
+        log_level="critical", lifespan="off",
     )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

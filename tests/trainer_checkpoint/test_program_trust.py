@@ -187,6 +187,23 @@ def sha256_of(path: Path) -> str:
 
 
 @pytest.mark.promise("P42")
+def test_ranks_follow_no_choice_that_others_wrote(tmp_path: Path) -> None:
+    """Both checkpoints are signed, and states of two steps would be mixed."""
+    place = f"file://{tmp_path}/bucket"
+    runs = two_ranks(place, tmp_path, 1)
+    for step in (1, 2):
+        for run in runs:
+            save_step(run, step, sharded=True)
+        for run in runs:
+            run.wait()
+    first, second = two_ranks(place, tmp_path, 2)
+    assert first.restore(tmp_path / "first") == 2
+    (choice,) = [path for path in tmp_path.glob("bucket/run/ranks/*.json") if b"step-00000002" in path.read_bytes()]
+    choice.write_bytes(choice.read_bytes().replace(b"step-00000002", b"step-00000001"))
+    with pytest.raises(StorageError, match=r"ranks/.* does not carry the signature of this run"):
+        second.restore(tmp_path / "second")
+
+
 def test_rank_0_signs_no_files_that_others_left_in_the_place_of_a_rank(tmp_path: Path) -> None:
     runs = two_ranks(f"file://{tmp_path}/bucket", tmp_path, 1)
     save_step(runs[1], 1, sharded=True)
@@ -200,3 +217,15 @@ def test_rank_0_signs_no_files_that_others_left_in_the_place_of_a_rank(tmp_path:
     with pytest.raises(StorageError, match=f"shard-00001.json {UNSIGNED}"):
         runs[0].wait()
     assert not list((tmp_path / "bucket").rglob("manifest.json"))
+
+
+def test_index_of_dcp_changes_no_type() -> None:
+    """`PosixPath.name` would hide from the adapter that a file is elsewhere."""
+    changes = b"\x80\x02cpathlib\nPosixPath\nN}X\x04\0\0\0nameX\x01\0\0\0xs\x86b."
+    read = f"import io, orch_run.dcp as dcp; dcp._IndexUnpickler(io.BytesIO({changes!r})).load()"
+    library = Path(__file__).parents[2] / "trainer" / "library"
+    done = subprocess.run(
+        [sys.executable, "-c", read], env={**os.environ, "PYTHONPATH": str(library)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert "it changes PosixPath" in done.stderr, done.stderr

@@ -92,7 +92,7 @@ def _open_run(uri: str, origin: Origin, world: World, keep: int, keep_every: int
     place = open_store(run_folder(store.uri), create=True)
     start = name_start(read_run(environ), world, environ)
     report = partial(_report_line, world.rank, world.size)
-    agreement = Agreement(place=place, name=start, is_first=world.is_first, report=report, choices=[])
+    agreement = Agreement(place=place, name=start, is_first=world.is_first, report=report, key=origin.key, choices=[])
     beat: Beat | None = None
     if world.is_first:
         epoch = wait_for_access(partial(_hold, store, place, origin), store.retry_seconds, report)

@@ -1,7 +1,8 @@
 """How the ranks of one start of a program agree, by objects in the run's folder without connections between them.
 
 Rank 0 claims the start's epoch and chooses the checkpoint to restore. It writes both to an object whose name only the
-ranks of this start know: ranks/<digest>.json in the run's folder.
+ranks of this start know: ranks/<digest>.json in the run's folder. The run's key signs it: whoever else can write there
+could have ranks restore different checkpoints, and so mix their states.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..checkpoint.epoch import BEAT
 from ..checkpoint.manifest import CorruptCheckpoint, parse_count
+from ..checkpoint.signature import is_signature, sign
 from ..checkpoint.store import Store
 from ..environment import Run, World
 from ..errors import ConfigError, StorageError
@@ -117,6 +119,7 @@ class Agreement:
 
     Attributes:
         place: The run's folder.
+        key: Of the run; empty for none.
         epoch: Of this start; 0 until it is known.
         report: Prints a line.
         choices: The last one of each call of `restore`, in order.
@@ -126,6 +129,7 @@ class Agreement:
     name: str
     is_first: bool
     report: Callable[[str], None]
+    key: bytes = field(default=b"", repr=False)
     epoch: int = 0
     choices: list[Choice]
 
@@ -140,8 +144,9 @@ class Agreement:
         Raises:
             StorageError: The bucket fails.
         """
-        content = {"epoch": self.epoch, "choices": [asdict(choice) for choice in self.choices]}
-        self.place.put(self.path, json.dumps(content).encode())
+        content = json.dumps({"epoch": self.epoch, "choices": [asdict(choice) for choice in self.choices]})
+        signature = sign(self.key, self.path, content.encode()).hex() if self.key else ""
+        self.place.put(self.path, json.dumps({"signature": signature, "start": content}).encode())
 
     def choose(self, call: int, choice: Choice) -> None:
         """Show the other ranks what a call of `restore` restores; on rank 0.
@@ -194,7 +199,11 @@ class Agreement:
         if found is None:
             return None
         try:
-            content: Any = json.loads(found.data)
+            written: Any = json.loads(found.data)
+            text, signature = written["start"].encode(), bytes.fromhex(written["signature"])
+            if self.key and not is_signature(self.key, self.path, text, signature):
+                raise StorageError(f"{self.place.uri}/{self.path} does not carry the signature of this run")
+            content: Any = json.loads(text)
             return parse_count(content["epoch"], 1), [Choice(**choice) for choice in content["choices"]]
-        except (ValueError, KeyError, TypeError, CorruptCheckpoint) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, CorruptCheckpoint) as error:
             raise StorageError(f"{self.place.uri}/{self.path} cannot be read: {error}") from error

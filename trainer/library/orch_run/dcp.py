@@ -16,6 +16,7 @@ import os
 import pickle
 import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -115,8 +116,23 @@ def load(run: Run, state: dict[str, Any], folder: str | os.PathLike[str]) -> int
     return step
 
 
-class _IndexUnpickler(pickle.Unpickler):
-    """Reads DCP's index, and nothing that would run code."""
+class _IndexUnpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage]  # that of C calls no `_build`
+    """Reads DCP's index, and nothing that would run code or change a type."""
+
+    stack: list[Any]
+
+    def _build(self) -> None:
+        """Give an object its state. A type or a function in its place would be changed for the whole program.
+
+        Raises:
+            ConfigError: It is no object of DCP's index.
+        """
+        target = self.stack[-2]
+        if isinstance(target, type) or not is_dataclass(target):
+            _refuse(_INDEX, f"it changes {getattr(target, '__name__', type(target).__name__)}")
+        super().load_build()  # type: ignore[misc]  # pyright: ignore  # pickle.py has it, its stub does not
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _build}  # noqa: RUF012  # as in pickle.py
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a type of DCP's index.
