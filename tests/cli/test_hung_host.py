@@ -12,9 +12,9 @@ import pytest
 from support.orch_process import Orch
 from support.sshd import Farm, sshd_farm
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-DEADLINE = 60.0 + 10.0 + 80.0  # of a transfer, of ending what it left on the host, and of this computer under load
+DEADLINE = 60.0 + 10.0 + 50.0  # of a transfer, of ending what it left on the host, and of this computer under load
 GATE = """\
 #!/bin/sh
 [ -e {folder}/hung ] && exec sleep 3600
@@ -74,13 +74,14 @@ def test_reading_commands_and_copies_end_within_their_deadline(hanging: Hanging)
         ("logs", "mine"),
         ("logs", "mine", "--tail", "3"),
         ("logs", "mine", "--follow"),
-        ("top", "mine", "--once"),
+        ("top", "mine", "--once"),  # its table says so, and its status stays 0
     )
     began = time.monotonic()
     started = [hanging.orch.start(*words) for words in commands]
     for words, process in zip(commands, started, strict=True):
         out, err = process.communicate(timeout=max(1.0, began + DEADLINE - time.monotonic()))
         shown = " ".join((out + err).split())
-        assert process.returncode != 0, f"{words}: {shown}"
+        assert process.returncode == (0 if words[0] == "top" else 8), f"{words}: {shown}"
+        assert "failed on head" not in shown, f"{words}: the program had succeeded: {shown}"
         assert "Traceback" not in shown and "head" in shown, f"{words}: {shown}"
         assert "timeout" in shown or "made no progress" in shown or "ran longer" in shown, f"{words}: {shown}"

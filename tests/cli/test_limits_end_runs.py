@@ -97,14 +97,6 @@ def test_a_cancel_is_no_success_where_the_program_returns_0(orch: Orch) -> None:
     assert run_of(orch)["status"] == 130
 
 
-def test_a_signal_from_elsewhere_is_named(orch: Orch) -> None:
-    task = "name: mine\nresources: {infra: 'local:1'}\nrun: |\n  kill -TERM $$\n"
-    (orch.folder / "t.yaml").write_text(task)
-    done = orch("launch", "t.yaml", "--yes")
-    assert done.returncode == 143, done.stderr
-    assert "error[signal]: job 1 was ended on head (rank 0) by TERM, which orch did not send" in done.stderr
-
-
 def test_a_limit_on_own_machines(tmp_path: Path, orch: Orch) -> None:
     with sshd_farm(tmp_path / "farm", 2) as farm:
         person = Person(tmp_path, farm)

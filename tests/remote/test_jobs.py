@@ -96,14 +96,21 @@ def test_parallel_starts_from_many_threads_run_the_job_once(fleet: Fleet) -> Non
     assert [logs.of(rank) for rank in range(3)] == [b"ran\n"] * 3
 
 
+def leave_unlaunched(place: Path) -> None:
+    """Write what a wrapper leaves that was killed after it had claimed its job: a claim of a process that is gone."""
+    for name in ("env", "log"):
+        (place / name).touch()
+    (place / "claim").mkdir()
+    (place / "claim" / "1").write_text("machine boot/1 1 1\n")
+
+
 def test_killed_between_claim_and_launch_the_next_start_launches_it(fleet: Fleet, shared_farm: Farm) -> None:
     for host in shared_farm.hosts:
         place = folder(host, "halfway")
         place.mkdir(parents=True)
         (place / "run.sh").write_text("#!/bin/sh\necho launched\n")
         (place / "run.sh").chmod(0o700)
-        for name in ("env", "log", "claim"):
-            (place / name).touch()
+        leave_unlaunched(place)
     assert phases(fleet, "halfway") == [JobPhase.ABSENT] * 3
     assert jobs.start_job(fleet, "halfway", b"#!/bin/sh\necho another\n").ok
     logs = Logs()
@@ -306,8 +313,7 @@ def test_a_job_killed_before_its_launch_is_never_launched(fleet: Fleet, shared_f
     place.mkdir(parents=True)
     (place / "run.sh").write_text("#!/bin/sh\ntouch $HOME/launched-early\n")
     (place / "run.sh").chmod(0o700)
-    for name in ("env", "log", "claim"):
-        (place / name).touch()
+    leave_unlaunched(place)
     assert jobs.kill_job(fleet, "early", EndedBy.CANCEL, ranks=[0]).ok
     assert jobs.start_job(fleet, "early", b"#!/bin/sh\n", ranks=[0]).ok
     assert jobs.read_job_status(fleet, "early", ranks=[0]).jobs[0].exit_code == 143

@@ -149,6 +149,15 @@ def serve(orch: Orch, *words: str, page_only: bool = True) -> Generator[Served]:
         process.stdout.close()
 
 
+def log_in(site: Served, folder: Path, port: int, role: str = "member") -> Orch:
+    """Return a computer whose commands go to the service."""
+    folder.mkdir()
+    url, orch = f"http://127.0.0.1:{port}", Orch(folder)
+    secret = site.orch.ok("token", "create", folder.name, "--member", folder.name, "--role", role)
+    orch.ok("login", url, stdin=secret)
+    return Orch(folder, {"ORCH_SERVER": url})
+
+
 def record_run(
     store: Store, name: str, run_id: str, bucket: str = "", *, attempts: int = 1, ended: bool = True,
     candidate: Candidate | None = None, task: str = "", status: int = 0,

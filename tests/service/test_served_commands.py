@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_site import Served, record_run, serve
+from service_site import Served, log_in, record_run, serve
 from support.counting_relay import CountingRelay, counting_relay
 from support.orch_process import Orch, until
 
@@ -52,15 +52,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     words = [word for name in allowed for word in ("--allow", name)]
     with serve(service, *words, page_only=False) as site, counting_relay(site.port) as relay:
         yield Pair(site=site, ada=log_in(site, folder / "ada", relay.port), relay=relay)
-
-
-def log_in(site: Served, folder: Path, port: int, role: str = "member") -> Orch:
-    """Return a computer whose commands go to the service."""
-    folder.mkdir()
-    url, orch = f"http://127.0.0.1:{port}", Orch(folder)
-    secret = site.orch.ok("token", "create", folder.name, "--member", folder.name, "--role", role)
-    orch.ok("login", url, stdin=secret)
-    return Orch(folder, {"ORCH_SERVER": url})
 
 
 def write_project(folder: Path, run: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.engine.loop.checkpoints import has_checkpoint
 from orchestrator.engine.loop.epoch import release_run
+from orchestrator.engine.loop.finished_jobs import find_own_end
 from orchestrator.engine.loop.queue import (
     end_jobs,
     list_waiting_jobs,
@@ -45,9 +46,7 @@ def finish_command(session: Session, step: Done | GiveUp) -> CommandResult:
     """Return the result; upload the logs, and close the record when nothing is left."""
     outcomes = job_outcomes(session)
     if isinstance(session.desired, Cancel) and isinstance(step, Done):
-        number = int(session.desired.folder.partition("-")[0])
-        cancelled = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {number} was cancelled")
-        session.store.record_outcome(session.cluster, number, cancelled)
+        _record_cancelled_job(session, int(session.desired.folder.partition("-")[0]))
         _report_remaining_jobs(session)
     if session.job is not None:
         upload_logs(session)
@@ -71,6 +70,16 @@ def finish_command(session: Session, step: Done | GiveUp) -> CommandResult:
         attempts=session.store.ended_attempts(session.cluster, job.id),
         missing_output=session.memory.missing_output,
     )
+
+
+def _record_cancelled_job(session: Session, number: int) -> None:
+    """Record how a job ended that was to be cancelled: one that had ended by itself keeps its own result."""
+    outcome = find_own_end(session, number)
+    if outcome is not None:
+        session.narrator.note(f"{outcome.what}; it had ended before the cancel")
+    else:
+        outcome = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {number} was cancelled")
+    session.store.record_outcome(session.cluster, number, outcome)
 
 
 def _report_remaining_jobs(session: Session) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
@@ -31,8 +33,25 @@ def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
     """
     open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended" and job.started]
     open_jobs = [job for job in open_jobs if job.digest != except_digest]
+    for job, states in _read_states(session, open_jobs):
+        outcome = _make_outcome(session, job, states)
+        if outcome is not None:
+            session.store.record_outcome(session.cluster, job.id, outcome)
+
+
+def find_own_end(session: Session, number: int) -> Outcome | None:
+    """Return how a job ended whose cancel found nothing to end; None where the cancel ended it, or no host reports."""
+    job = session.store.job(session.cluster, number)
+    for _, states in _read_states(session, [job] if job.started and job.state != "ended" else []):
+        if all(state.ended_by is not EndedBy.CANCEL for state in states):
+            return _make_outcome(session, job, states)
+    return None
+
+
+def _read_states(session: Session, jobs: list[JobRecord]) -> Iterator[tuple[JobRecord, tuple[HostJob, ...]]]:
+    """Yield the jobs whose hosts all answer, with their states there."""
     live = [i for i in session.store.intents(session.cluster) if i.state is IntentState.ACCEPTED]
-    if not open_jobs or not live:
+    if not jobs or not live:
         return
     intent = live[-1]
     try:
@@ -43,11 +62,10 @@ def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
         return
     admit_before_contact(session, intent)
     hands = session.host_operations(view.hosts)
-    for job in open_jobs:
+    for job in jobs:
         states = hands.read_job(host_job_name(job.cluster_uid, f"{job.id}-a{job.attempt}"), job.ranks)
-        outcome = _make_outcome(session, job, states.jobs) if not states.failed else None
-        if outcome is not None:
-            session.store.record_outcome(session.cluster, job.id, outcome)
+        if not states.failed:
+            yield job, states.jobs
 
 
 def _make_outcome(session: Session, job: JobRecord, states: tuple[HostJob, ...]) -> Outcome | None:

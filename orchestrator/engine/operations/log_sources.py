@@ -12,7 +12,7 @@ from pathlib import Path
 from orchestrator.engine.loop.follow import find_size_at
 from orchestrator.engine.state.kept_log import copy_log, read_cut
 from orchestrator.errors import UserError
-from orchestrator.hosts import HostAddress
+from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.fleet import Fleet
@@ -65,17 +65,30 @@ def choose_ranks(
     return tuple(ran if requested is None else requested)
 
 
-def find_offsets(fleet: Fleet, folder: str, ranks: tuple[int, ...], start: LogStart) -> dict[int, int]:
-    """Return the byte of a job's log at which to begin per rank; a host without an answer is left out.
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where to begin in the logs of hosts.
 
-    Ages are measured by each host's own clock.
+    Attributes:
+        offsets: The first byte by rank; 0 where absent.
+        silent: The outcomes of hosts that did not answer.
     """
+
+    offsets: dict[int, int]
+    silent: tuple[HostOutcome, ...]
+
+
+def find_offsets(fleet: Fleet, folder: str, ranks: tuple[int, ...], start: LogStart) -> Offsets:
+    """Return the byte of a job's log at which to begin per rank. Ages are measured by each host's own clock."""
     if start == FROM_BEGINNING:
-        return {}
+        return Offsets({}, ())
     tail, seconds = ("" if number is None else str(number) for number in (start.tail, start.seconds))
     result = fleet.run(shell_command("log-start.sh", folder, tail, seconds), ranks=ranks, timeout=SHORT)
     found = {host.outcome.rank: _START.search(host.output) for host in result.hosts if host.outcome.ok}
-    return {rank: int(match[1]) for rank, match in found.items() if match is not None}
+    return Offsets(
+        {rank: int(match[1]) for rank, match in found.items() if match is not None},
+        tuple(outcome for outcome in result.outcomes if outcome.failure is not None),
+    )
 
 
 def give_local_files(

@@ -119,13 +119,14 @@ def _read_current(
     fleet: Fleet, cluster: str, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart
 ) -> CommandResult:
     """Read the log as it is at this moment."""
-    offsets = find_offsets(fleet, _folder(job), ranks, start)
+    begin = find_offsets(fleet, _folder(job), ranks, start)
+    answering = [rank for rank in ranks if rank not in {outcome.rank for outcome in begin.silent}]
 
     def command(host: HostAddress) -> str:
-        return shell_command("log-read.sh", _folder(job), str(offsets.get(host.rank, 0)))
+        return shell_command("log-read.sh", _folder(job), str(begin.offsets.get(host.rank, 0)))
 
-    result = fleet.run(command, ranks=ranks, on_output=sink, timeout=Stall(TRANSFER_SECONDS))
-    failed = [outcome for outcome in result.outcomes if not outcome.ok]
+    result = fleet.run(command, ranks=answering, on_output=sink, timeout=Stall(TRANSFER_SECONDS))
+    failed = [outcome for outcome in (*begin.silent, *result.outcomes) if not outcome.ok]
     if not failed:
         return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
     lost = any(outcome.failure is not None for outcome in failed)
@@ -149,7 +150,7 @@ def _follow(
 ) -> tuple[HostOutcome, ...]:
     from orchestrator.remote.jobs import follow_job
 
-    offsets = find_offsets(fleet, _folder(job), ranks, start)
+    offsets = find_offsets(fleet, _folder(job), ranks, start).offsets
     return follow_job(fleet, _folder(job), sink, offsets=offsets, ranks=ranks).outcomes
 
 
@@ -166,12 +167,21 @@ def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) ->
     if not own and (ending := make_stopped_outcome(f"job {job.id}", failed, again)):
         return GiveUp(code=ending.code, status=ending.status, what=ending.what, next_step=ending.next_step)
     first = next((outcome for outcome in own if outcome.status not in FROM_ELSEWHERE), own[0])
-    lost = first.failure in (Failure.LOST, Failure.FROZEN, Failure.UNREACHABLE, Failure.REFUSED)
+    where = f"{label_rank(first.rank)} (rank {first.rank})"
+    if first.failure not in (None, Failure.LOST):  # the host has not reported how its program ended
+        return GiveUp(
+            code="host-lost",
+            status=Exit.HOST_LOST,
+            what=f"the log of job {job.id} on {where} could not be followed: {first.verdict}",
+            why=first.detail,
+            next_step=NextStep(f"orch status {cluster} --refresh", "asks the provider"),
+        )
     status = first.status if first.status is not None else Exit.HOST_LOST
+    lost = first.failure is Failure.LOST
     return GiveUp(
         code="host-lost" if lost else SIGNAL_CODE if status in FROM_ELSEWHERE else "program-failed",
         status=status,
-        what=f"job {job.id} failed on {label_rank(first.rank)} (rank {first.rank}): {first.verdict}",
+        what=f"job {job.id} failed on {where}: {first.verdict}",
         why=first.last_line or first.detail,
         next_step=again,
     )

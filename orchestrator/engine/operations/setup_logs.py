@@ -113,7 +113,7 @@ def _read_from_hosts(
         narrator.note(f"this is the output of the newest setup on the hosts of '{record.name}'")
         for folder in sorted(set(folders.values())):
             those = tuple(rank for rank, found in folders.items() if found == folder)
-            offsets = find_offsets(fleet, folder, those, start)
+            offsets = find_offsets(fleet, folder, those, start).offsets
             if follow:
                 follow_job(fleet, folder, sink, offsets=offsets, ranks=those)
             else:
