@@ -13,11 +13,9 @@ from typing import TypeGuard
 from orchestrator.errors import OpenFilesError, UserError
 from orchestrator.messages import count_noun
 
-# Counted in /proc/PID/fd every 10 ms, November 2026: a launch on 2, 8 and 32 hosts of `infra: local` has 13, 23 and 71 open
-# at most, two a host. Programs that carry connections take more.
-OF_HOST = (
-    4  # its connection, or the program that carries it and the file of its errors; its kept log; a file beside that
-)
+# Counted in /proc/PID/fd every 10 ms, November 2026: a launch on 2, 8 and 32 hosts of `infra: local` has 13, 23 and 71
+# open at most, two a host. Programs that carry connections take more.
+OF_HOST = 4  # its connection, or the program that carries it and the file of its errors; its kept log; one beside that
 OF_COMMAND = 64  # the store, standard streams, libraries, connections to clouds, jump hosts, programs that start
 # systemd's hard limit is 524,288 (NEWS of systemd 240, 2018); macOS refuses a soft limit above OPEN_MAX, which is
 # 10,240 (setrlimit(2) of macOS 14, COMPATIBILITY).

@@ -23,11 +23,13 @@ class Unknown:
         what: Description for people.
         after_create: It is known only once the machines exist.
         host: Rank of the host whose address it is, if it is one.
+        secret: Name of the secret that it becomes; "" for none.
     """
 
     what: str
     after_create: bool = False
     host: int | None = None
+    secret: str = ""
 
     def __str__(self) -> str:
         return f"({self.what})"

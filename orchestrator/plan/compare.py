@@ -72,7 +72,10 @@ def _text(at: str, before: Text, after: object) -> list[str]:
 
 
 def _secrets(value: Text) -> list[str]:
-    return [part.name for part in value.parts if isinstance(part, Secret)]
+    names = (
+        (part.name if isinstance(part, Secret) else part.secret) for part in value.parts if not isinstance(part, str)
+    )
+    return [name for name in names if name]
 
 
 def _mapping(at: str, before: Mapping[object, object], after: Mapping[object, object]) -> list[str]:

@@ -182,7 +182,6 @@ class Issuer:
         request = urllib.request.Request(url, form, {"Accept": "application/json"} | dict(headers or {}))  # noqa: S310  # is_safe_address
         try:
             found: Any = json.loads(fetch_within(request, self.answer_seconds, _MOST_BYTES))
-            refuse_half_characters(found)
         except StatusError as error:
             if form is not None and error.status in (400, 401):
                 raise AccessError(f"{self.name} refuses the sign-in", error.text[:200], self.again) from error

@@ -206,6 +206,9 @@ class OidcClient:
         subject: object = claims["sub"]
         if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT:
             raise self._issuer.describe_fault(f"`sub` is not a text of 1 to {_LONGEST_SUBJECT} characters")
+        self._refuse_half_characters(claims)
+
+    def _refuse_half_characters(self, claims: Mapping[str, Any]) -> None:
         try:
             refuse_half_characters(claims)
         except UnicodeError as error:
@@ -217,6 +220,7 @@ class OidcClient:
         if not is_safe_address(address):
             return {}
         found = self._issuer.send(str(address), {"Authorization": f"Bearer {tokens.get('access_token', '')}"})
+        self._refuse_half_characters(found)
         return found if found.get("sub") == claims["sub"] else {}  # Core, section 5.3.2: else of another person
 
 

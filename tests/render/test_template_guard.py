@@ -56,7 +56,7 @@ def unsafe(source: str) -> Iterator[str]:
 def _is_allowed(node: nodes.Expr) -> bool:
     if not isinstance(node, nodes.Filter) or not isinstance(node.node, nodes.Name):
         return False
-    return node.name == "q" or (node.name == "code" and node.node.name in USER_PROGRAMS)
+    return node.name in ("q", "place") or (node.name == "code" and node.node.name in USER_PROGRAMS)
 
 
 def template_files() -> list[Path]:
@@ -92,7 +92,7 @@ def test_every_quoted_value_is_known_to_the_hostile_tests() -> None:
         node.node.name
         for path in template_files()
         for node in Environment().parse(path.read_text()).find_all(nodes.Filter)
-        if node.name == "q" and isinstance(node.node, nodes.Name)
+        if node.name in ("q", "place") and isinstance(node.node, nodes.Name)
     }
     assert found == QUOTED
 
@@ -121,8 +121,8 @@ def test_filling_refuses_a_name_that_is_not_given(scratch: Path) -> None:
         templates.render_template("worse.j2")
 
 
-def test_only_our_two_filters_exist() -> None:
-    assert set(templates.template_environment().filters) == {"q", "code"}
+def test_only_our_filters_exist() -> None:
+    assert set(templates.template_environment().filters) == {"q", "place", "code"}
 
 
 def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:

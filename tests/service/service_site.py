@@ -79,6 +79,7 @@ class Served:
     link: str
     process: subprocess.Popen[str] = field(repr=False)
     patience: float = 30.0  # seconds for an answer
+    source: str = "127.0.0.1"  # the address from which requests come
 
     @property
     def token(self) -> str:
@@ -88,7 +89,7 @@ class Served:
         self, path: str, *, method: str = "GET", body: bytes = b"", **headers: str
     ) -> tuple[HTTPConnection, HTTPResponse]:
         """Send a request, and return the connection with its answer unread. A `host` replaces the real one."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=self.patience)
+        connection = HTTPConnection("127.0.0.1", self.port, self.patience, (self.source, 0))
         connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
         for name, value in headers.items():
             connection.putheader(name.replace("_", "-"), value)
