@@ -16,7 +16,7 @@ from orchestrator.values import Unknown
 
 UID = Unknown("cluster id, made at launch")
 RUN_ID = Unknown("run id, made at launch")
-RUN_KEY = Unknown("key of the run, made at launch", secret="ORCH_RUN_KEY")
+RUN_KEY = Unknown("key of the run, made at launch", secret="ORCH_RUN_KEY")  # noqa: S106  # its name
 INSTALLATION = Unknown("installation id, made at first launch")
 
 # Of a cluster's name, in the names of its slices: with "-3fa2b1-1" behind it, these stay within the 45 characters that
