@@ -13,8 +13,8 @@ from typing import TypeGuard
 from orchestrator.errors import OpenFilesError, UserError
 from orchestrator.messages import count_noun
 
-# Counted in /proc/PID/fd every 10 ms, November 2026: a launch on 2, 8 and 32 hosts of `infra: local` has 13, 23 and 71 open
-# at most, two a host. Programs that carry connections take more.
+# Counted in /proc/PID/fd every 10 ms, November 2026: a launch on 2, 8 and 32 hosts of `infra: local` has 13, 23 and 71
+# open at most, two a host. Programs that carry connections take more.
 OF_HOST = (
     4  # its connection, or the program that carries it and the file of its errors; its kept log; a file beside that
 )
