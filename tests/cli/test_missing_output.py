@@ -10,6 +10,8 @@ import jsonschema
 import pytest
 from support.orch_process import Orch
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = Path(__file__).parents[2] / "orchestrator" / "cli" / "data" / "ending.schema.json"
 LIMIT = 3_000_000  # bytes of a file, above those of the store: a longer log ends as on a full disk
 HEAD = """\

@@ -16,6 +16,7 @@ from support.sshd import Farm
 MISSING = missing_for_shared_home()
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"hosts need own namespaces: {MISSING}"),
+    pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
 

@@ -10,6 +10,8 @@ import pytest
 from support.orch_process import Orch
 from support.sshd import Farm, sshd_farm
 
+pytestmark = pytest.mark.slow
+
 HOSTS = 8
 TASK = """\
 name: many

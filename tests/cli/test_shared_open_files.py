@@ -15,7 +15,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 HOSTS = 2
 LIMIT = OF_COMMAND + OF_CLUSTER + OF_HOST * HOSTS + 10  # for one cluster
-TASK = "name: {name}\nresources: {{infra: local, accelerators: cpu}}\nnum_nodes: 2\nrun: sleep {seconds}\n"
+TASK = """\
+name: {name}
+resources: {{infra: local, accelerators: cpu}}
+num_nodes: 2
+run: until [ -e {gate} ]; do sleep 0.2; done
+"""
 
 
 @pytest.fixture
@@ -28,12 +33,14 @@ def orch(tmp_path: Path) -> Iterator[Orch]:
 
 
 def test_clusters_that_do_not_fit_are_named_and_observed_later(orch: Orch) -> None:
-    for name, seconds in (("first", 30), ("second", 1)):
-        (orch.folder / f"{name}.yaml").write_text(TASK.format(name=name, seconds=seconds))
+    gate = orch.folder / "gate"
+    for name in ("first", "second"):
+        (orch.folder / f"{name}.yaml").write_text(TASK.format(name=name, gate=gate))
         orch.ok("launch", f"{name}.yaml", "--yes", "--detach")
     log = orch.state / "engine.log"
     until(
         "the second is named", lambda: "the cluster is not observed now: its 2 hosts need 24" in log.read_text(), 60.0
     )
     assert "a defect" not in log.read_text()
+    gate.touch()
     until("both have ended", lambda: orch.ok("queue", "--all").count("exit 0") == 2, 200.0)
