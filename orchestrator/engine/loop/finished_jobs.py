@@ -15,6 +15,7 @@ from orchestrator.plan.stopped import (
     FROM_ELSEWHERE,
     SIGNAL_CODE,
     describe_failed_rank,
+    make_bucketless_outcome,
     make_stopped_outcome,
 )
 from orchestrator.plan.ways_back import resume_or_launch
@@ -66,6 +67,11 @@ def _make_outcome(session: Session, job: JobRecord, states: tuple[HostJob, ...])
     if lost := [state for state in bad if state.phase is JobPhase.LOST]:
         what = f"job {job.id} vanished on rank {lost[0].rank}"
         return Outcome(status=Exit.HOST_LOST, code="host-lost", what=what)
+    if without := next((state for state in bad if state.bucketless), None):
+        words = "shows its output; fix the bucket, then the same launch"
+        return make_bucketless_outcome(
+            job.id, bucketless, NextStep(f"orch logs {session.cluster.name} {job.id}", words)
+        )
     culprit = next((state for state in bad if state.exit_code not in FROM_ELSEWHERE), bad[0])
     code = culprit.exit_code or 1
     return Outcome(
