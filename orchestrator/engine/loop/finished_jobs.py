@@ -22,6 +22,8 @@ from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.slices import SliceState
 from orchestrator.store.records import JobRecord, NewJob
 
+_FIX_BUCKET = "shows its output; fix the bucket, then the same launch"
+
 
 def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
     """Record the end of every started job that has ended on all its hosts meanwhile.
@@ -64,14 +66,12 @@ def _make_outcome(session: Session, job: JobRecord, states: tuple[HostJob, ...])
         return make_stopped_outcome(f"job {job.id}", states, back) or Outcome(
             status=Exit.OK, code="ok", what=f"job {job.id} succeeded on {count_hosts(len(states))}"
         )
+    if without := next((state for state in bad if state.bucketless), None):
+        shows = NextStep(f"orch logs {session.cluster.name} {job.id}", _FIX_BUCKET)
+        return make_bucketless_outcome(job.id, without, shows)
     if lost := [state for state in bad if state.phase is JobPhase.LOST]:
         what = f"job {job.id} vanished on rank {lost[0].rank}"
         return Outcome(status=Exit.HOST_LOST, code="host-lost", what=what)
-    if without := next((state for state in bad if state.bucketless), None):
-        words = "shows its output; fix the bucket, then the same launch"
-        return make_bucketless_outcome(
-            job.id, bucketless, NextStep(f"orch logs {session.cluster.name} {job.id}", words)
-        )
     culprit = next((state for state in bad if state.exit_code not in FROM_ELSEWHERE), bad[0])
     code = culprit.exit_code or 1
     return Outcome(
