@@ -1,4 +1,4 @@
-"""The end of an own program that cannot use its bucket: with a status of its own, and without a restart by orch."""
+"""The end of an own program that cannot use its bucket: with status 16, and without a restart by orch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..heartbeat import NO_STORAGE, Heartbeat
 def end_without_bucket(run: Run, world: World, report: Callable[[str], None]) -> None:
     """Let a LastingStorageError that the main thread does not catch end the process in one line, with its status.
 
-    The heartbeat reports it too, since torchrun and other launchers return a status of their own. Every other error
+    The heartbeat reports it too, since torchrun and other launchers return another status. Every other error
     goes to the hook that was there before.
     """
     before = sys.excepthook
