@@ -30,7 +30,7 @@ class Heartbeat:
         self._rank = world.rank
         self._report = report
         self._next = 0.0
-        self._phase = ""
+        self._phase: str = ""
 
     def beat(self, step: int | None, phase: str = "training", *, final: bool = False) -> None:
         """Write the heartbeat unless the last one is recent.

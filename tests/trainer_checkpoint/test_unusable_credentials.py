@@ -14,7 +14,7 @@ from trainer.checkpoint.store import open_store
 from trainer.environment import Run
 from trainer.errors import LastingStorageError
 
-# In a network of its own, where the address of the metadata server is ours, or no one's.
+# In another network namespace, where the address of the metadata server is ours, or no one's.
 CLAIM = """\
 import sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
