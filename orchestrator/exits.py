@@ -29,6 +29,7 @@ class Exit(IntEnum):
         13  # a rehearsal: the program began at its first step again after a loss, or was not preempted as requested
     )
     BUDGET = 14  # a budget does not allow the machines; nothing was rented
+    NO_STORAGE = 16  # the program's bucket is missing, denied or full, and nothing was saved: no restart helps
     PREEMPTED = 75  # the program saved a checkpoint and requests a restart (EX_TEMPFAIL)
     TIMEOUT = 124
     INTERRUPTED = 130

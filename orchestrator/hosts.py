@@ -47,6 +47,8 @@ class OwnSsh:
     strict: bool = False
 
 
+NO_STORAGE = "no-storage"
+"""What a program reports that ends as it cannot use its bucket (trainer/heartbeat.py)."""
 _PATHS = ("keys", "certificates", "known_hosts", "revoked")  # fields of OwnSsh
 
 
@@ -326,7 +328,7 @@ class HostJob:
         step: The smallest step of its processes. This and the next two come from the program's heartbeat files, and are
             None where it writes none (docs/limits.md).
         beat_age: Seconds since the oldest of their last heartbeats, by the host's own clock.
-        doing: What the slowest process reported: "starting", "training" ...
+        doing: What the slowest process reported: "starting", "training" ...; NO_STORAGE where any one did.
         last_line: Of its log; after a failure, the lines that look like errors.
         remedy: The next step that orch's script printed beside its error; or "".
         chips: The host's chips, where they were asked for and are known.
@@ -343,6 +345,11 @@ class HostJob:
     doing: str | None = None
     remedy: str = ""
     chips: ChipReport | None = None
+
+    @property
+    def bucketless(self) -> bool:
+        """Whether its program ended as it cannot use its bucket, for a reason that does not pass."""
+        return self.phase is JobPhase.FINISHED and self.exit_code != 0 and self.doing == NO_STORAGE
 
 
 def hosts_to_json(hosts: Sequence[HostAddress]) -> str:

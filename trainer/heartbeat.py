@@ -10,6 +10,9 @@ from pathlib import Path
 from .checkpoint.epoch import utc_timestamp
 from .environment import World
 
+NO_STORAGE = "no-storage"
+"""The phase of a program that ends as it cannot use its bucket, for a reason that does not pass: orch does not restart
+it, whatever the exit status of what started it (torchrun's is 1)."""
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
@@ -27,7 +30,7 @@ class Heartbeat:
         self._rank = world.rank
         self._report = report
         self._next = 0.0
-        self._phase = ""
+        self._phase: str = ""
 
     def beat(self, step: int | None, phase: str = "training", *, final: bool = False) -> None:
         """Write the heartbeat unless the last one is recent.
@@ -41,12 +44,23 @@ class Heartbeat:
             return
         self._phase = phase
         self._next = time.monotonic() + _SECONDS_BETWEEN_WRITES
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        beat = {"step": step, "rank": self._rank, "time": utc_timestamp(), "phase": phase}
         try:
-            beat = {"step": step, "rank": self._rank, "time": utc_timestamp(), "phase": phase}
-            temporary.write_text(json.dumps(beat) + "\n")
-            temporary.replace(self._path)
+            _write(self._path, (json.dumps(beat) + "\n").encode())
         except OSError as error:
             # A missing heartbeat must not end the run: report it once.
             self._report(f"note: no heartbeat from rank {self._rank}: {error}")
             self._path = None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file; on a full disk, write over the earlier one, which needs no room."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        with path.open("r+b") as file:
+            file.write(content)
+            file.truncate()

@@ -9,8 +9,8 @@ from types import TracebackType
 from trainer.config import Config
 from trainer.console import Console
 from trainer.environment import Run, World
-from trainer.errors import Exit
-from trainer.heartbeat import Heartbeat
+from trainer.errors import Exit, LastingStorageError
+from trainer.heartbeat import NO_STORAGE, Heartbeat
 from trainer.watchdog import Watchdog
 
 
@@ -31,6 +31,8 @@ class Liveness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watchdog.__exit__(kind, error, trace)
+        if isinstance(error, LastingStorageError):
+            self._heartbeat.beat(None, NO_STORAGE, final=True)
 
     def report_step(self, step: int) -> None:
         """Report that a step is done."""

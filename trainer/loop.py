@@ -19,12 +19,13 @@ from trainer.config import Config
 from trainer.console import Console
 from trainer.data.batches import BatchLoader
 from trainer.data.held_out import HeldOutRows
+from trainer.data.marks import count_marked
 from trainer.data.mixture import check_epochs, describe_uses, open_training_data
 from trainer.data.state import DataState
 from trainer.engine import Engine, Numbers
 from trainer.engines import Opener, choose_engine_and_device, open_engine, resolve_loss, set_vocabulary_size
 from trainer.environment import Run, World
-from trainer.errors import Exit, PeerError, StorageError, TrainerError
+from trainer.errors import DataError, Exit, PeerError, StorageError, TrainerError
 from trainer.evaluation import Evaluated, evaluate
 from trainer.liveness import Liveness
 from trainer.metrics import MetricsLog, Recorder, SaveCosts, StepTimer, open_metrics
@@ -48,6 +49,7 @@ class LoopContext:
     """
 
     config: Config
+    team: Team
     engine: Engine
     batches: BatchLoader
     held_out: tuple[HeldOutRows, ...]
@@ -116,6 +118,7 @@ def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Liveness
             with open_metrics(config, run, world, checkpoints.store, console.print_on_first) as metrics:
                 parts = LoopContext(
                     config=config,
+                    team=team,
                     engine=engine,
                     batches=BatchLoader(training.corpus, data.open_order(), engine.share, config.data.ahead),
                     held_out=training.held_out,
@@ -167,10 +170,12 @@ def _describe_evaluations(config: Config, held_out: Sequence[HeldOutRows]) -> st
 def _steps(parts: LoopContext) -> Exit:
     config, engine, checkpoints, pulse = parts.config, parts.engine, parts.checkpoints, parts.liveness
     data, meter, first = parts.data, StepTimer(), parts.data.step + 1
+    trains = parts.data.step > 0  # an earlier start may have trained on tokens
     while data.step < config.steps:
         parts.profiler.poll(data.step)
         waited = time.perf_counter()
         rows = parts.batches.take_rows(data.step)
+        trains = trains or count_marked(rows) > 0
         meter.add_data_wait(time.perf_counter() - waited)
         rate = learning_rate(config.optim, config.steps, data.step)
         begun = time.perf_counter()
@@ -182,6 +187,8 @@ def _steps(parts: LoopContext) -> Exit:
         checkpoints.raise_failure()
 
         last = data.step == config.steps
+        if last:
+            _check_trained(parts, trains)
         evaluating = bool(parts.held_out) and (last or data.step % config.eval.every == 0)
         logged = last or evaluating or data.step == first or data.step % config.log_every == 0
         due = last or checkpoints.is_due(data.step)
@@ -211,6 +218,20 @@ def _steps(parts: LoopContext) -> Exit:
     more = "" if data.step >= first else f"; steps={config.steps} was reached before: give more steps to continue"
     parts.console.print_on_first(f"done: {data.step} steps{more}")
     return Exit.OK
+
+
+def _check_trained(parts: LoopContext, trains: bool) -> None:
+    """Raise DataError on every rank where no rank had a token to train on in any step; not before the last step.
+
+    Single steps, and all up to the first line of the log, may have none: rows are long, and replies few. What no step
+    could have is an error when the data is opened.
+    """
+    if not any(parts.team.gather(trains)):
+        config = parts.config
+        raise DataError(
+            f"data={config.data.source} has nothing to train on: none of the tokens of {config.steps} steps is marked; "
+            "prepare chats with replies, or train on all tokens with data.loss=all"
+        )
 
 
 def _evaluate(parts: LoopContext, step: int, meter: StepTimer) -> Evaluated:

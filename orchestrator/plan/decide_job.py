@@ -23,9 +23,10 @@ from orchestrator.plan.stopped import (
     SIGNAL_CODE,
     describe_exit,
     describe_failed_rank,
+    make_bucketless_outcome,
     make_stopped_outcome,
 )
-from orchestrator.plan.ways_back import may_resume, resume_step
+from orchestrator.plan.ways_back import may_resume, resume_step, step_without_bucket
 
 
 def decide_job_step(desired: Run, observed: Observed) -> Step:
@@ -132,11 +133,16 @@ def _after_stop(
         reason = next(one for one in EndedBy if one in reasons)
         folder = job.folder(observed.attempt)
         return StopJob(job=folder, ended_by=reason, why=outcome.what, grace=job.stop_grace, ranks=running)
+    return _conclude_with(replace(outcome, why="; ".join(list_own_ends(desired, observed))))
+
+
+def _conclude_with(outcome: Outcome) -> Conclude:
+    """Return the action that records a result."""
     return Conclude(
         status=outcome.status,
         code=outcome.code,
         what=outcome.what,
-        why="; ".join(list_own_ends(desired, observed)),
+        why=outcome.why,
         next_step=outcome.next_step,
     )
 
@@ -192,6 +198,9 @@ def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) ->
             desired, observed, cause, failure, None, Exit.HOST_LOST, last, rank=culprit.rank, step=furthest
         )
     assert code is not None  # noqa: S101  # a finished job has a status
+    if culprit.bucketless:
+        step_back = step_without_bucket(desired, observed)
+        return _conclude_with(make_bucketless_outcome(desired.job_id, culprit, step_back))
     cause, last, remedy = EndCause.PROGRAM, culprit.last_line, culprit.remedy
     if FROM_ELSEWHERE.get(code) == "KILL" and not remedy:
         remedy = f"orch ssh {desired.cluster} {culprit.rank} -- sudo dmesg   names programs that were killed for memory"
@@ -218,11 +227,15 @@ def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) ->
 def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
     """Return the host to blame.
 
-    The order is: a host whose status forbids a restart (which host failed first is partly chance), a lost host, one
-    whose bucket failed (the others then miss it as a peer), the host that was seen to fail first, a host that failed by
-    itself, a host that a signal from elsewhere ended. Hosts that orch stopped are never among them.
+    The order is: a host whose bucket cannot be used, or whose status forbids a restart (which host failed first is
+    partly chance), a lost host, one whose bucket failed (the others then miss it as a peer), the host that was seen to
+    fail first, a host that failed by itself, a host that a signal from elsewhere ended. Hosts that orch stopped are
+    never among them.
     """
-    final = [host for host in bad if host.exit_code in set(desired.budgets.fail_on) - set(FROM_ELSEWHERE)]
+    if without := [host for host in bad if host.bucketless]:
+        return without[0]
+    forbidden = {*desired.budgets.fail_on, *desired.budgets.final} - set(FROM_ELSEWHERE)
+    final = [host for host in bad if host.exit_code in forbidden]
     if final:
         return final[0]
     lost = [host for host in bad if host.job is JobPhase.LOST]

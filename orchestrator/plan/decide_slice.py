@@ -387,7 +387,7 @@ def next_attempt_or_end(
         budget, used = budgets.storage, recovery.count_storage_restarts(observed, budgets)
     by_loss = generation is not None and observed.pending_end is None
     allowed = recovery.may_restart(cause, observed, budgets, by_loss=by_loss, exit_code=exit_code)
-    if allowed and exit_code not in desired.budgets.fail_on:
+    if allowed and exit_code not in (*budgets.fail_on, *budgets.final):
         return NextAttempt(
             attempt=observed.attempt + 1,
             cause=cause,
@@ -399,8 +399,10 @@ def next_attempt_or_end(
         )
     what = f"the hosts of '{desired.cluster}' were lost" if by_loss else why
     reasons = [why] if by_loss else [last_line] if last_line else []
-    if exit_code in desired.budgets.fail_on:
+    if exit_code in budgets.fail_on:
         reasons.append(f"exit {exit_code} is one of fail_on_exit_codes: no restart")
+    elif exit_code in budgets.final:
+        reasons.append(f"by exit {exit_code} the program asks for no restart")
     elif budget:
         reasons.append(f"{used} of {budget} restarts for this cause were used")
     return Conclude(

@@ -119,6 +119,7 @@ class Budgets:
         storage: Restarts after the exit status of a bucket that fails (10), in a row and without progress; beyond
             `failures`. 0 for programs that do not define it.
         fail_on: Exit statuses that are never restarted.
+        final: Exit statuses by which the program itself asks for no restart.
         capacity_wait: How long a replacement for a lost slice is requested.
         capacity_wait_first: The same for the first slice.
     """
@@ -128,6 +129,7 @@ class Budgets:
     storage: int = 0
     restart_on: tuple[int, ...] = ()
     fail_on: tuple[int, ...] = ()
+    final: tuple[int, ...] = ()
     strategy: Strategy = Strategy.EAGER_NEXT_REGION
     capacity_wait: float = 0.0
     capacity_wait_first: float = 0.0

@@ -80,6 +80,7 @@ class HostView:
         trees: Pairs of label and digest that it holds.
         setup: Digest of the last setup that passed.
         ended_by: Why orch, or the host's limits timer, ended the job; it goes before the exit code.
+        bucketless: Whether the program ended as it cannot use its bucket, for a reason that does not pass.
         last_line: Of the job's output; the lines that look like errors, when it failed.
         step: Training step that the program reported, if it reports steps.
         beat_age: Seconds since its last heartbeat, by the host's clock.
@@ -99,6 +100,7 @@ class HostView:
     job: JobPhase = JobPhase.ABSENT
     exit_code: int | None = None
     ended_by: EndedBy | None = None
+    bucketless: bool = False
     last_line: str = ""
     step: int | None = None
     beat_age: float | None = None

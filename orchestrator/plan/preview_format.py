@@ -157,8 +157,8 @@ def describe_recovery(run: Run) -> tuple[str, ...]:
     if budgets.storage:
         count = count_noun(budgets.storage, "time")
         found.append(f"{_statuses((Exit.STORAGE,))} (the bucket fails) is restarted up to {count} without progress")
-    if budgets.fail_on:
-        found.append(f"never after {_statuses(budgets.fail_on)}")
+    if never := (*budgets.fail_on, *budgets.final):
+        found.append(f"never after {_statuses(never)}")
     if budgets.hang_deadline > 0:
         found.append(
             f"no progress for {format_duration(budgets.hang_deadline)} is treated as a hang, and counts as a loss"

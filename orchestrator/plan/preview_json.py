@@ -99,7 +99,7 @@ def _request_json(desired: Desired) -> dict[str, Json]:
     head["recovery"] = {
         "strategy": budgets.strategy.value,
         "restart_on_exit_codes": list(budgets.restart_on),
-        "fail_on_exit_codes": list(budgets.fail_on),
+        "fail_on_exit_codes": [*budgets.fail_on, *budgets.final],
         "capacity_wait_seconds": budgets.capacity_wait,
         "first_capacity_wait_seconds": budgets.capacity_wait_first,
         "hang_seconds": budgets.hang_deadline or None,

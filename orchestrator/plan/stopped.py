@@ -1,6 +1,7 @@
 """Programs that were ended from outside: by orch, by the limits timer of their hosts, or by a signal from elsewhere.
 
-What ended a program goes before its exit status: one that saves on TERM may return 0, which is no success.
+What ended a program goes before its exit status: one that saves on TERM may return 0, which is no success. So does a
+bucket that cannot be used, which the program itself reports in its heartbeat: under torchrun it returns 1.
 """
 
 from __future__ import annotations
@@ -64,6 +65,32 @@ def make_stopped_outcome(subject: str, ranks: Iterable[EndedRank], next_step: Ne
         status=Exit.TIMEOUT if limited else Exit.INTERRUPTED,
         code=LIMIT_CODE if limited else "cancelled",
         what=f"{subject} did not end by itself on {format_hosts(by_reason[reason])}: {_TEXTS[reason]}",
+        next_step=next_step,
+    )
+
+
+class FailedRank(Protocol):
+    """The program of one host that failed."""
+
+    @property
+    def rank(self) -> int:
+        """Its host."""
+        ...
+
+    @property
+    def last_line(self) -> str:
+        """What it printed about the failure."""
+        ...
+
+
+def make_bucketless_outcome(job_id: int, failed: FailedRank, next_step: NextStep) -> Outcome:
+    """Return the result of a program that cannot use its bucket, and would end in the same way when started again."""
+    where = f"{label_rank(failed.rank)} (rank {failed.rank})"
+    return Outcome(
+        status=Exit.NO_STORAGE,
+        code="no-storage",
+        what=f"job {job_id} cannot use its bucket on {where}, and is not restarted",
+        why=failed.last_line,
         next_step=next_step,
     )
 

@@ -61,6 +61,15 @@ def step_after_failure(desired: Run, observed: Observed, cause: EndCause, remedy
     return NextStep(f"orch logs {desired.cluster} {desired.job_id}", words)
 
 
+def step_without_bucket(desired: Run, observed: Observed) -> NextStep:
+    """Return the next step after a program could not use its bucket, for a reason that does not pass."""
+    if observed.saved:
+        return resume_step(desired, observed, "; fix the bucket first")
+    again = "the same launch" if desired.create else "the same command"
+    command = f"orch logs {desired.cluster} {desired.job_id}"
+    return NextStep(command, f"shows its output; fix the bucket, then {again}")
+
+
 def step_after_loss(desired: Run, observed: Observed) -> NextStep:
     """Return the next step after the loss of hosts that orch may not replace."""
     down = f"or: orch down {desired.cluster}"

@@ -1,5 +1,6 @@
 # Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING ENDED-BY LAST-LINE".
-# STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none.
+# STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none. DOING is
+# no-storage where any of them ended as it cannot use its bucket (trainer/heartbeat.py), else that of the slowest one.
 # ENDED-BY is the reason of whoever sent the job a signal (job-kill.sh), - where no one did.
 # LAST-LINE is the log's last one; of a job that failed, the last lines that look like errors, joined by " | ".
 # The state is a function of the folder: rc, then the claim, then rc again, for the job may end between two reads.
@@ -52,6 +53,7 @@ slowest() { # of the heartbeat files in a folder: the smallest step; of the olde
     step=-
     age=-
     doing=-
+    bucketless=
     set -- "$1"/heartbeat "$1"/heartbeat.[0-9]*
     [ -e "$1" ] || [ -e "$2" ] || return 0
     now=$(date +%s%3N)
@@ -68,6 +70,7 @@ slowest() { # of the heartbeat files in a folder: the smallest step; of the olde
         if [ "$beat_step" != - ] && { [ "$step" = - ] || [ "$beat_step" -lt "$step" ]; }; then
             step=$beat_step
         fi
+        [ "$beat_doing" != no-storage ] || bucketless=$beat_doing
         if [ "$age" = - ] || [ "$since" -gt "$age" ]; then
             age=$since
             doing=$beat_doing
@@ -75,6 +78,7 @@ slowest() { # of the heartbeat files in a folder: the smallest step; of the olde
     done <<EOF
 $found
 EOF
+    doing=${bucketless:-$doing}
 }
 reason() { # the first word of ended-by; unknown where a full disk kept no more than its name
     why=-
@@ -111,6 +115,10 @@ for job; do
     *) errors=$(error_lines "$dir/log") && last=${errors:-$last} ;;
     esac
     slowest "$dir"
+    if [ "$doing" = no-storage ]; then # its own reason, and not what launchers and other ranks printed after it
+        error=$(tail -c 20000 "$dir/log" | tr '\r\000-\011' '\n' | LC_ALL=C grep -a '^[^ ]* *error\[storage\]: ' | tail -n 1)
+        last=${error:-$last}
+    fi
     reason "$dir"
     printf 'orch-job %s %s %s %s %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$step" "$age" "$doing" "$why" "$last"
 done

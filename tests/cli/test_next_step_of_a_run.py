@@ -9,10 +9,8 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import click
+from support.command_lines import accepts
 from support.orch_process import Orch
-
-from orchestrator.cli.app import app
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "service"))
 
@@ -39,24 +37,6 @@ manifest = {"format": 2, "step": 3, "run_id": os.environ["ORCH_RUN_ID"], "attemp
 (folder / "manifest.json").write_text(json.dumps(manifest))
 import no_such_module
 """
-
-
-def accepts(command: str) -> bool:
-    """Return whether the parser of the CLI takes a command line."""
-    words = command.split()
-    assert words.pop(0) == "orch", command
-    context, parsed = click.Context(app, info_name="orch"), app
-    try:
-        while isinstance(parsed, click.Group):
-            with context:
-                _, found, words = parsed.resolve_command(context, words)
-            assert found is not None
-            parsed = found
-            if not isinstance(parsed, click.Group):
-                parsed.make_context(parsed.name, list(words), parent=context)
-    except click.UsageError:
-        return False
-    return True
 
 
 def fail(orch: Orch, name: str, command: str) -> tuple[dict[str, Any], str]:

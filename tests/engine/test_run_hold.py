@@ -146,5 +146,5 @@ def test_a_driver_that_lost_its_run_stops_the_program_and_starts_it_no_more(home
 
 def test_the_status_of_a_trainer_that_was_taken_over_is_no_reason_to_restart() -> None:
     assert TrainerExit.TAKEN_OVER == Exit.CONFLICT  # one number, defined on both sides
-    assert build_budgets(local_task(1, train=Train())).fail_on == (TrainerExit.TAKEN_OVER, TrainerExit.NO_STORAGE)
-    assert build_budgets(local_task(1, run="true")).fail_on == ()
+    assert build_budgets(local_task(1, train=Train())).final == (TrainerExit.TAKEN_OVER, TrainerExit.NO_STORAGE)
+    assert build_budgets(local_task(1, run="true")).final == ()

@@ -625,6 +625,12 @@ PROGRAM: tuple[Line, ...] = (
         "Conclude program-failed",
     ),
     (
+        "one cannot use its bucket, for a reason that does not pass, others failed with it",
+        RUN,
+        ready(ended(0, 1), host(1, job=JobPhase.FINISHED, exit_code=1, bucketless=True), started=True),
+        "Conclude no-storage",
+    ),
+    (
         "one failed, no restart is left",
         POOR,
         ready(ended(0, 3), ended(1, 143), started=True),

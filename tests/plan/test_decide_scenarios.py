@@ -211,6 +211,14 @@ def test_a_status_of_fail_on_is_never_restarted() -> None:
     assert "fail_on_exit_codes" in ending.why
 
 
+def test_a_status_by_which_the_program_asks_for_no_restart_is_none_of_the_users() -> None:
+    one = running(run(final=(42,), failures=9, preemptions=9))
+    ending = play(one, Mishap(Fault.PROGRAM_ENDS, 5))
+    assert isinstance(ending, GiveUp)
+    assert (ending.status, ending.code, one.ended) == (42, "program-failed", [])
+    assert "by exit 42 the program asks for no restart" in ending.why and "fail_on_exit_codes" not in ending.why
+
+
 def test_a_status_of_fail_on_counts_on_any_rank_and_after_any_other_failure() -> None:
     one = running(run(fail_on=(42,), failures=9, preemptions=9))
     ending = play(one, Mishap(Fault.PROGRAM_ENDS, 2), Mishap(Fault.PROGRAM_ENDS, 5))

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sshd import Farm
 
-from orchestrator.hosts import EndedBy, HostJob, JobPhase
+from orchestrator.hosts import NO_STORAGE, EndedBy, HostJob, JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source
+from trainer.heartbeat import NO_STORAGE as TRAINER_NO_STORAGE
 
 
 def beat(step: object, **more: object) -> str:
@@ -87,6 +88,18 @@ def test_the_slowest_rank_of_a_host_counts(shared_farm: Farm, fleet: Fleet) -> N
     assert (state.step, state.doing) == (9, "saving")  # the smallest step; what the one with the oldest beat does
     assert state.beat_age is not None
     assert 89 < state.beat_age < 120
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_bucket_that_one_process_cannot_use_counts_whatever_the_others_do(tmp_path: Path, shell: str) -> None:
+    folder = place(
+        tmp_path,
+        heartbeat=beat(12, phase="training"),
+        heartbeat_1=beat(None, phase="no-storage"),
+        heartbeat_2=beat(11, phase="saving"),
+    )
+    os.utime(folder / "heartbeat.2", (time.time() - 90, time.time() - 90))
+    assert ask(tmp_path, "j", shell=shell)[0].split()[2] == NO_STORAGE == TRAINER_NO_STORAGE
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])

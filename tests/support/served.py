@@ -50,6 +50,7 @@ def served(handle: Handle) -> Generator[str]:
             self.wfile.write(data)
 
         do_POST = do_GET  # noqa: N815 - the name is the library's
+        do_PUT = do_GET  # noqa: N815 - the name is the library's
         do_PATCH = do_GET  # noqa: N815 - the name is the library's
         do_DELETE = do_GET  # noqa: N815 - the name is the library's
 

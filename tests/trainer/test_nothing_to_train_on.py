@@ -10,6 +10,7 @@ from support.chat_shards import mask_all
 from trainer_ranks import Launcher
 
 from trainer.commands.prepare import run
+from trainer.data.index import INDEX_NAME
 
 
 def prepare(folder: Path) -> Path:
@@ -32,6 +33,24 @@ def test_data_without_a_marked_token_ends_every_rank_with_the_same_error(
     for rank in range(ranks):
         assert f"data={data} has nothing to train on" in started.text(rank), started.text()
         assert "Traceback" not in started.text(rank) and "step 1/" not in started.text(rank)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_read_no_marked_token_ends_every_rank_with_the_same_error(
+    launch: Launcher, tmp_path: Path, ranks: int
+) -> None:
+    data = prepare(tmp_path)
+    mask_all(data)
+    index = json.loads((data / INDEX_NAME).read_text())
+    index["shards"][0]["trained"] = 7  # of tokens that these steps do not read
+    (data / INDEX_NAME).write_text(json.dumps(index))
+    started = launch(ranks, "steps=4", f"data={data}", "checkpoint.uri=saved")
+    (status,) = set(started.wait())
+    assert status not in (0, 75), started.text()
+    for rank in range(ranks):
+        assert f"data={data} has nothing to train on" in started.text(rank), started.text()
+        assert "Traceback" not in started.text(rank)
+    assert not list((tmp_path / "saved").glob("step-*")), "nothing that a resume would call done"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from ..errors import StorageError
+from ..errors import LastingStorageError, StorageError
 from .bucket_client import Backend, BucketClient, UnsettledWrite, connect_gcs, connect_s3
 from .manifest import MOST_BYTES
 from .store import Buffer, ObjectEntry, Store, StoredObject, Version, is_missing_bucket, translate_errors
@@ -121,6 +121,9 @@ class BucketStore(Store):
             except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
                 if is_missing_bucket(error):
                     raise
+                if expected is None and isinstance(error, FileNotFoundError):  # a new object needs only its bucket
+                    why = "the address answers 404, as one that has no buckets does: correct AWS_ENDPOINT_URL"
+                    raise LastingStorageError(f"{self.uri}/{path} cannot be written: {why}") from error
                 return False
             return True
 

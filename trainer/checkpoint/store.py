@@ -28,6 +28,9 @@ MAKE_ROOM = (
 METADATA_SERVER = "169.254.169.254"
 """Where EC2 and Google machines get their role's credentials."""
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+# A machine without a role answers 404, one whose metadata are turned off 403 (EC2 User Guide, "Use instance metadata",
+# read 2026-11-29); elsewhere no one answers at that address. 429, 5xx and a time-out may pass.
+_NO_ROLE = re.compile(r"status code: 40[0134] |\(os error (?:101|111|113)\)|(?i:connection refused|unreachable)")
 _REFUSED_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch")  # an expired token is replaced at the next start
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -187,8 +190,10 @@ def _classify(what: str, error: BaseException) -> StorageError:
     named = f" ({code[1]})" if code is not None else ""
     if is_missing_bucket(error):
         return LastingStorageError(f"{what}: there is no such bucket: make it, or name another one")
-    if "status code: 401" in text or (code is not None and code[1] in _REFUSED_KEYS):
+    if (METADATA_SERVER not in text and "status code: 401" in text) or (code is not None and code[1] in _REFUSED_KEYS):
         return LastingStorageError(f"{what}: the credentials are wrong{named}: give the host others")
+    if is_region_refusal(text) or (METADATA_SERVER in text and _NO_ROLE.search(text)):
+        return LastingStorageError(f"{what}: {_describe(error)}")
     if METADATA_SERVER not in text and "status code: 403" in text:
         return AccessDenied(
             f"{what}: access is denied{named}: give these credentials the right to read and write there"

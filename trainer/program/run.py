@@ -29,6 +29,7 @@ from ..errors import ConfigError, Exit
 from ..heartbeat import Heartbeat
 from ..signals import StopRequest
 from .arguments import parse_numbers, parse_whole
+from .end import end_without_bucket
 from .files import copy_files, list_files, reporting_disk
 from .metrics import MetricsParts
 from .restorer import Restorer
@@ -70,12 +71,15 @@ def init(uri: str = "", *, keep: int = 3, keep_every: int = 0, environ: Mapping[
 
     Raises:
         ConfigError: The environment or an argument has a wrong value.
-        StorageError: The folder cannot be opened, or another rank does not come.
+        StorageError: The folder cannot be opened, or another rank does not come. Under orch, where its reason does not
+            pass and the program does not catch it, the process ends with status 16 and is not started again.
         TakenOver: A later attempt of the run is at work.
     """
     keep, keep_every = parse_whole("init(): keep", keep, 1), parse_whole("init(): keep_every", keep_every, 0)
     origin, world = read_run(environ), read_world(environ)
     under_orch = "ORCH_RANK" in environ
+    if under_orch:
+        end_without_bucket(origin, world, partial(_report_line, world.rank, world.size))
     place = uri or origin.checkpoint_uri or ("" if under_orch else f"{_DEFAULT_FOLDER}/checkpoints")
     if uri and run_folder(uri) != run_folder(origin.checkpoint_uri):
         origin = replace(origin, epoch=0)  # the launcher claimed another folder

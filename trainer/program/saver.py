@@ -99,7 +99,7 @@ class Saver:
         failures = self._failures
         final = (TakenOver, Defect) if self._written else (TakenOver, Defect, LastingStorageError)
         if failures and (isinstance(failures[-1], final) or len(failures) >= MOST_FAILURES):
-            raise failures[-1]
+            raise self._grade(failures[-1])
 
     def drain(self) -> None:
         """Wait until each save is written or has failed."""
@@ -114,7 +114,11 @@ class Saver:
         """
         self.drain()
         if self._failures:
-            raise self._failures[-1]
+            raise self._grade(self._failures[-1])
+
+    def _grade(self, failure: StorageError) -> StorageError:
+        """Return the failure, as one that a restart may pass where this start has a checkpoint to resume from."""
+        return StorageError(str(failure)) if self._written and isinstance(failure, LastingStorageError) else failure
 
     def finish(self, is_stopped: Callable[[], bool]) -> None:
         """Wait at the end of the process; failures were reported.

@@ -17,11 +17,14 @@ from orchestrator.plan.stopped import (
     FROM_ELSEWHERE,
     SIGNAL_CODE,
     describe_failed_rank,
+    make_bucketless_outcome,
     make_stopped_outcome,
 )
 from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.slices import SliceState
 from orchestrator.store.records import JobRecord, NewJob
+
+_FIX_BUCKET = "shows its output; fix the bucket, then the same launch"
 
 
 def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
@@ -81,6 +84,9 @@ def _make_outcome(session: Session, job: JobRecord, states: tuple[HostJob, ...])
         return make_stopped_outcome(f"job {job.id}", states, back) or Outcome(
             status=Exit.OK, code="ok", what=f"job {job.id} succeeded on {count_hosts(len(states))}"
         )
+    if without := next((state for state in bad if state.bucketless), None):
+        shows = NextStep(f"orch logs {session.cluster.name} {job.id}", _FIX_BUCKET)
+        return make_bucketless_outcome(job.id, without, shows)
     if lost := [state for state in bad if state.phase is JobPhase.LOST]:
         what = f"job {job.id} vanished on rank {lost[0].rank}"
         return Outcome(status=Exit.HOST_LOST, code="host-lost", what=what)

@@ -386,6 +386,7 @@ def _host_view(
         job=state.phase,
         exit_code=state.exit_code,
         ended_by=state.ended_by,
+        bucketless=state.bucketless,
         last_line=state.last_line,
         remedy=state.remedy,
         step=state.step,

@@ -14,8 +14,7 @@ from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.model import Task
 from orchestrator.values import to_text
 
-TAKEN_OVER = 6  # trainer/errors.py: another start of the run has claimed it
-NO_STORAGE = 16  # trainer/errors.py: the bucket is missing, denied or full, and nothing was saved
+TRAINER_FINAL = (6, 16)  # trainer/errors.py: another start has claimed the run; its bucket cannot be used
 STORAGE_RESTARTS = 5  # of the bundled trainer, which has repeated its requests for minutes before it ends with 10
 _MOST_HOURS = 87_600  # as of limits.max_hours
 
@@ -32,7 +31,8 @@ def build_budgets(task: Task) -> Budgets:
         failures=recovery.max_failures,
         storage=STORAGE_RESTARTS if task.train is not None else 0,
         restart_on=recovery.restart_on_exit_codes,
-        fail_on=(*recovery.fail_on_exit_codes, *((TAKEN_OVER, NO_STORAGE) if task.train is not None else ())),
+        fail_on=recovery.fail_on_exit_codes,
+        final=TRAINER_FINAL if task.train is not None else (),
         strategy=Strategy(recovery.strategy),
         capacity_wait=recovery.capacity_wait_hours * 3600,
         hang_deadline=recovery.hang_minutes * 60,
