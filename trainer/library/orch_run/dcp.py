@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -132,7 +132,7 @@ class _IndexUnpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage]
             _refuse(_INDEX, f"it changes {getattr(target, '__name__', type(target).__name__)}")
         super().load_build()  # type: ignore[misc]  # pyright: ignore  # pickle.py has it, its stub does not
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _build}  # noqa: RUF012  # as in pickle.py
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _build}
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a type of DCP's index.
