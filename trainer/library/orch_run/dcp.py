@@ -132,7 +132,7 @@ class _IndexUnpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage]
             _refuse(_INDEX, f"it changes {getattr(target, '__name__', type(target).__name__)}")
         super().load_build()  # type: ignore[misc]  # pyright: ignore  # pickle.py has it, its stub does not
 
-    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _build}
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _build}  # pyright: ignore[reportPrivateUsage]  # see above
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a type of DCP's index.
@@ -162,10 +162,10 @@ class _Reader(FileSystemReader):
             raise
         except Exception as error:  # what pickle raises for other bytes is of any kind
             _refuse(_INDEX, f"it cannot be read: {type(error).__name__}: {error}")
+        index: Any = found  # its parts have no types of torch's own
         if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict):
             _refuse(_INDEX, "it is no index of DCP")
-        places: dict[Any, Any] = found.storage_data  # pyright: ignore[reportUnknownMemberType]  # torch's own
-        for stored in places.values():
+        for stored in index.storage_data.values():
             path = str(stored.relative_path)
             if stored.transform_descriptors or Path(path).name != path:
                 _refuse(_INDEX, f"it names the file {path!r}")
