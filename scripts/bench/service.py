@@ -46,6 +46,7 @@ async def answer(request):
 uvicorn.run(Starlette(routes=[Route("/", answer)]), port=int(sys.argv[1]), log_level="warning", access_log=False)
 """
 CHANGES_A_SECOND = 50
+MEMBERS = 20  # that read streams: each has at most 100 of them (service/event_stream.py)
 MOST_DELAY = 0.5  # seconds
 MOST_MEMORY = 150  # MiB
 
@@ -121,9 +122,11 @@ def compare_requests(site: Served, runs: int, seconds: float) -> None:
 
 def check_streams(site: Served, streams: int, seconds: float, *, quick: bool) -> bool:
     """Print the delays of the streams and the server's memory, and return whether the targets are met."""
+    names = [f"reader-{number}" for number in range(min(MEMBERS, streams))]
+    tokens = [site.orch.ok("token", "create", name, "--member", name, "--role", "viewer").strip() for name in names]
     before = read_memory(site.process.pid)
     found = measure_streams(
-        site.port, site.token, site.process.pid, site.orch.state / "orch.db",
+        site.port, tokens, site.process.pid, site.orch.state / "orch.db",
         streams=streams, seconds=seconds, rate=CHANGES_A_SECOND,
     )  # fmt: skip
     middle, late = found.delays[len(found.delays) // 2], found.delays[int(len(found.delays) * 0.99)]

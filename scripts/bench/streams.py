@@ -13,6 +13,7 @@ import resource
 import selectors
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -80,13 +81,14 @@ class _Readers:
     streams: list[Stream] = field(default_factory=list[Stream])
     marks: list[tuple[float, int, int]] = field(default_factory=list[tuple[float, int, int]])
 
-    def begin(self, port: int, token: str, count: int) -> None:
-        lines = ("GET /v1/events/stream HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {token}")
-        request = "\r\n".join((*lines, "", "")).encode()
+    def begin(self, port: int, tokens: Sequence[str], count: int) -> None:
+        """Open the streams; each member has a network, since a service shares its connections out among them."""
+        lines = ("GET /v1/events/stream HTTP/1.1", f"Host: 127.0.0.1:{port}")
         while len(self.streams) < count:
             for _ in range(min(_BEGUN_TOGETHER, count - len(self.streams))):
-                connection = socket.create_connection(("127.0.0.1", port))
-                connection.sendall(request)
+                member = len(self.streams) % len(tokens)
+                connection = socket.create_connection(("127.0.0.1", port), None, (f"127.0.1.{member + 1}", 0))
+                connection.sendall("\r\n".join((*lines, f"Authorization: Bearer {tokens[member]}", "", "")).encode())
                 stream = Stream(sampled=len(self.streams) % _SAMPLED == 0)
                 self.streams.append(stream)
                 self.selector.register(connection, selectors.EVENT_READ, stream)
@@ -107,9 +109,9 @@ class _Readers:
         return sum(one.is_broken or one.last != number for one in self.streams)
 
 
-def _read_streams(port: int, token: str, count: int, pipe: Connection) -> None:
+def _read_streams(port: int, tokens: Sequence[str], count: int, pipe: Connection) -> None:
     readers = _Readers()
-    readers.begin(port, token, count)
+    readers.begin(port, tokens, count)
     before = time.process_time()
     pipe.send("ready")
     while not pipe.poll():
@@ -144,12 +146,12 @@ class StreamFigures:
 
 
 def measure_streams(
-    port: int, token: str, server: int, database: Path, *, streams: int, seconds: float, rate: int
+    port: int, tokens: Sequence[str], server: int, database: Path, *, streams: int, seconds: float, rate: int
 ) -> StreamFigures:
     """Read streams while changes are made in a fixed rhythm. Raises AssertionError where a stream lacks an event."""
     _allow_files(streams + 100)
     here, there = multiprocessing.Pipe()
-    readers = multiprocessing.get_context("fork").Process(target=_read_streams, args=(port, token, streams, there))
+    readers = multiprocessing.get_context("fork").Process(target=_read_streams, args=(port, tokens, streams, there))
     readers.start()
     try:
         there.close()  # so that the end of the readers is noticed
