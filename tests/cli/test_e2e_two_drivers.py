@@ -29,7 +29,7 @@ def computers(tmp_path: Path) -> Iterator[tuple[Orch, Orch]]:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "text.txt").write_text("a line to learn from\n" * 2000)
-        found.append(Orch(tmp_path / name))
+        found.append(Orch(tmp_path / name, fresh=True))  # the environment in /proc shows whose process it is
     yield found[0], found[1]
     for orch in found:
         orch("down", "train")

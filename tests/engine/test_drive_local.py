@@ -212,7 +212,7 @@ def test_the_first_failure_stops_the_others_and_its_code_passes_through(home: Pa
     assert any(isinstance(action, StopJob) and action.ranks == (0, 2) for action in listener.actions)
     verdicts = [outcome.verdict for outcome in ending.outcomes]
     assert verdicts[1] == "exit 42"
-    assert verdicts[0] == verdicts[2] == "signal TERM"
+    assert verdicts[0] == verdicts[2] == "signal TERM, ended by restart"
 
 
 def test_a_program_killed_by_a_signal_is_a_failure_with_its_signal(home: Path) -> None:

@@ -78,7 +78,7 @@ def test_the_failure_names_the_action_the_host_and_what_it_shows(kind: type, wha
     ending = run_to_the_end(one, MOST_TURNS)
     assert isinstance(ending, GiveUp) and (ending.code, ending.status) == (NO_EFFECT, 7)
     assert ending.what.startswith(what) and ending.why == why
-    assert ending.next_step.startswith("orch ssh demo 0 ")
+    assert ending.next_step.command == "orch ssh demo 0"
     assert longest_row(one, kind) == MOST_SUCCESSES
 
 

@@ -96,7 +96,7 @@ def test_a_secret_is_only_where_it_has_to_be(database: str, tmp_path: Path, serv
     if store:
         canaries.plant("database password", PASSWORD)
     with receiver() as hook, oidc_provider() as provider:
-        orch = Orch(tmp_path / "site", _environment(canaries, hook, store))
+        orch = Orch(tmp_path / "site", _environment(canaries, hook, store), fresh=True)
         orch.folder.mkdir()
         words = ("--oidc-issuer", provider.issuer, "--oidc-client-id", CLIENT, "--oidc-allow", "member:groups=ml")
         with serve(orch, *words, page_only=False) as site:

@@ -138,11 +138,8 @@ def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) 
             )
         )
     lines = draw_table(rows, sys.stdout, optional=("MARKET", "WHERE", "SEEN"))
-    return (
-        [*lines, f"in all {sum_prices(standings)} now"]
-        if any(item.has_billed_machines for item in standings)
-        else lines
-    )
+    paid = sum_prices(standings)
+    return [*lines, f"in all {paid} now"] if paid.dollars or paid.unknown else lines
 
 
 def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list[str]:
