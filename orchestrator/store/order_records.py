@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.store.records import Row
@@ -55,5 +56,6 @@ def make_order_uid(member: str, key: str) -> str:
 
 def order_from_row(row: Row) -> OrderRecord:
     """Return a row of `orders`, whose columns are named as the fields."""
-    values = {name: row[name] for name in OrderRecord.__dataclass_fields__}
-    return OrderRecord(**{**values, "next_step": NextStep.parse(row["next_step"])})
+    values: dict[str, Any] = {name: row[name] for name in OrderRecord.__dataclass_fields__}
+    values["next_step"] = NextStep.parse(row["next_step"])
+    return OrderRecord(**values)

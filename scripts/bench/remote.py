@@ -122,7 +122,7 @@ def fanout(farm: Farm, rounds: int) -> None:
 
 
 def _ok(fleet: Fleet) -> None:
-    result = fleet.run("true")
+    result = fleet.run("true", timeout=60)
     assert result.ok, result.failed
 
 
@@ -151,7 +151,7 @@ def stream(farm: Farm, rounds: int, folder: Path) -> None:
 def _collect(fleet: Fleet, target: Path) -> None:
     with target.open("wb") as file:
         printer = LinePrinter(file)
-        result = fleet.run("cat $HOME/lines", on_output=printer, keep=0)
+        result = fleet.run("cat $HOME/lines", timeout=600, on_output=printer, keep=0)
         printer.close()
     assert result.ok, result.failed
 
