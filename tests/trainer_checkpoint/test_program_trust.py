@@ -204,6 +204,7 @@ def test_ranks_follow_no_choice_that_others_wrote(tmp_path: Path) -> None:
         second.restore(tmp_path / "second")
 
 
+@pytest.mark.promise("P42")
 def test_rank_0_signs_no_files_that_others_left_in_the_place_of_a_rank(tmp_path: Path) -> None:
     runs = two_ranks(f"file://{tmp_path}/bucket", tmp_path, 1)
     save_step(runs[1], 1, sharded=True)
