@@ -1,4 +1,4 @@
-"""How people install orch: from a checkout. The distribution has another name than the command."""
+"""Commands that install orch from a checkout. The distribution has another name than the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run has a checkpoint in its bucket: read when a job ends without success, for its next step."""
+"""Look-up of a run's checkpoint in its bucket, when a job ends without success, for its next step."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from orchestrator.task.model import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReview:
-    """What a resume would load although its writer is unknown.
+    """Checkpoints that a resume would load although their writer is unknown.
 
     Attributes:
         place: URI of the folder of checkpoints.
@@ -43,7 +43,7 @@ class CheckpointReview:
 
     @property
     def summary(self) -> str:
-        """What is wrong, on one line."""
+        """The fault, on one line."""
         newest = self.unsigned[0].checkpoint.step
         return f"checkpoint {newest} of run {self.run_id} does not carry the signature of its run"
 

@@ -90,7 +90,7 @@ class MissingOutput:
 
     @property
     def what(self) -> str:
-        """What is missing, in words."""
+        """The missing output, in words."""
         return f"the output of {format_hosts(self.ranks)} is incomplete here"
 
 

@@ -14,7 +14,7 @@ OF_CLUSTER = 16  # the store, opened by several threads of one cluster, and conn
 
 
 class SharedOpenFiles:
-    """What is left of the limit of open files, less what other parts of the process may take. Thread-safe."""
+    """The rest of the limit of open files, less what other parts of the process may take. Thread-safe."""
 
     def __init__(self, others: int = 0) -> None:
         self._limit = raise_open_files_limit()
