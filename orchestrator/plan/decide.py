@@ -108,7 +108,12 @@ def _limit(desired: Run, observed: Observed) -> str | None:
 
 
 def _cancelled(desired: Run, observed: Observed) -> Step:
-    """Stop the program of a cancelled job wherever it can be reached, then record the result."""
+    """Stop the program of a cancelled job wherever it can be reached, then record the result.
+
+    One that had failed by itself everywhere keeps its own result, and is not restarted.
+    """
+    if (own := decide_job.conclude_own_failure(desired, observed)) is not None:
+        return own
     left = _stop_everywhere(desired, observed, EndedBy.CANCEL, "cancel was requested")
     if not isinstance(left, str):
         return left

@@ -77,7 +77,7 @@ def list_own_ends(desired: Run, observed: Observed) -> list[str]:
 
 
 def conclude_own_failure(desired: Run, observed: Observed) -> Conclude | None:
-    """Return the end of a program that had failed by itself on every host before a limit was found; else None."""
+    """Return the end of a program that had failed by itself on every host before a limit or a cancel; else None."""
     hosts = select_hosts(desired, observed)
     restartable = {0, int(Exit.PREEMPTED), *desired.budgets.restart_on, *FROM_ELSEWHERE}
     own = [host for host in hosts if host.job is JobPhase.FINISHED and host.ended_by is None]
