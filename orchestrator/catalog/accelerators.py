@@ -200,6 +200,8 @@ def _cpu(requested: str) -> CpuMachine:
 
 
 def _unknown(name: str) -> UserError:
+    if name.lower().partition(":")[0] == "local":
+        return UserError(f"`{name}` is a place, not a machine", "", f"write infra: {name}, without accelerators")
     for table in load_tables():
         if (incomplete := table.explain_incomplete(name)) is not None:
             return incomplete

@@ -152,6 +152,13 @@ def test_an_unknown_name_names_the_nearest(name: str, near: str) -> None:
     assert near in nearest_names(name)
 
 
+@pytest.mark.parametrize("place", ["local:2", "local", "local:v5litepod-16"])
+def test_a_place_in_the_field_of_machines_is_named_as_one(place: str) -> None:
+    with pytest.raises(UserError, match="is a place, not a machine") as caught:
+        resolve_own(place)
+    assert caught.value.next_step == f"write infra: {place}, without accelerators"
+
+
 @given(st.text(max_size=30) | st.from_regex(r"(tpu-)?v[2-7][a-z]{0,8}-[0-9]{0,8}(:[0-9]*)?|local:.*", fullmatch=True))
 @settings(deadline=None)
 def test_no_name_gives_anything_but_a_machine_or_a_user_error(name: str) -> None:
