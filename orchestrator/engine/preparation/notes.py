@@ -14,7 +14,7 @@ from orchestrator.engine.preparation.bucket_locations import load_known_buckets
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.state.identities import identity_of
-from orchestrator.engine.state.keys import RECOVERY_KEY, read_recovery_key
+from orchestrator.engine.state.recovery_key import RECOVERY_KEY, read_recovery_key
 from orchestrator.messages import count_noun, join_some
 from orchestrator.plan.growth import LIKELY
 from orchestrator.providers.protocol import AddsNotes

@@ -17,20 +17,19 @@ from pathlib import Path
 from filelock import FileLock
 
 from orchestrator.computer import Computer, read_computer
+from orchestrator.engine.state.recovery_key import read_recovery_key
 from orchestrator.errors import OrchError, UserError
-from orchestrator.hosts import parse_public_key
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.remote.keys import derive_host_key, make_host_key, read_public_key
 from orchestrator.slices import SliceKeys
-from orchestrator.task.config import Config, load_config
+from orchestrator.task.config import load_config
 
 USER_KEY = "id_ed25519"
 LOCK_SECONDS = 30.0
 _HOST_SEED = "host-seed"
 _OLD_HOST_KEYS = "hosts.json"  # in which an older orch kept the hosts' private keys
 ENGINE_KEY = "ORCH_ENGINE_KEY"  # path of the key that all engines of an installation share, from a mounted secret
-RECOVERY_KEY = "ssh.recovery_key"  # in the configuration
 ENGINE = "engine"  # what the computer with that key is called
 
 
@@ -49,24 +48,6 @@ def make_slice_keys(paths: Paths, name: str, token: str, hosts: int) -> SliceKey
         host_public=tuple(public for _, public in pairs),
         recovery_public=read_recovery_key(load_config(os.environ)),
     )
-
-
-def read_recovery_key(config: Config) -> str:
-    """Return the public key that every rented host admits beside its maker's, without a comment; "" for none.
-
-    Raises:
-        UserError: The setting is no public key.
-    """
-    given = config.text(RECOVERY_KEY)
-    found = parse_public_key(given)
-    if given and not found:
-        private = "PRIVATE KEY" in given
-        raise UserError(
-            f"{RECOVERY_KEY} is not a public SSH key",
-            "it is a private key, which must stay where it is" if private else f"it begins with {given[:20]!r}",
-            f'orch config set {RECOVERY_KEY} "$(cat KEY.pub)"   with the file that ssh-keygen wrote beside the key',
-        )
-    return found
 
 
 def delete_slice_keys(paths: Paths, name: str) -> None:
