@@ -93,8 +93,8 @@ class Head:
 
 
 def format_subject(table: str, row: Mapping[Any, Any]) -> str:
-    """Return the name of a row in events and messages, such as "job UID/3"."""
-    return f"{table[:-1]} " + "/".join(str(row[column]) for column in KEYS[table])
+    """Return the name of a row in events and messages, such as "job UID/3". A `/` or `%` in a key is escaped."""
+    return f"{table[:-1]} " + "/".join(_escape(str(row[column])) for column in KEYS[table])
 
 
 def parse_subject(text: str) -> tuple[str, dict[str, Any]]:
@@ -104,8 +104,16 @@ def parse_subject(text: str) -> tuple[str, dict[str, Any]]:
     parts = key.split("/")
     if not columns or len(parts) != len(columns):
         raise ValueError(f"not the subject of an event: {text!r}")
-    named = zip(columns, parts, strict=True)
+    named = zip(columns, map(_unescape, parts), strict=True)
     return f"{kind}s", {column: int(part) if column in _NUMBERS else part for column, part in named}
+
+
+def _escape(key: str) -> str:
+    return key.replace("%", "%25").replace("/", "%2F")
+
+
+def _unescape(key: str) -> str:
+    return key.replace("%2F", "/").replace("%25", "%")
 
 
 def select_audited(table: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -1088,10 +1088,18 @@ NO_EFFECT: tuple[Line, ...] = (
 CANCELLED: tuple[Line, ...] = (
     ("cancel was requested, it runs", RUN, ready(running(0), ended(1, 0), cancel_requested=True), "StopJob host 0"),
     ("cancel was requested, it runs on none", RUN, ready(cancel_requested=True), "Conclude cancelled"),
-    ("cancel was requested, and it had failed by itself on both", RUN,
-     ready(ended(0, 1), ended(1, 3), cancel_requested=True, started=True), "Conclude program-failed"),
-    ("cancel was requested, and it had failed by itself on one, was ended on the other", RUN,
-     ready(ended(0, 1), ended(1, 143, EndedBy.CANCEL), cancel_requested=True, started=True), "Conclude cancelled"),
+    (
+        "cancel was requested, and it had failed by itself on both",
+        RUN,
+        ready(ended(0, 1), ended(1, 3), cancel_requested=True, started=True),
+        "Conclude program-failed",
+    ),
+    (
+        "cancel was requested, and it had failed by itself on one, was ended on the other",
+        RUN,
+        ready(ended(0, 1), ended(1, 143, EndedBy.CANCEL), cancel_requested=True, started=True),
+        "Conclude cancelled",
+    ),
     (
         "cancel was requested, a host does not answer",
         RUN,

@@ -21,7 +21,14 @@ from support.postgres import PostgresServer
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.store import schema
-from orchestrator.store.audited import KEYS, NOT_AUDITED, TABLES_NOT_AUDITED, Head
+from orchestrator.store.audited import (
+    KEYS,
+    NOT_AUDITED,
+    TABLES_NOT_AUDITED,
+    Head,
+    format_subject,
+    parse_subject,
+)
 from orchestrator.store.integrity import find_store_faults, read_audited_tables
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
@@ -77,6 +84,14 @@ def test_every_table_and_column_is_audited_or_named_with_a_reason() -> None:
     for table, columns in NOT_AUDITED.items():
         assert set(columns) < {column.name for column in schema.metadata.tables[table].columns}
         assert all(columns.values())
+
+
+@pytest.mark.parametrize("table", KEYS)
+@given(key=st.lists(st.text() | st.sampled_from(["/", "%", "%2F", "%25", "a/b/", ""]), min_size=4, max_size=4))
+def test_every_key_comes_back_from_its_subject(table: str, key: list[str]) -> None:
+    numbers = {"generation", "id", "job_id", "attempt"}
+    row = {column: number if column in numbers else key[number] for number, column in enumerate(KEYS[table])}
+    assert parse_subject(format_subject(table, row)) == (table, row)
 
 
 def test_an_event_names_its_row_its_actor_its_cause_and_both_values(location: Location) -> None:
