@@ -43,6 +43,14 @@ _LEFT_OUT = pytest.StashKey[frozenset[Path]]()
 SECOND_TRY = "traceback of the first try"  # section of a report
 
 
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """A hangup ends what the test starts, although the tests may run under nohup."""
+    kept = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, kept)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):

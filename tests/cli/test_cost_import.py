@@ -6,6 +6,7 @@ import csv
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,18 @@ def token(home: Path) -> str:
         return f"{record.uid}-1"
 
 
-def write_bill(path: Path, token: str, cost: str, currency: str = "USD", *, hours: int = 10) -> str:
+@pytest.fixture
+def write_bill() -> Callable[..., str]:
+    """Writes bills of one time: another second would be another line."""
+    return partial(_write_bill, time.time())
+
+
+def _write_bill(now: float, path: Path, token: str, cost: str, currency: str = "USD", *, hours: int = 10) -> str:
     def moment(ago: float) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - ago * HOUR))
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - ago * HOUR))
 
     row = {
-        "bill_payer_account_id": "123456789012", "bill_billing_period_start_date": "2026-11-01T00:00:00.000Z",
+        "bill_payer_account_id": "123456789012", "bill_billing_period_start_date": f"{moment(0)[:7]}-01T00:00:00.000Z",
         "line_item_usage_start_date": moment(hours), "line_item_usage_end_date": moment(0),
         "line_item_line_item_type": "Usage", "line_item_usage_type": "BoxUsage:c7i.large",
         "line_item_unblended_cost": cost, "line_item_currency_code": currency,
@@ -58,7 +65,9 @@ def write_bill(path: Path, token: str, cost: str, currency: str = "USD", *, hour
     return str(path)
 
 
-def test_a_bill_replaces_the_estimate_once(orch: Orch, token: str, tmp_path: Path) -> None:
+def test_a_bill_replaces_the_estimate_once(
+    orch: Orch, token: str, tmp_path: Path, write_bill: Callable[..., str]
+) -> None:
     bill = write_bill(tmp_path / "bill.csv", token, "0.75")
     before = json.loads(orch("cost", "-o", "json").out)["total"]
     assert before["parts"] == {
@@ -93,7 +102,7 @@ def test_a_bill_replaces_the_estimate_once(orch: Orch, token: str, tmp_path: Pat
 
 
 def test_what_is_refused_changes_nothing(
-    orch: Orch, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    orch: Orch, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_bill: Callable[..., str]
 ) -> None:
     orch("cost", "import", write_bill(tmp_path / "bill.csv", token, "0.75"))
     euros = orch("cost", "import", write_bill(tmp_path / "euros.csv", token, "0.75", "EUR"))

@@ -78,6 +78,7 @@ def simulation(tmp_path: Path) -> Iterator[Simulation]:
         processes.send(process, signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_hosts(simulation: Simulation, number: signal.Signals) -> None:
     process = simulation.serve()

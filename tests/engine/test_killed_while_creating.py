@@ -102,6 +102,7 @@ def test_the_commands_name_what_continues_or_ends_machines_without_a_command(
         assert not list(cloud.live()) and reader.cluster("c") is None
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_machines_are_created_cancels_them_as_ctrl_c_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals

@@ -66,8 +66,8 @@ def on_terminal(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, co
     """Run a command on its own terminal, which it controls, until the end of the block."""
     main, side = pty.openpty()
     shown = {**env, "COLUMNS": str(columns), "TERM": "xterm"}
-    # setsid and the controlling terminal: else Ctrl-C would be no signal.
-    program = ["setsid", "--ctty", "--wait", *command]
+    # setsid and the controlling terminal: else Ctrl-C would be no signal. HUP: the tests may run under nohup.
+    program = ["env", "--default-signal=HUP", "setsid", "--ctty", "--wait", *command]
     process = subprocess.Popen(program, stdin=side, stdout=side, stderr=side, env=shown, cwd=cwd)
     os.close(side)
     try:
