@@ -15,12 +15,14 @@ from typing import Any, TypeAlias, cast
 import yaml
 from yaml.events import (
     AliasEvent,
+    CollectionEndEvent,
     CollectionStartEvent,
     DocumentEndEvent,
     DocumentStartEvent,
     Event,
     MappingEndEvent,
     MappingStartEvent,
+    NodeEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
@@ -100,7 +102,7 @@ def read_documents(text: str, file: str) -> tuple[Document, ...]:
 
 
 def refuse_oversize(text: str, file: str) -> None:
-    """Refuse a text with too many bytes or documents, by the parser's events and before anything is made of them.
+    """Refuse a text with too many bytes, documents or levels, by the parser's events, before anything is made of them.
 
     A text that is no YAML is refused by who reads it.
 
@@ -110,10 +112,16 @@ def refuse_oversize(text: str, file: str) -> None:
     if len(text) > LARGEST_BYTES or len(text.encode("utf-8", "surrogatepass")) > LARGEST_BYTES:
         what, why = f"is larger than {LARGEST_BYTES >> 10} KiB", "a task file is a page or two"
         raise TaskError(file, None, what, why, "give the path of a task file")
-    documents = 0
+    documents = depth = 0
     try:
         for event in _parse_events(text):
             documents += isinstance(event, DocumentStartEvent)
+            depth -= isinstance(event, CollectionEndEvent)
+            if depth > DEEPEST and isinstance(event, NodeEvent):
+                line, column = _place(event)
+                what = f"is nested more than {DEEPEST} levels deep"
+                raise TaskError(file, line, what, "", "write fewer levels", column=column)
+            depth += isinstance(event, CollectionStartEvent)
             if documents > MOST_DOCUMENTS:
                 what = f"has more than {MOST_DOCUMENTS} documents"
                 why = "each document, which begins with `---`, is a task of a pipeline"
@@ -192,9 +200,6 @@ class _Reader:
     def _node(self, event: Event, depth: int) -> _Node:
         check_computing()
         line, column = _place(event)
-        if depth > DEEPEST:
-            what = f"is nested more than {DEEPEST} levels deep"
-            raise TaskError(self.file, line, what, "", "write fewer levels", column=column)
         if isinstance(event, AliasEvent):
             if event.anchor not in self.anchors:
                 alias = "a word that begins with *" if self.hidden else f"the alias `*{event.anchor}`"

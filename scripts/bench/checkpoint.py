@@ -127,7 +127,7 @@ class Bench:
         return statistics.median(alone), statistics.median(beside), statistics.median(stalls)
 
 
-def main() -> None:
+def main() -> int:
     quick = "--quick" in sys.argv
     given = dict(word.split("=", 1) for word in sys.argv[1:] if word != "--quick")
     if quick:
@@ -145,16 +145,20 @@ def main() -> None:
         shutil.rmtree(folder)
     size = bench.size / 1e6
     print(f"state of {size:,.0f} MB, {rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    missed = False
     for name, base in (("save", "disk write"), ("restore", "disk read")):
         ratio = rates[base] / rates[name]
+        missed |= ratio < TARGETS[name]
         word = "ok" if ratio >= TARGETS[name] else "MISS"
         print(f"{name:8}{size / rates[name]:8,.0f} MB/s  {base} {size / rates[base]:8,.0f} MB/s  {ratio:.2f}x  {word}")
     every = config.checkpoint.every
     share = 100 * stall / (every * alone)
     print(f"stall   {1e3 * stall:8.1f} ms    a step {1e3 * alone:8.1f} ms, {1e3 * beside:.1f} ms beside a save")
+    missed |= share > TARGETS["stall"]
     word = "ok" if share <= TARGETS["stall"] else "MISS"
     print(f"stall   {share:8.3f} % of step time with checkpoint.every={every}  {word}")
+    return int(missed and not quick)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -101,7 +101,7 @@ def openssh(farm: Farm, command: str) -> None:
     all_of([["ssh", *ssh_options(host), f"{host.user}@{host.host}", command] for host in farm.addresses])
 
 
-def fanout(farm: Farm, rounds: int) -> None:
+def fanout(farm: Farm, rounds: int) -> list[bool]:
     count = len(farm.addresses)
     cold, warm, plain = Tool("orch, cold"), Tool("orch, warm"), Tool("OpenSSH processes, tuned options")
     for _ in range(rounds):
@@ -115,10 +115,12 @@ def fanout(farm: Farm, rounds: int) -> None:
     print("| tool | wall s | x OpenSSH | client CPU ms/host |\n| --- | --- | --- | --- |")
     for tool in (plain, cold, warm):
         print(tool.row(count, plain))
-    _target("cold wall / OpenSSH", cold.seconds / plain.seconds, 0.75)
-    _target("warm wall / own cold", warm.seconds / cold.seconds, 0.2)
-    _target("cold CPU ms/host", statistics.median(cold.cpu) / count, 4.0)
-    _target("warm CPU ms/host", statistics.median(warm.cpu) / count, 1.0)
+    return [
+        _target("cold wall / OpenSSH", cold.seconds / plain.seconds, 0.75),
+        _target("warm wall / own cold", warm.seconds / cold.seconds, 0.2),
+        _target("cold CPU ms/host", statistics.median(cold.cpu) / count, 4.0),
+        _target("warm CPU ms/host", statistics.median(warm.cpu) / count, 1.0),
+    ]
 
 
 def _ok(fleet: Fleet) -> None:
@@ -126,7 +128,7 @@ def _ok(fleet: Fleet) -> None:
     assert result.ok, result.failed
 
 
-def stream(farm: Farm, rounds: int, folder: Path) -> None:
+def stream(farm: Farm, rounds: int, folder: Path) -> list[bool]:
     count = len(farm.addresses)
     for host in farm.hosts:
         line = f"{host.address.internal_ip} step %d loss 2.71828 tokens/s 123456 grad 0.5 lr 3e-4 {'x' * 20}\n"
@@ -145,7 +147,7 @@ def stream(farm: Farm, rounds: int, folder: Path) -> None:
     print("| tool | wall s | x pdsh | client CPU ms/host |\n| --- | --- | --- | --- |")
     for tool in (theirs, ours):
         print(tool.row(count, theirs))
-    _target("wall / pdsh (byte exact)", ours.seconds / theirs.seconds, 0.2)
+    return [_target("wall / pdsh (byte exact)", ours.seconds / theirs.seconds, 0.2)]
 
 
 def _collect(fleet: Fleet, target: Path) -> None:
@@ -165,7 +167,7 @@ def _pdsh(farm: Farm, target: Path) -> None:
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, check=True)
 
 
-def tree_sync(farm: Farm, rounds: int, folder: Path) -> None:
+def tree_sync(farm: Farm, rounds: int, folder: Path) -> list[bool]:
     source = folder / "tree"
     make_tree(source)
     hosts = farm.hosts[:SYNC_HOSTS]
@@ -199,10 +201,14 @@ def tree_sync(farm: Farm, rounds: int, folder: Path) -> None:
     for step in steps:
         for tool in (theirs[step], cold[step], *([warm[step]] if step in warm else [])):
             print(tool.row(len(hosts), theirs[step]))
-    _target("first: wall / rsync", cold["first"].seconds / theirs["first"].seconds, 1.0)
     changed = steps[1]
-    _target("one file changed: wall / rsync", cold[changed].seconds / theirs[changed].seconds, 0.5)
-    _target("one file changed, connections open: wall / rsync", warm[changed].seconds / theirs[changed].seconds, 0.5)
+    return [
+        _target("first: wall / rsync", cold["first"].seconds / theirs["first"].seconds, 1.0),
+        _target("one file changed: wall / rsync", cold[changed].seconds / theirs[changed].seconds, 0.5),
+        _target(
+            "one file changed, connections open: wall / rsync", warm[changed].seconds / theirs[changed].seconds, 0.5
+        ),
+    ]
 
 
 def _change(source: Path, step: str, number: int) -> None:
@@ -252,11 +258,12 @@ def _has_tool(part: str) -> bool:
     return False
 
 
-def _target(what: str, value: float, limit: float) -> None:
+def _target(what: str, value: float, limit: float) -> bool:
     print(f"{'ok  ' if value <= limit else 'MISS'} {what}: {value:.2f} (target <= {limit:g})")
+    return value <= limit
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
@@ -270,16 +277,18 @@ def main() -> None:
     print_context(quick=options.quick)
     chosen = [name for name in options.only.split(",") if _has_tool(name)]
     memory = Path("/dev/shm")  # where there is one: a disk that writes back would time itself, not the tools
+    met: list[bool] = []
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         place = Path(folder)
         with sshd_farm(place / "farm", options.hosts, one_port=True) as farm:
             if "fanout" in chosen:
-                fanout(farm, options.rounds)
+                met += fanout(farm, options.rounds)
             if "stream" in chosen:
-                stream(farm, options.rounds, place)
+                met += stream(farm, options.rounds, place)
             if "sync" in chosen:
-                tree_sync(farm, max(1, options.rounds // 2), place)
+                met += tree_sync(farm, max(1, options.rounds // 2), place)
+    return 0 if options.quick or all(met) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -138,7 +138,7 @@ def _end(running: subprocess.Popen[str], command: Sequence[str]) -> None:
         raise SystemExit(f"{' '.join(command)} ended with {running.returncode}")
 
 
-def main() -> None:
+def main() -> int:
     quick = "--quick" in sys.argv
     given = dict(word.split("=", 1) for word in sys.argv[1:] if word != "--quick")
     if quick:
@@ -165,15 +165,18 @@ def main() -> None:
     print(
         f"{'; '.join(sorted(versions))}\n\n| arithmetic | loop | tokens/s | ours, of this |\n| --- | --- | --- | --- |"
     )
+    missed = False
     for family, arms in families.items():
         ours = best[family, "ours"]
         for arm in arms:
             speed = best[family, arm.name]
             print(f"| {family} | {arm.name} | {speed:,.0f} | {f'{ours / speed:.2f}' if arm.script else '-'} |")
         fastest = max(best[family, arm.name] for arm in arms if arm.script and arm.same)
+        missed |= ours < fastest
         verdict = "ok  " if ours >= fastest else "MISS"
         print(f"{verdict} {family}: {ours / fastest:.2f} of the fastest loop with the same training")
+    return int(missed and not quick)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

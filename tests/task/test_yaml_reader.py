@@ -195,11 +195,13 @@ def test_what_pyyaml_writes_is_read_back(data: dict[str, object]) -> None:
         ("--- {run: a}\n" * (MOST_DOCUMENTS + 1), "documents"),
         ("%YAML 1.1\n--- a\n...\n" * (MOST_DOCUMENTS + 1), "documents"),
         ("--- a\n" * (MOST_DOCUMENTS + 1) + "[", "documents"),  # counted before what is wrong later
+        ("run: " + "[" * 200_000, "levels deep"),
+        ("".join(f"{' ' * depth}a:\n" for depth in range(200)) + "[", "levels deep"),
         (f"run: {'a' * LARGEST_BYTES}\n", "KiB"),
         (f"run: {'ä' * (LARGEST_BYTES // 2)}\n", "KiB"),
     ],
 )
-def test_documents_and_bytes_are_counted_before_anything_is_made_of_them(text: str, what: str) -> None:
+def test_documents_levels_and_bytes_are_counted_before_anything_is_made_of_them(text: str, what: str) -> None:
     with limit_computing(1.0):
         ((_, found),) = refused(text)
     assert what in found
