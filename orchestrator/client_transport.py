@@ -85,7 +85,7 @@ class Answer:
         except RecursionError:
             raise ValueError("its answer is nested too deeply") from None
         if not isinstance(found, dict):
-            raise ValueError("its answer is no JSON object")  # noqa: TRY004  # it is a fault of the service
+            raise ValueError("its answer is not a JSON object")  # noqa: TRY004  # it is a fault of the service
         return cast("Document", found)
 
     def _read_content(self) -> bytes:

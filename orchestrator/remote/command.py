@@ -21,7 +21,7 @@ from orchestrator.remote.transport import TunedTransport
 _LINGER = 0.5  # seconds of silence after the exit status until output of processes left behind is ignored
 _LONGEST_WAIT = 1.0  # seconds between checks of the exit status while the output stays open
 _STDIN_BLOCK = 1 << 20
-_MOST_UNREAD = 64 << 20  # bytes of output of a command whose output nobody takes: apt prints some hundred KiB
+_MOST_UNREAD = 64 << 20  # bytes of output of a command without `on_output`: apt prints some hundred KiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,18 @@ from pathlib import Path
 import pytest
 from support.evil_host import answer_instead, pack
 from support.evil_ssh import evil_ssh
+from support.orch_process import until
 from support.sshd import Farm, listener_that, sshd_farm
 
 from orchestrator import hosts
 from orchestrator.cli.commands.hosts import upload
 from orchestrator.hosts import Failure, HostAddress, ssh_argv
 from orchestrator.remote import command
+from orchestrator.remote import fleet as fleet_module
 from orchestrator.remote.deadlines import Stall, beat_while
 from orchestrator.remote.files import fetch_tree
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.scripts import shell_text_command
 from orchestrator.remote.tree import read_tree
 
 
@@ -47,7 +50,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def test_output_that_nobody_takes_ends_the_command(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_without_end_ends_a_command_that_only_has_a_result(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_MOST_UNREAD", 4 << 20)
     with evil_ssh("flood") as (port, key), Fleet([farm.addresses[0], place(farm, port, key)]) as fleet:
         good, evil = fleet.run("echo hello", timeout=Stall(60.0)).hosts
@@ -135,3 +138,16 @@ def test_ssh_itself_gives_up_a_host_that_shows_no_banner(
         argv = ssh_argv(place(farm, port, None, tmp_path / "known_hosts"), "true")
         done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 255 and "timed out" in done.stderr
+
+
+def test_a_command_is_ended_on_the_host_also_when_orch_waits_for_it_no_longer(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "_END_SECONDS", 0.5)
+    line = shell_text_command("trap '' TERM; echo $$; while :; do sleep 0.1; done")
+    with Fleet(farm.addresses[:1]) as fleet:
+        (result,) = fleet.run(line, timeout=1.0).hosts
+        assert result.outcome.failure is Failure.TIMEOUT
+        process = Path("/proc") / result.output.decode().split()[0]
+        assert process.exists(), "the grace is not over"
+    until("it is killed", lambda: not process.exists(), 30)
