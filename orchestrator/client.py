@@ -9,13 +9,12 @@ import json
 import os
 import time
 import uuid
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import IO, Literal, cast
+from typing import IO, Literal
 from urllib.parse import quote, urlencode
 
 from orchestrator import client_ci
@@ -127,7 +126,7 @@ class Client(TeamCalls):
         while True:
             try:
                 with self._transport.answer("POST", "/v1/tokens/exchange", urlencode(form).encode(), headers) as answer:
-                    return cast("Document", json.load(answer))
+                    return answer.read_document()
             except ServiceError as error:
                 if error.code != "issuer-busy" or time.monotonic() > until:
                     raise
@@ -225,10 +224,7 @@ class Client(TeamCalls):
     def _get_packed(self, path: str, headers: Mapping[str, str]) -> tuple[Document, str]:
         """Return a long document, which is packed on the way, and its tag."""
         with self._transport.answer("GET", path, headers={"Accept-Encoding": "gzip", **headers}) as answer:
-            content = answer.read()
-            packed = answer.getheader("Content-Encoding") == "gzip"
-            document: Document = json.loads(_unpack(content) if packed else content)
-            return document, answer.getheader("ETag") or ""
+            return answer.read_document(), answer.get_header("ETag")
 
     def set_timeout(self, seconds: float) -> None:
         """Set how long a connection, and an answer, may take from the next connection on."""
@@ -291,7 +287,7 @@ class Client(TeamCalls):
         self._transport.set_timeout(_KEEPING_SECONDS)
         try:
             with self._transport.answer("PUT", f"/v1/blobs/{digest}?name={encoded}", archive, headers) as answer:
-                answer.read()
+                answer.read_document()
         finally:
             self.close()
             self._transport.set_timeout()
@@ -395,8 +391,8 @@ class Client(TeamCalls):
     def _get_page(self, path: str) -> tuple[Document, str | None]:
         """Return a document, and the path of the next page of a list."""
         with self._transport.answer("GET", path) as answer:
-            following, _, relation = (answer.getheader("Link") or "").partition(";")
-            document: Document = json.load(answer)
+            following, _, relation = answer.get_header("Link").partition(";")
+            document = answer.read_document()
         return document, following.strip("<> ") if "next" in relation else None
 
     def _post(self, path: str, body: Document | None, key: str = "") -> Document:
@@ -408,13 +404,4 @@ class Client(TeamCalls):
         with self._transport.answer(
             method, path, None if body is None else json.dumps(body).encode(), headers
         ) as answer:
-            document: Document = json.load(answer)
-        return document
-
-
-def _unpack(content: bytes) -> bytes:
-    """Return what gzip packed. Raises ValueError for anything else."""
-    try:
-        return zlib.decompress(content, wbits=31)
-    except zlib.error as error:
-        raise ValueError(f"the answer is not gzip: {error}") from error
+            return answer.read_document()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from orchestrator.conversation import make_bounded_response
 from orchestrator.errors import AccessError, CloudError, UserError
 
 TOKEN, ID_TOKEN = "ORCH_TOKEN", "ORCH_ID_TOKEN"  # names of variables
@@ -49,6 +50,7 @@ def request_id_token(environ: Mapping[str, str], audience: str) -> str:
     connection = http.client.HTTPSConnection(
         parts.hostname, parts.port, timeout=_SECONDS, context=ssl.create_default_context()
     )
+    connection.response_class = make_bounded_response(_SECONDS, _MOST_BYTES)
     try:
         headers = {"Authorization": f"Bearer {environ[_REQUEST_TOKEN]}", "Accept": "application/json"}
         connection.request("GET", path, headers=headers)

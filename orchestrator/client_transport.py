@@ -9,6 +9,7 @@ import http.client
 import json
 import socket
 import ssl
+import zlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from orchestrator import __version__
+from orchestrator.conversation import make_bounded_response
 from orchestrator.errors import CloudError, OrchError, UserError
 from orchestrator.service_version import HEADER, is_older, parse_version
 
 Document = dict[str, Any]
-SECONDS = 60.0  # for an answer; streams send something every 15 s
+SECONDS = 60.0  # for a complete answer; streams have no end, and send something every 15 s
+MOST_BYTES = 64 << 20  # of an answer, unpacked: lists come in pages
 
 
 def read_exit_status(value: object) -> int:
@@ -62,6 +65,48 @@ class OlderServiceError(ServiceError):
                 "code": "old-service",
             }
         )
+
+
+class Answer:
+    """An answer of the service, whose content is bounded: a service of another kind, or a hostile one, never ends."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+
+    def get_header(self, name: str) -> str:
+        """Return a header, "" where there is none."""
+        return self._response.getheader(name) or ""
+
+    def read_document(self) -> Document:
+        """Return the content. Raises ValueError for one that is no JSON object, or too long."""
+        content = self._read_content()
+        try:
+            found: Any = json.loads(content)
+        except RecursionError:
+            raise ValueError("its answer is nested too deeply") from None
+        if not isinstance(found, dict):
+            raise ValueError("its answer is not a JSON object")  # noqa: TRY004  # it is a fault of the service
+        return cast("Document", found)
+
+    def _read_content(self) -> bytes:
+        content = self._response.read()
+        if self.get_header("Content-Encoding") == "gzip":
+            content = _unpack(content)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"its answer has more than {MOST_BYTES:,} bytes")
+        return content
+
+
+def _unpack(content: bytes) -> bytes:
+    """Return what gzip packed, at most one byte more than an answer has. Raises ValueError for anything else."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(content, MOST_BYTES + 1)
+    except zlib.error as error:
+        raise ValueError(f"the answer is not gzip: {error}") from error
+    if not unpacker.eof and len(unpacked) <= MOST_BYTES:
+        raise ValueError("the answer is not gzip: it is incomplete")
+    return unpacked
 
 
 class Transport:
@@ -119,7 +164,7 @@ class Transport:
         path: str,
         body: bytes | IO[bytes] | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> Generator[http.client.HTTPResponse]:
+    ) -> Generator[Answer]:
         """Send a request, and yield its answer.
 
         Args:
@@ -134,14 +179,14 @@ class Transport:
         """
         accept = {"Accept": "application/json", **headers}
         try:
-            answer = self._send(method, path, body, self.headers | accept)
-            if answer.status == http.client.UNAUTHORIZED and (renew := self.renew) is not None:
-                answer.read()
+            response = self._send(method, path, body, self.headers | accept)
+            if response.status == http.client.UNAUTHORIZED and (renew := self.renew) is not None:
+                response.read()
                 renew()
-                answer = self._send(method, path, body, self.headers | accept)
-            if answer.status >= 300:
-                raise _explain_refusal(self.url, method, path, answer)
-            yield answer
+                response = self._send(method, path, body, self.headers | accept)
+            if response.status >= 300:
+                raise _explain_refusal(self.url, method, path, response)
+            yield Answer(response)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._connection.close()
             raise CloudError(f"{self.url} does not answer", str(error), f"curl {self.url}/healthz") from error
@@ -170,9 +215,13 @@ class Transport:
             if self._connection.sock is None:
                 raise
             try:  # it may have refused what was being sent
-                return self._connection.getresponse()
+                return self._read_answer()
             except (OSError, http.client.HTTPException):
                 raise error from None
+        return self._read_answer()
+
+    def _read_answer(self) -> http.client.HTTPResponse:
+        self._connection.response_class = make_bounded_response(self._connection.timeout or SECONDS, MOST_BYTES)
         return self._connection.getresponse()
 
 

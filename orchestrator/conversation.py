@@ -19,7 +19,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from email.message import Message
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -156,11 +156,59 @@ class Conversation:
                     one.shutdown(socket.SHUT_RDWR)
 
 
-class _CountedFile(io.RawIOBase):
-    """The file of a socket, read through its conversation."""
+class _Counter(Protocol):
+    """Counts what came."""
 
-    def __init__(self, conversation: Conversation, file: io.RawIOBase) -> None:
-        self._conversation = conversation
+    def note(self, content: memoryview) -> None:
+        """Count it. Raises OSError beyond the limits."""
+        ...
+
+
+@dataclass(kw_only=True)
+class _AnswerCounter:
+    """Counts one answer. A timeout of the socket bounds the time of each block."""
+
+    most_bytes: int  # of its content
+    seconds: float
+    _bytes: int = 0
+    _end: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.seconds
+
+    def note(self, content: memoryview) -> None:
+        self._bytes += len(content)
+        if self._bytes > self.most_bytes + _HEAD_BYTES:
+            raise LongAnswerError(f"its answer has more than {self.most_bytes:,} bytes")
+        if time.monotonic() >= self._end:
+            raise TimeoutError(f"its answer did not come within {self.seconds:.0f} s")
+
+
+def make_bounded_response(seconds: float, most_bytes: int) -> type[http.client.HTTPResponse]:
+    """Return a class of answers that end in TimeoutError or LongAnswerError beyond a time or size.
+
+    It becomes `response_class` of a connection whose socket has a timeout, which is added to the time at most.
+
+    Args:
+        seconds: For a whole answer, since it is waited for.
+        most_bytes: Of its content; its head comes on top.
+    """
+
+    class BoundedResponse(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+            super().__init__(sock, *arguments, **options)
+            self.fp.close()
+            counter = _AnswerCounter(most_bytes=most_bytes, seconds=seconds)
+            self.fp = io.BufferedReader(_CountedFile(counter, sock.makefile("rb", buffering=0)))
+
+    return BoundedResponse
+
+
+class _CountedFile(io.RawIOBase):
+    """The file of a socket, of which every block is counted."""
+
+    def __init__(self, counter: _Counter, file: io.RawIOBase) -> None:
+        self._counter = counter
         self._file = file
 
     def readable(self) -> bool:
@@ -169,7 +217,7 @@ class _CountedFile(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer, /) -> int | None:
         size = self._file.readinto(buffer)
         if size:
-            self._conversation.note(memoryview(buffer)[:size])
+            self._counter.note(memoryview(buffer)[:size])
         return size
 
     def close(self) -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+CONNECT_SECONDS = 20.0  # until a host that accepts a connection of ssh has ended the handshake (ConnectTimeout)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSsh:
@@ -410,6 +412,7 @@ def list_ssh_options(address: HostAddress, *, strict: bool = False) -> list[tupl
     options += [
         ("UserKnownHostsFile", f'"{_no_tokens(address.known_hosts)}"'),
         ("StrictHostKeyChecking", "yes" if strict or address.host_key else "accept-new"),
+        ("ConnectTimeout", f"{CONNECT_SECONDS:.0f}"),
         ("ServerAliveInterval", "5"),
         ("ServerAliveCountMax", "3"),
     ]

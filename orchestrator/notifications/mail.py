@@ -70,7 +70,9 @@ def _connect(channel: EmailChannel, conversation: Conversation) -> smtplib.SMTP:
         def getreply(self) -> tuple[int, bytes]:
             if self.file is None and self.sock is not None:  # a new connection, or TLS has begun on it
                 self.file = conversation.count(self.sock.makefile("rb", buffering=0))
-            return super().getreply()
+            reply = super().getreply()
+            conversation.check()  # a reply that was cut off looks like a shorter one, such as 25
+            return reply
 
     class Secure(smtplib.SMTP_SSL, Plain):
         """TLS over a socket of `Plain`."""

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from orchestrator.conversation import make_bounded_response
 from orchestrator.errors import CloudError
 
 # The first that answers counts. Google's was in the help of Google Domains until 2023 and is documented no longer;
@@ -94,6 +95,7 @@ def _ask(place: str) -> str:
     parts = urlsplit(place)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.netloc, timeout=ASK_SECONDS, source_address=("0.0.0.0", 0))  # noqa: S104 - IPv4, no server
+    connection.response_class = make_bounded_response(ASK_SECONDS, _LONGEST_ANSWER)
     try:
         connection.request("GET", parts.path or "/")
         answer = connection.getresponse()

@@ -21,6 +21,7 @@ from orchestrator.remote.transport import TunedTransport
 _LINGER = 0.5  # seconds of silence after the exit status until output of processes left behind is ignored
 _LONGEST_WAIT = 1.0  # seconds between checks of the exit status while the output stays open
 _STDIN_BLOCK = 1 << 20
+_MOST_UNREAD = 64 << 20  # bytes of output of a command without `on_output`: apt prints some hundred KiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +100,14 @@ class Command:
         self._deadline = deadline * 0.9  # leaves time to report within the deadline
         self._limit = timeout.seconds if isinstance(timeout, Stall) else timeout
         self._renewed = isinstance(timeout, Stall)
+        self._longest = timeout.longest if isinstance(timeout, Stall) else 0.0
         self._halt = halt
         self._tail = _Tail(keep)
         self._on_output = on_output
         self._on_sent = on_sent
         self._callback_error: _CallbackError | None = None
-        self._began = self._heard = self._counted_from = time.monotonic()
+        self._received = 0
+        self._heard = self._counted_from = self._taken = time.monotonic()
 
     def run(self, line: bytes, stdin: bytes | memoryview) -> Ended:
         """Run the command and return how it ended.
@@ -116,7 +119,7 @@ class Command:
             channel = self._transport.open_session(timeout=self._deadline)
         except (SSHException, EOFError, OSError) as error:
             raise self._transport.verdict or HostFailure(Failure.LOST, describe_error(error), retry=True) from error
-        self._began = self._heard = self._counted_from = time.monotonic()
+        self._heard = self._counted_from = self._taken = time.monotonic()
         with _closing(channel), self._halt.reaches(channel):
             try:
                 more = self._talk is not None or len(stdin) > 0
@@ -160,17 +163,18 @@ class Command:
 
     def _deliver(self, block: bytes) -> None:
         self._tail.add(block)
+        self._received += len(block)
         if self._on_output:
             try:
                 self._on_output(block)
             except Exception as error:
                 raise _CallbackError(error) from error
             self._heard = time.monotonic()  # a slow callback is not a silent host
-        self._note_progress()
-
-    def _note_progress(self) -> None:
-        if self._renewed:
-            self._counted_from = time.monotonic()
+        elif self._received > _MOST_UNREAD:
+            raise HostFailure(Failure.TIMEOUT, f"it printed more than {_MOST_UNREAD >> 20} MiB, and did not end")
+        now = time.monotonic()
+        if self._renewed and now - self._taken < self._longest:
+            self._counted_from = now
 
     def _wait(self) -> float:
         """Return the seconds until the next check when no output arrives."""
@@ -225,7 +229,9 @@ class Command:
 
     def _report_sent(self, channel: SessionChannel, size: int) -> bool:
         """Report progress. An exception of the callback is raised by the thread that reads."""
-        self._note_progress()
+        self._taken = time.monotonic()
+        if self._renewed:
+            self._counted_from = self._taken
         try:
             if self._on_sent:
                 self._on_sent(size)

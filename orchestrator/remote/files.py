@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from orchestrator.hosts import HostAddress
+from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.received_files import ReceivingFolder, ReceivingLimits
 from orchestrator.remote.archive import unpack_archive
 from orchestrator.remote.deadlines import SHORT, TRANSFER_SECONDS, Stall
@@ -21,7 +22,7 @@ from orchestrator.remote.scripts import shell_command
 
 Content: TypeAlias = "bytes | Callable[[HostAddress], bytes]"
 _MEASURE = 300.0  # seconds for the size of a folder with very many files
-_MAX_GREETING = 1 << 16  # bytes that a login shell may print before the archive
+_MAX_OTHERS = 1 << 18  # bytes that a login shell may print before the archive, and by which tar fills its last block
 
 
 def put_files(
@@ -86,6 +87,10 @@ def measure_tree(fleet: Fleet, path: str) -> tuple[FleetResult, int | None]:
     return result, sum(map(int, sizes)) if known else None
 
 
+class _OverError(Exception):
+    """The rest of what one host sends is not needed."""
+
+
 class _Download:
     """One download: tar runs on the host, and a second thread unpacks here through a pipe."""
 
@@ -96,8 +101,21 @@ class _Download:
         self._mark = f"\n{secrets.token_hex(16)}\n".encode()
         self._head: bytes | None = b""
         self._error: Exception | None = None
+        self._is_unpacked = False
+        self._others = 0  # bytes before and after the archive
+        self._began = time.monotonic()
 
     def run(self) -> HostResult:
+        try:
+            return self._receive()
+        except _OverError as over:
+            host, seconds = self._call.host, time.monotonic() - self._began
+            outcome = HostOutcome(
+                rank=host.rank, host=host.host, exit_code=1, seconds=seconds, last_line=str(over)
+            )  # fmt: skip
+            return HostResult(outcome, b"")
+
+    def _receive(self) -> HostResult:
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as source:
             unpacker = threading.Thread(target=self._unpack, args=(source,), daemon=True)
@@ -129,15 +147,25 @@ class _Download:
             self._head = None
             self._forward(rest, sink)
         else:
-            self._head = self._head[-_MAX_GREETING:]
+            self._count_others(block)
+            self._head = self._head[-len(self._mark) :]
 
     def _forward(self, block: bytes, sink: IO[bytes]) -> None:
-        if self._error is None:  # after a local error the rest is read and dropped
-            sink.write(block)
+        if self._error is not None:
+            raise _OverError(describe_error(self._error))
+        if self._is_unpacked:
+            self._count_others(block)
+        sink.write(block)
+
+    def _count_others(self, block: bytes) -> None:
+        self._others += len(block)
+        if self._others > _MAX_OTHERS:
+            raise _OverError("the host sent something else than the files")
 
     def _unpack(self, source: IO[bytes]) -> None:
         try:
             unpack_archive(source, self._folder, top_name(self._path), self._skip_link)
+            self._is_unpacked = True
         except Exception as error:  # any error fails this host; a silent end would block the writer
             self._error = error
         while source.read(1 << 16):

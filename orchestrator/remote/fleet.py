@@ -35,7 +35,9 @@ _END_GRACE = 2.0  # seconds between TERM and KILL for a command that is ended ea
 # Seconds that the scripts take at most after the grace: `kill_seconds` of templates/remote/end-processes.sh, then 5
 # until the wrapper of a job has ended, and the rest for the passes over /proc that begin before a deadline.
 _KILL_TIMEOUT = 10.0 + 5.0 + 30.0
-_END_SECONDS = 10.0  # seconds for the command that ends it, on a host that may run nothing more
+# Seconds in which orch waits for the script that ends an early command: the host may run nothing more. The script
+# continues to KILL without orch: sshd ends no process when its session is closed.
+_END_SECONDS = 10.0
 _LONGEST_LINE = 300  # characters of `last_line`
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.hosts import EndedBy, HostAddress, HostJob, HostOutcome
-from orchestrator.remote.deadlines import SHORT, Stall, beat_while
+from orchestrator.remote.deadlines import SCRIPT_SECONDS, SHORT, Stall, beat_while
 from orchestrator.remote.marks import parse_marks, read_marks_command, write_mark_command
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ class SshHostOperations:
         return sync_tree(self._fleet, tree, destination, ranks=ranks, on_progress=on_progress).result.outcomes
 
     def run_script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
-        result = self._fleet.run(beat_while("bash -s"), ranks=ranks, stdin=content, timeout=Stall(SHORT))
+        deadline = Stall(SHORT, longest=SCRIPT_SECONDS)
+        result = self._fleet.run(beat_while("bash -s"), ranks=ranks, stdin=content, timeout=deadline)
         return tuple(map(_with_cause, result.hosts))
 
     def start_job(self, job: str, script: bytes, env: EnvFile, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:

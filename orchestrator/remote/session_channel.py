@@ -57,7 +57,7 @@ class SessionChannel(_Channel):
 
     def __init__(self, chanid: int) -> None:
         super().__init__(chanid)
-        self.in_buffer = self._blocks = BlockPipe()
+        self.in_buffer = self._blocks = BlockPipe(0)
         self.combine_stderr = True
         self.opened = threading.Event()  # set on success, refusal and the end of the connection
         self.open_request = Message()
@@ -78,6 +78,7 @@ class SessionChannel(_Channel):
         self._connection = connection
         self._set_transport(transport)
         self._set_window(window, packet)
+        self._blocks.most = window
         self.open_request.add_byte(cMSG_CHANNEL_OPEN)
         self.open_request.add_string("session")
         self.open_request.add_int(self.chanid)

@@ -128,6 +128,8 @@ class TunedTransport(_Transport):
 
     @property
     def end_message(self) -> str:
+        if not self._disconnect_message and isinstance(self.saved_exception, SSHException):
+            return describe_error(self.saved_exception)
         if not self._disconnect_message and isinstance(self.sock, ProxySocket):
             return self.sock.end_reason()
         return self._disconnect_message

@@ -36,10 +36,16 @@ else:
 
 
 class BlockPipe(_Pipe):
-    """The output of a command as the blocks in which it came; a read returns all available bytes together."""
+    """The output of a command as the blocks in which it came; a read returns all available bytes together.
 
-    def __init__(self) -> None:
+    Attributes:
+        most: Bytes that may wait for a read. paramiko does not compare what comes with the window that it announced.
+    """
+
+    def __init__(self, most: int) -> None:
         super().__init__()
+        self.most = most
+        self._size = 0
         self._arrived = threading.Condition()
         self._blocks: deque[bytes] = deque()
         self._ended = False
@@ -47,6 +53,9 @@ class BlockPipe(_Pipe):
 
     def feed(self, data: bytes) -> None:
         with self._arrived:
+            self._size += len(data)
+            if self._size > self.most:
+                raise SSHException(f"the host sent more than the {self.most} bytes that it may")
             self._blocks.append(data)
             self._arrived.notify()
 
@@ -58,14 +67,16 @@ class BlockPipe(_Pipe):
                 if self._ended:
                     return b""
                 raise PipeTimeout
-            if sum(map(len, self._blocks)) <= nbytes:
+            if self._size <= nbytes:
                 out = self._blocks[0] if len(self._blocks) == 1 else b"".join(self._blocks)
                 self._blocks.clear()
+                self._size = 0
                 return out
             out = self._blocks.popleft()
             if len(out) > nbytes:
                 self._blocks.appendleft(out[nbytes:])
                 out = out[:nbytes]
+            self._size -= len(out)
             return out
 
     def interrupt(self) -> None:
@@ -82,13 +93,14 @@ class BlockPipe(_Pipe):
         with self._arrived:
             out = b"".join(self._blocks)
             self._blocks.clear()
+            self._size = 0
             return out
 
     def read_ready(self) -> bool:
         return bool(self._blocks)
 
     def __len__(self) -> int:
-        return sum(map(len, self._blocks))
+        return self._size
 
 
 class TunedPacketizer(Packetizer):

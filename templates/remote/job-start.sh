@@ -28,9 +28,14 @@ fi
 unset ORCH_CALL ORCH_HOST_NAME SSH_CLIENT SSH_CONNECTION SSH_TTY
 umask "$mask"
 setsid /bin/sh -c "$4" orch "$job" "$dir" </dev/null >/dev/null 2>&1 &
+wrapper=$!
 tries=500
 while [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ]; do
     [ "$tries" -gt 0 ] || fail "the job did not start within 10 s"
+    if ! kill -0 "$wrapper" 2>/dev/null && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ]; then
+        why=$( (mkdir -p "$dir/claim" && : >"$dir/claim/.try" && rm -f "$dir/claim/.try") 2>&1) || fail "the job cannot be claimed: $why"
+        fail "the job cannot be claimed: another process holds $dir/claim"
+    fi
     tries=$((tries - 1))
     sleep 0.02
 done

@@ -1,11 +1,15 @@
 # Runs one job and records how it ended. Arguments: job, its folder. Its claim is the proof that the job runs: it names this
-# process. The job has its own session.
+# process. The job has its own session. Exit status 1: the claim could not be made, so nothing was started.
 . ./claim.sh
 cd "$2" || exit 1
 mask=$(umask)
 umask 077
+read -r up rest </proc/uptime
+until=$((${up%.*} + 8)) # seconds; job-start.sh waits longer
 until orch_take_claim "$2/claim"; do
     [ -e job ] && exit 0
+    read -r up rest </proc/uptime
+    [ "${up%.*}" -lt "$until" ] || exit 1
     sleep 0.02
 done
 if [ -e job ] || [ -e rc ]; then

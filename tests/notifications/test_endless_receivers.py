@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -165,6 +165,31 @@ def test_an_email_that_was_accepted_is_delivered_whatever_follows(last: bytes, m
         port = listening.getsockname()[1]
         assert send(make_channel("email", port)) == f"127.0.0.1:{port} took it"
         server.join(10)
+
+
+@pytest.mark.parametrize("cut", [b"25", b"4", b"250", b"550 n"])
+def test_a_reply_of_mail_that_is_cut_off_is_not_an_answer(cut: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mail, "DEADLINE", 3.0)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            connection, _ = listening.accept()
+            with suppress(OSError), connection, connection.makefile("rb") as lines:
+                connection.sendall(GREETING)
+                lines.readline()
+                connection.sendall(b"250 yes\r\n")
+                lines.readline()
+                connection.sendall(cut)
+                over.wait(30)
+
+        server = threading.Thread(target=accept, daemon=True)
+        server.start()
+        with pytest.raises(DeliveryError) as refused:
+            send(make_channel("email", listening.getsockname()[1]))
+        over.set()
+        server.join(10)
+    assert refused.value.is_transient and "did not answer within" in refused.value.what
 
 
 @pytest.mark.parametrize("kind", ["mail: EHLO", "web: 100 Continue"])

@@ -22,6 +22,7 @@ from orchestrator.hosts import EndedBy, Failure, HostAddress, JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source
+from tests.support.host_folders import write_claim
 from tests.support.sshd import Farm, Sshd
 
 pytestmark = pytest.mark.rotating
@@ -397,3 +398,27 @@ def test_a_signal_is_named_exactly_for_the_statuses_that_a_shell_gives_to_signal
         assert 128 + getattr(signal, f"SIG{name}") == code
     else:
         assert code <= 128 or code - 128 not in {int(number) for number in signal.Signals}
+
+
+@pytest.mark.parametrize("why", ["a file in its place", "another process"])
+def test_a_job_that_cannot_be_claimed_is_not_waited_for_without_end(fleet: Fleet, shared_farm: Farm, why: str) -> None:
+    job, host = f"unclaimed-{len(why)}", shared_farm.hosts[0]
+    claim = folder(host, job) / "claim"
+    folder(host, job).mkdir(parents=True)
+    for name in ("run.sh", "env", "log"):
+        (folder(host, job) / name).touch(0o700)
+    if why == "another process":
+        write_claim(claim)
+    else:
+        claim.touch()
+    (result,) = jobs.start_job(fleet, job, b"#!/bin/sh\n", ranks=[0]).outcomes
+    assert result.exit_code == 1 and "the job cannot be claimed: " in result.last_line, result
+    assert ("another process holds" if claim.is_dir() else "claim") in result.last_line
+    waiting = f"orch {job} ".encode()
+    assert not [pid for pid in host.user_pids() if waiting in read_words(pid)], "no process waits for it any more"
+
+
+def read_words(pid: int) -> bytes:
+    with contextlib.suppress(OSError):  # it has ended
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")
+    return b""

@@ -227,7 +227,7 @@ def test_closing_wakes_whoever_waits(connection: TunedTransport) -> None:
 
 class TestBlockPipe:
     def test_a_reader_gets_all_that_is_there_in_one_piece(self) -> None:
-        pipe = BlockPipe()
+        pipe = BlockPipe(1 << 20)
         for block in (b"one", b"two", b"three"):
             pipe.feed(block)
         assert len(pipe) == 11
@@ -236,7 +236,7 @@ class TestBlockPipe:
         assert len(pipe) == 0
 
     def test_a_small_read_leaves_the_rest(self) -> None:
-        pipe = BlockPipe()
+        pipe = BlockPipe(1 << 20)
         pipe.feed(b"abcdef")
         pipe.feed(b"gh")
         assert pipe.read(4) == b"abcd"
@@ -244,7 +244,7 @@ class TestBlockPipe:
         assert not pipe.read_ready()
 
     def test_an_interrupted_reader_still_gets_what_is_there(self) -> None:
-        pipe = BlockPipe()
+        pipe = BlockPipe(1 << 20)
         pipe.feed(b"last words")
         pipe.interrupt()
         assert pipe.read(100, 5) == b"last words"
@@ -252,7 +252,7 @@ class TestBlockPipe:
             pipe.read(100, 5)
 
     def test_the_end_is_an_empty_read_for_ever(self) -> None:
-        pipe = BlockPipe()
+        pipe = BlockPipe(1 << 20)
         pipe.feed(b"x")
         pipe.close()
         assert [pipe.read(9), pipe.read(9), pipe.read(9)] == [b"x", b"", b""]

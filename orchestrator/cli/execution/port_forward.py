@@ -171,7 +171,7 @@ class _Session:
     def __init__(self, host: HostAddress, forward: Forward, *, strict: bool) -> None:
         argv = ssh_argv(host, _REMOTE, strict=strict)
         target = f"{THIS_COMPUTER}:{forward.local}:localhost:{forward.remote}"
-        argv[1:1] = ["-T", "-o", "ExitOnForwardFailure=yes", "-o", "ConnectTimeout=20", "-L", target]
+        argv[1:1] = ["-T", "-o", "ExitOnForwardFailure=yes", "-L", target]
         pipe = subprocess.PIPE
         self.host, self.forward, self.last_line = host, forward, ""
         self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace")

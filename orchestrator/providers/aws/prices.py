@@ -100,10 +100,21 @@ class _Reader:
     def read_price_list(self) -> Readings:
         """Return the on-demand prices, with one question for each machine: it has a product in each region."""
         found = Readings()
+        silence: list[Refused] = []  # one question to a server that does not answer takes minutes
+
+        def read(name: str) -> list[PriceRow]:
+            if silence:
+                raise silence[0]
+            try:
+                return self._read_products(name)
+            except Refused as refused:
+                if refused.answer.kind is Kind.NO_ANSWER:
+                    silence.append(refused)
+                raise
 
         def ask(name: str) -> Readings:
             one = Readings()
-            self._try(one, f"on-demand prices of {name}", "on-demand", "", partial(self._read_products, name))
+            self._try(one, f"on-demand prices of {name}", "on-demand", "", partial(read, name))
             self.progress.step("on-demand prices", len(self.names))
             return one
 

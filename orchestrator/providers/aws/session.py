@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.clock import read_date
 from orchestrator.cloud_access import SIMULATED
 from orchestrator.cloud_identities.role import USUAL_CALLER, AssumedRole, make_role_session
+from orchestrator.conversation import make_bounded_response
 from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 from orchestrator.providers.aws.endpoint import loopback_endpoint
@@ -26,6 +27,8 @@ HOME_REGION = "us-east-1"  # asked what is the same in every region, when no reg
 READ_TRIES = 4
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+ANSWER_SECONDS = 60.0  # for a whole answer: one that drips is never silent for READ_SECONDS
+MOST_BYTES = 64 << 20  # of an answer; AWS gives lists in pages
 _LOCAL_KEY = "AKIAORCHLOOPBACK0000"  # for a server on this computer, which checks no signature
 
 
@@ -111,9 +114,19 @@ class AwsSession:
         )
         options = {"endpoint_url": self.endpoint} if self.endpoint else {}
         client = self._boto.client(service, region_name=region, config=config, **options)
+        _bound_answers(client)
         if self._hook is not None:
             self._hook(client)
         return client
+
+
+def _bound_answers(client: Any) -> None:
+    """Bound every answer in time and size. The library has no setting for it, only the classes of its connections."""
+    http = client._endpoint.http_session
+    response = make_bounded_response(ANSWER_SECONDS, MOST_BYTES)
+    for scheme, pool in http._pool_classes_by_scheme.items():
+        connection = type("BoundedConnection", (pool.ConnectionCls,), {"response_class": response})
+        http._pool_classes_by_scheme[scheme] = type("BoundedPool", (pool,), {"ConnectionCls": connection})
 
 
 def open_principal(principal: Principal) -> AwsSession:

@@ -23,11 +23,13 @@ from orchestrator.cloud_access import (
     read_cloud_access,
 )
 from orchestrator.cloud_identities.service_account import impersonate
+from orchestrator.conversation import make_bounded_response
 from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 
 ENDPOINT = GOOGLE_API
 LOCAL_PROJECT = "local-project"  # taken on the loopback when no other is configured
+MOST_BYTES = 64 << 20  # of an answer; Google gives lists in pages
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 # Where a server on this computer serves each service: one port for all of them.
@@ -89,7 +91,15 @@ class Session:
         import google_auth_httplib2  # type: ignore[import-untyped]  # the library ships no types
         import httplib2  # type: ignore[import-untyped]  # the library ships no types
 
-        http: Any = httplib2.Http(timeout=timeout)
+        library: Any = httplib2
+        response = make_bounded_response(timeout, MOST_BYTES)
+
+        class BoundedHttp(library.Http):  # type: ignore[misc]  # the library ships no types
+            def _conn_request(self, conn: Any, *arguments: Any) -> Any:
+                conn.response_class = response
+                return super()._conn_request(conn, *arguments)
+
+        http: Any = BoundedHttp(timeout=timeout)
         send = http.request
 
         def hear(*args: Any, **options: Any) -> Any:

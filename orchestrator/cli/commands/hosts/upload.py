@@ -11,7 +11,7 @@ from typing import IO
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress
-from orchestrator.remote.deadlines import TRANSFER_SECONDS, Stall, beat_while
+from orchestrator.remote.deadlines import TRANSFER_SECONDS, WRITE_SECONDS, Stall, beat_while
 from orchestrator.remote.fleet import Fleet, FleetResult
 from orchestrator.remote.scripts import shell_source, shell_text_command
 from orchestrator.remote.tree import Tree
@@ -61,7 +61,8 @@ def upload_tree(
                 on_progress(done[0], total)
 
             command = shell_text_command(f"{shell_source('path.sh')}\n{_SCRIPT}", destination, name)
-            return fleet.run(beat_while(command), stdin=stream, on_sent=sent, timeout=Stall(TRANSFER_SECONDS))
+            deadline = Stall(TRANSFER_SECONDS, longest=WRITE_SECONDS)
+            return fleet.run(beat_while(command), stdin=stream, on_sent=sent, timeout=deadline)
 
 
 def _write_archive(file: IO[bytes], tree: Tree) -> None:
