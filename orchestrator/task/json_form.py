@@ -27,7 +27,7 @@ from orchestrator.task.yaml_reader import Value
 
 NAME = "task.json"
 DEEPEST = 32  # levels; a task has 8
-# What comparisons hold also at its default, as in recorded digests. Never add a name: each changes the digest of every job.
+# Fields that comparisons hold also at their defaults, as recorded digests do. A further name changes every digest.
 _COMPARED_AT_DEFAULT = frozenset(
     {
         *((Checkpoint, name) for name in ("bucket", "every", "keep")),

@@ -470,7 +470,7 @@ class Task(TaskFields):
         return format_json(self)
 
     def to_compared(self) -> str:
-        """Return the text by which the same command is found again: `to_json` without newer fields at their defaults."""
+        """Return the text that finds the same command again: `to_json` without newer fields at their defaults."""
         from orchestrator.task.json_form import format_compared
 
         return format_compared(self)

@@ -37,9 +37,8 @@ for text, digest in RECORDED:
 def add_fields(copy: Path) -> None:
     for path, (file, kind, line, sample) in FIELDS.items():
         model = copy / "orchestrator" / "task" / file
-        text, count = re.subn(
-            rf"(^class {kind}\(.*?)(^    \w+: (?!ClassVar))", rf"\1    {line}\n\2", model.read_text(), 1, re.M | re.S
-        )
+        head = re.compile(rf"(^class {kind}\(.*?)(^    \w+: (?!ClassVar))", re.M | re.S)
+        text, count = head.subn(rf"\1    {line}\n\2", model.read_text(), count=1)
         assert count == 1, kind
         model.write_text(text)
         samples = copy / "tests" / "task" / "test_export.py"
