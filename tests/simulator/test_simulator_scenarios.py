@@ -161,6 +161,7 @@ def test_calm_lets_everything_succeed_within_seconds() -> None:
 
 def test_stockout_refuses_one_create_fails_another_and_then_has_machines() -> None:
     cloud, clock = cloud_of("stockout")
+    cloud.ask("create", "a-firewall-rule")  # which Google's API makes before the machines; it needs no capacity
     elsewhere = CreateCall(name="demo-1", zone="sim-b", accelerator="v5e", hosts=2, token="t1")
     assert refusal(lambda: cloud.create(elsewhere)) is Code.NO_CAPACITY
     cloud.create(elsewhere)
