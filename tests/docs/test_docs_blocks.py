@@ -131,6 +131,35 @@ def test_each_parser_understands_its_blocks(block: Block) -> None:
             assert parse_scenario(block.text)
 
 
+def list_anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#{1,4} (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head).lower() for head in heads)
+    return {re.sub(r"[^\w -]", "", head).replace(" ", "-") for head in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^) ]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in link:
+            place, _, head = link.partition("#")
+            target = page.parent / place if place else page
+            assert target.exists(), link
+            assert not head or head in list_anchors(target), link
+
+
+def test_files_that_contributing_names_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`((?:orchestrator|trainer|tests|scripts|docs)/[\w./-]+)", page))
+    assert len(names) > 30
+    assert [
+        name for name in sorted(names) if not (ROOT / name.removesuffix("/NAME")).exists() and "NAME" not in name
+    ] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
+
+
 def test_what_is_typed_is_on_its_page() -> None:
     found: dict[str, set[str]] = {}
     for page in PAGES:

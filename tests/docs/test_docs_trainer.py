@@ -122,18 +122,6 @@ def test_variables_that_the_page_lets_you_set_can_be_set() -> None:
     assert status == 0, err
 
 
-def test_links_of_the_page_lead_somewhere() -> None:
-    page = PAGE.read_text()
-    heads = {
-        re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#{1,3} (.+)$", page, re.M)
-    }
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if "://" not in link]
-    assert len(links) > 5
-    for link in links:
-        place, _, head = link.partition("#")
-        assert (PAGE.parent / place).exists() if place else head in heads, link
-
-
 def test_statuses_of_the_page_are_those_of_the_trainer() -> None:
     from trainer.errors import Exit
 

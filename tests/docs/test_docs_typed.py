@@ -74,15 +74,25 @@ def copy_clone(folder: Path) -> None:
     (folder / ".venv").symlink_to(ROOT / ".venv")
 
 
+def change_example(clone: Path, *words: str) -> None:
+    """Replace words of the file of the story by those that follow each: a test needs no long training."""
+    example = clone / "examples" / "train-local.yaml"
+    text = example.read_text()
+    for before, after in zip(words[::2], words[1::2], strict=True):
+        assert before in text
+        text = text.replace(before, after)
+    example.write_text(text)
+
+
 def make_visit(page: Path, how: str, folder: Path, env: dict[str, str]) -> Visit:
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
     path = f"{Path(sys.executable).parent}:{env['PATH']}"
     plain = {name: value for name, value in env.items() if name != "ORCH_HOME"}
     here = {"HOME": str(home), "PATH": path, "PYTHONPATH": str(folder), "ORCH_YES": ""}
-    items = read_page(page, how, "plan") if how == "run" else read_page(page, how)
+    items = read_page(page, how, "plan", "")
     typed = {item for item in read_page(page, how) if isinstance(item, Command)}
-    return Visit(items, folder, plain | here, fill, lambda command: command in typed)
+    return Visit(items, folder, plain | here, fill, lambda command: command in typed, seconds=500)
 
 
 def visit_to_end(visit: Visit) -> dict[str, str]:
@@ -98,8 +108,9 @@ def visit_to_end(visit: Visit) -> dict[str, str]:
 def test_the_story_of_the_readme_from_a_fresh_clone(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     copy_clone(clone)
-    example = clone / "examples" / "train-local.yaml"
-    example.write_text(example.read_text().replace("/tmp/orch-runs", str(tmp_path / "runs")))
+    change_example(
+        clone, "/tmp/orch-runs", str(tmp_path / "runs"), "batch: 32", "batch: 16", "seq_len: 128", "seq_len: 64"
+    )
     visit = make_visit(clone / "README.md", "run", clone, dict(os.environ))
     printed = visit_to_end(visit)
     rehearsal = next(text for command, text in printed.items() if command.startswith("orch rehearse"))
@@ -113,6 +124,7 @@ def test_the_story_of_the_readme_from_a_fresh_clone(tmp_path: Path) -> None:
 def test_the_lines_of_the_readme_for_google_in_the_simulated_one(tmp_path: Path) -> None:
     clone, google_folder = tmp_path / "clone", tmp_path / "google"
     copy_clone(clone)
+    change_example(clone, "steps: 120", "steps: 20", "batch: 32", "batch: 4")
     google_folder.mkdir()
     (google_folder / SCENARIO_FILE).write_text(QUICK)
     with SimulatedGoogle(google_folder, grants=Grants(buckets={BUCKET: Bucket("US-WEST4")})) as google:
