@@ -75,6 +75,8 @@ def read_blocks(path: Path) -> tuple[Block, ...]:
     for block in blocks:
         if block.how not in HOW.get(block.kind, set()):
             raise ValueError(f"{path.name}:{block.line}: no block is marked '{block.kind} {block.how}': see {__name__}")
+        if block.kind == "yaml" and block.how in ("gcp", "aws") and not block.file_name:
+            raise ValueError(f"{path.name}:{block.line}: a file that commands name begins with its name: # task.yaml")
     return blocks
 
 

@@ -104,7 +104,7 @@ def visit_to_end(visit: Visit) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_story_of_the_readme_from_a_fresh_clone(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     copy_clone(clone)
@@ -120,7 +120,7 @@ def test_the_story_of_the_readme_from_a_fresh_clone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_lines_of_the_readme_for_google_in_the_simulated_one(tmp_path: Path) -> None:
     clone, google_folder = tmp_path / "clone", tmp_path / "google"
     copy_clone(clone)
@@ -147,7 +147,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", pages())
 def test_what_a_page_lets_you_type_does_what_it_says(page: Path, folder: Path) -> None:
     visit = make_visit(page, "run", folder, dict(os.environ) | {"PYTHONPATH": ""})
