@@ -100,5 +100,5 @@ def test_the_reader_of_pages_sees_files_commands_and_what_they_end_with(tmp_path
 def test_a_block_that_does_not_say_what_it_is_is_refused(tmp_path: Path, block: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"{block}\n")
-    with pytest.raises(ValueError, match="page.md:2"):
+    with pytest.raises(ValueError, match=r"page\.md:2"):
         read_page(page, "gcp")
