@@ -77,7 +77,8 @@ def _parse(words: list[str]) -> None:
     session = Session(tuple(words))
     while True:
         context = command.make_context(name, words, parent=context, obj=session)
-        words = [*context._protected_args, *context.args]
+        # As click's Group.invoke: the name of the inner command is there, and no public attribute has it.
+        words = [*context._protected_args, *context.args]  # pyright: ignore[reportPrivateUsage]
         if not isinstance(command, click.Group) or not words:
             return
         found, inner, words = command.resolve_command(context, words)

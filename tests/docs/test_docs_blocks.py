@@ -26,7 +26,7 @@ PAGES = [
     ROOT / "docs" / "iam" / "README.md",
 ]
 # The pages whose blocks of a kind are typed, each with the test that does it.
-TYPED = {
+TYPED: dict[str, dict[str, str]] = {
     "aws": {"aws.md": "test_docs_aws.py"},
     "gcp": {"google.md": "test_docs_google.py", "README.md": "test_docs_typed.py"},
     "run": dict.fromkeys(("README.md", "own-programs.md", "offers.md", "simulator.md"), "test_docs_typed.py"),
