@@ -54,7 +54,7 @@ def _sections(group: click.Group, path: str) -> Iterator[str]:
 def _section(command: click.Command, path: str) -> Iterator[str]:
     context = click.Context(command, info_name=path)
     yield f"{'#' * min(1 + path.count(' '), 4)} {path}\n"
-    yield f"    {path} {' '.join(command.collect_usage_pieces(context))}\n"
+    yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     yield _prose(command.help or "") + "\n"
     rows = [parameter.get_help_record(context) for parameter in command.params]
     shown = [row for row in rows if row is not None and not row[0].startswith("-h,")]
@@ -66,10 +66,10 @@ def _section(command: click.Command, path: str) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """Return help text as Markdown: what is not to be wrapped stays as it is, indented."""
+    """Return help text as Markdown: what is not to be wrapped stays as it is, in a block."""
     blocks = re.split(r"\n\s*\n", inspect.cleandoc(text))
     return "\n\n".join(
-        "\n".join("    " + line for line in block.split("\n")[1:]) if block.startswith("\b") else block
+        "\n".join(["```text", *block.split("\n")[1:], "```"]) if block.startswith("\b") else block
         for block in blocks
         if block.strip()
     )

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""docs/proofs.json: what the full lane of the tests tried. README's table "How sure" is made from it.
+"""docs/proofs.json: what the full lane of the tests tried. The table of docs/promises.md is made from it.
 
 scripts/proofs.py --add RECORDS   sum up the lines that tests reported (ORCH_PROOF_REPORT) and write both files
-scripts/proofs.py --write         write README's table again
+scripts/proofs.py --write         write the table again
 scripts/proofs.py --age           exit with 1 and the reasons when the full lane is due
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE, README = ROOT / "docs" / "proofs.json", ROOT / "README.md"
+FILE, PAGE = ROOT / "docs" / "proofs.json", ROOT / "docs" / "promises.md"
 BEGIN, END = "<!-- proofs: made by scripts/proofs.py -->", "<!-- proofs: end -->"
 OLDEST = 14  # days
 
@@ -30,7 +30,7 @@ def main(words: list[str]) -> int:
         case ["--add", records]:
             return add(Path(records))
         case ["--write"]:
-            README.write_text(with_table(README.read_text(), load()))
+            PAGE.write_text(with_table(PAGE.read_text(), load()))
             return 0
         case ["--age"]:
             reasons = out_of_date(load(), named_by_tests(), datetime.now(tz=UTC).date(), is_ancestor)
@@ -48,14 +48,14 @@ def load() -> Proofs:
 def add(records: Path) -> int:
     changed = git("status", "--porcelain", "--untracked-files=no").split("\n")
     if not git("rev-parse", "HEAD") or any(
-        line and not line.endswith(("docs/proofs.json", "README.md")) for line in changed
+        line and not line.endswith(("docs/proofs.json", "docs/promises.md")) for line in changed
     ):
         print("the tree has changes that are in no commit: nothing is written", file=sys.stderr)
         return 1
     at = {"date": datetime.now(tz=UTC).date().isoformat(), "commit": git("rev-parse", "HEAD")}
     proofs = load() | {name: {**at, **proof} for name, proof in summed(records.read_text().splitlines()).items()}
     FILE.write_text(json.dumps(proofs, indent=2, ensure_ascii=False) + "\n")
-    README.write_text(with_table(README.read_text(), proofs))
+    PAGE.write_text(with_table(PAGE.read_text(), proofs))
     return 0
 
 
@@ -111,7 +111,7 @@ def is_ancestor(commit: str) -> bool:
 
 
 def with_table(page: str, proofs: Proofs) -> str:
-    """Return README with the table made from the proofs."""
+    """Return the page with the table made from the proofs."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{table(proofs)}\n{END}{tail}"

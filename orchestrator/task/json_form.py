@@ -1,10 +1,15 @@
-"""A Task as JSON and back: the JSON is itself a task file, every short form written out, secrets by name only."""
+"""A Task as JSON and back: the JSON is itself a task file, every short form written out, secrets by name only.
+
+The JSON of a record writes defaults out, so that a later orch with other defaults resumes the run as launched. The JSON
+of a comparison leaves out each newer field that has its default, so that an orch with one more field finds the
+unfinished job of the orch before it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from pydantic import ValidationError
@@ -13,20 +18,36 @@ from orchestrator.catalog.machines import CpuMachine, LocalHosts
 from orchestrator.task.driver_sections import list_driver_options
 from orchestrator.task.errors import Issue, TaskError
 from orchestrator.task.infra import SIMULATED
-from orchestrator.task.model import Order, Task, TaskSection, UserHost
+from orchestrator.task.model import Checkpoint, Order, Recovery, Task, TaskSection, UserHost
 from orchestrator.task.resolve import Resolver
-from orchestrator.task.resources import ResourceFields, Resources
+from orchestrator.task.resources import AutoStop, ResourceFields, Resources
 from orchestrator.task.schema import find_issues, find_nul_characters
 from orchestrator.task.section import Json, Section
 from orchestrator.task.yaml_reader import Value
 
 NAME = "task.json"
 DEEPEST = 32  # levels; a task has 8
+# Fields that comparisons hold also at their defaults, as recorded digests do. A further name changes every digest.
+_COMPARED_AT_DEFAULT = frozenset(
+    {
+        *((Checkpoint, name) for name in ("bucket", "every", "keep")),
+        *((Recovery, name) for name in ("max_preemptions", "max_failures", "restart_on_exit_codes")),
+        *((Recovery, name) for name in ("fail_on_exit_codes", "hang_minutes", "capacity_wait_hours")),
+        (Recovery, "on_demand_fallback"),
+        *((AutoStop, name) for name in ("idle_minutes", "down", "wait_for")),
+        (Resources, "use_spot"),
+    }
+)
 
 
 def format_json(task: Task) -> str:
     """Return the task as JSON."""
-    return json.dumps(_make_document(task), indent=2, ensure_ascii=False) + "\n"
+    return _format(_make_document(task, _list_fields))
+
+
+def format_compared(task: Task) -> str:
+    """Return the JSON by which two commands are compared; it is the same in a later orch with further fields."""
+    return _format(_make_document(task, _list_compared_fields))
 
 
 def parse_json(text: str) -> Task:
@@ -95,7 +116,24 @@ def _read_number(text: str) -> float:
     return number
 
 
-def _make_document(task: Task) -> Json:
+def _format(document: Json) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _list_fields(section: Section) -> set[str]:
+    return set(type(section).model_fields)
+
+
+def _list_compared_fields(section: Section) -> set[str]:
+    kind = type(section)
+    return {
+        name
+        for name, field in kind.model_fields.items()
+        if (kind, name) in _COMPARED_AT_DEFAULT or getattr(section, name) != field.default
+    }
+
+
+def _make_document(task: Task, list_fields: Callable[[Section], set[str]]) -> Json:
     # The names, the order and the place of the strategy decide the digest of a job: an orch of another version that is
     # given the same command must find the unfinished job that this one recorded.
     mounts = {
@@ -103,24 +141,27 @@ def _make_document(task: Task) -> Json:
         | ({"read_only": mount.read_only} if mount.in_s3 else {})
         for mount in task.file_mounts
     }
-    # Recovery and checkpoint are written out, so that a later orch with other defaults resumes the run as launched.
-    recovery = task.recovery.model_dump(mode="json", exclude={"strategy"})
+
+    def dump(section: Section) -> Json:
+        return section.model_dump(mode="json", include=list_fields(section))
+
+    recovery = {name: value for name, value in dump(task.recovery).items() if name != "strategy"}
     return _without_blanks(
         {
             "name": task.name,
             "workdir": _dump(task.workdir) if isinstance(task.workdir, Section) else task.workdir,
             "num_nodes": None if _is_counted_elsewhere(task) else task.num_nodes,
-            "resources": _make_resources(task),
+            "resources": _make_resources(task, list_fields),
             "envs": dict(task.envs),
             "secrets": dict.fromkeys(task.secret_names),
             "file_mounts": mounts,
             "setup": task.setup,
             "run": task.run,
             "train": None if task.train is None else {"backend": task.train.backend, "args": {}, **_dump(task.train)},
-            "checkpoint": _without_blanks(task.checkpoint.model_dump(mode="json")),
+            "checkpoint": _without_blanks(dump(task.checkpoint)),
             "recovery": _without_blanks(recovery),
             "limits": _dump(task.limits),
-            "hosts": _without_blanks({"addresses": [_make_host(host) for host in task.hosts]}),
+            "hosts": _without_blanks({"addresses": [_make_host(host, dump(host)) for host in task.hosts]}),
             "config": _without_blanks({name: _make_settings(task.settings(name)) for name in list_driver_options()}),
         }
     )
@@ -135,9 +176,8 @@ def _without_blanks(pairs: Json) -> Json:
     return {key: value for key, value in pairs.items() if value is not None and value not in ("", {}, [], ())}
 
 
-def _make_host(host: UserHost) -> Json:
-    fields = _without_blanks(host.model_dump(mode="json"))
-    return {**fields, "host": f"[{host.host}]" if ":" in host.host else host.host}
+def _make_host(host: UserHost, fields: Json) -> Json:
+    return {**_without_blanks(fields), "host": f"[{host.host}]" if ":" in host.host else host.host}
 
 
 def _make_settings(settings: Section) -> Json:
@@ -150,23 +190,24 @@ def _is_counted_elsewhere(task: Task) -> bool:
     return bool(task.hosts) or any(choice.infra.shape.isdigit() for choice in task.choices)
 
 
-def _make_resources(task: Task) -> Json:
-    candidates = [_make_candidate(choice) for choice in task.choices]
+def _make_resources(task: Task, list_fields: Callable[[Section], set[str]]) -> Json:
+    candidates = [_make_candidate(choice, list_fields(choice)) for choice in task.choices]
     shared: Json = {"job_recovery": {"strategy": task.recovery.strategy}}
     if task.autostop is not None:
-        shared["autostop"] = task.autostop.model_dump(mode="json")
+        shared["autostop"] = task.autostop.model_dump(mode="json", include=list_fields(task.autostop))
     if task.auto is not None:
         shared["auto"] = _dump(task.auto)
     if task.grow:
         shared["grow"] = True
-    plain = len(candidates) == 1 and task.order is Order.GIVEN
+    # `auto` beside one named machine is refused in a file, so what orch chose stays a list.
+    plain = len(candidates) == 1 and task.order is Order.GIVEN and task.auto is None
     return {**shared, **candidates[0]} if plain else {**shared, str(task.order): candidates}
 
 
-def _make_candidate(choice: Resources) -> Json:
+def _make_candidate(choice: Resources, names: set[str]) -> Json:
     machine = choice.machine
     by_infra = isinstance(machine, LocalHosts | CpuMachine) and choice.infra.provider != SIMULATED
-    plain = {name: getattr(choice, name) for name in ResourceFields.model_fields}
+    plain = {name: getattr(choice, name) for name in ResourceFields.model_fields if name in names}
     images = dict(choice.image_id)
     return _without_blanks(
         {

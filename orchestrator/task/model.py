@@ -469,6 +469,12 @@ class Task(TaskFields):
 
         return format_json(self)
 
+    def to_compared(self) -> str:
+        """Return the text that finds the same command again: `to_json` without newer fields at their defaults."""
+        from orchestrator.task.json_form import format_compared
+
+        return format_compared(self)
+
     @classmethod
     def from_json(cls, text: str) -> "Task":
         """Return the task that `to_json` wrote, equal to the original except for the values of secrets.

@@ -18,6 +18,8 @@ from orchestrator.project import read_project
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
+from orchestrator.task.model import Task
+from orchestrator.task.parse import parse_task
 
 Orch = Callable[..., Any]
 SCHEMAS = Path(orchestrator.cli.__file__).parents[1] / "summaries" / "data"
@@ -117,16 +119,19 @@ def test_a_mistake_elsewhere_in_the_configuration_keeps_no_command_from_its_proj
 
 
 def test_a_default_name_that_another_member_has_gets_a_suffix_and_is_found_again(team: Path) -> None:
-    def chosen(base: str, task: str = "{}") -> str:
+    def chosen(base: str, program: str = "x") -> str:
         with open_reader_at(team) as reader:
-            return choose_default_name(reader, base, task)[0]
+            return choose_default_name(reader, base, task_of(program))[0]
+
+    def task_of(program: str) -> Task:
+        return parse_task(f"run: {program}", file="t.yaml", env={}).only
 
     assert (chosen("mine"), chosen("new"), chosen("theirs")) == ("mine", "new", "theirs-2")
     with Store(team) as store:
-        store.open_job(store.open_cluster("theirs-2", ""), new_job("run", "{}"))
+        store.open_job(store.open_cluster("theirs-2", ""), new_job("run", task_of("x").to_json()))
         assert chosen("theirs") == "theirs-2", "the same command again"
         assert chosen("x" * 40) == "x" * 40
         lease = store.acquire("cluster:theirs", "test")
         store.close_cluster(lease, store.cluster("theirs"))  # type: ignore[arg-type]  # both exist
     assert chosen("theirs") == "theirs-2", "also when the other one is deleted"
-    assert chosen("theirs", '{"other": "task"}') == "theirs"
+    assert chosen("theirs", "another") == "theirs"

@@ -1,10 +1,14 @@
 """A page of documentation as a list of what to do: files to write, commands to run, in the order of the page.
 
-The convention, which is plain Markdown:
-- a block marked `bash` holds commands, one on each line, or on several that end in a backslash;
-- `# exit status N` behind a command is what it is to end with; without it, 0;
-- a block marked `yaml` whose first line is `# NAME.yaml` is that file;
-- all other blocks (`text`) are shown, not run.
+The convention, which is plain Markdown: every block is fenced, and its first line says what it holds and how that is
+tested (`HOW`). A block of `bash` holds commands, one on each line, or on several that end in a backslash;
+`# exit status N` behind a command is what it is to end with, without it 0. The first line `# NAME` of a block is the
+name of its file.
+
+- `bash run`: typed on this computer. `bash gcp`, `bash aws`: typed in the simulated cloud.
+- `bash plan`: what would rent is planned, the rest is parsed. `bash parse`: parsed.
+- `yaml plan`, `gcp`, `aws`: a task file, which has a plan. `yaml parse`: YAML of other programs.
+- `python`, `json`: read by their parsers. `toml`: a scenario. `text`: shown, with no command in it.
 """
 
 from __future__ import annotations
@@ -15,11 +19,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-_BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(?P<kind>\w*)(?: (?P<how>\w+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`(orch [^`]+)`(?!`)")
 _STATUS = re.compile(r"\s+# exit status (\d+)$")
-_NAME = re.compile(r"# (\S+\.yaml)")
-KINDS = frozenset({"bash", "yaml", "text"})
+_NAME = re.compile(r"# (\S+\.(?:yaml|py))\n")
+HOW = {
+    "bash": {"run", "gcp", "aws", "plan", "parse"},
+    "yaml": {"plan", "gcp", "aws", "parse"},
+    "python": {""}, "json": {""}, "toml": {""}, "text": {""},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Block:
+    """kind, how: as in `HOW`. line: of its first line of text, from 1."""
+
+    kind: str
+    how: str
+    text: str
+    line: int
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file that it is, or ""."""
+        named = _NAME.match(self.text)
+        return named[1] if named else ""
 
 
 @dataclass(frozen=True)
@@ -41,9 +65,32 @@ class Command:
 Item: TypeAlias = File | Command
 
 
-def read_page(path: Path) -> tuple[Item, ...]:
-    """Raises ValueError for a block that says neither what it is nor how to read it."""
-    return tuple(_items(path.read_text(encoding="utf-8")))
+def read_blocks(path: Path) -> tuple[Block, ...]:
+    """Raises ValueError for a block that does not say what it is and how it is tested."""
+    page = path.read_text(encoding="utf-8")
+    blocks = tuple(
+        Block(found["kind"], found["how"] or "", found["text"], page.count("\n", 0, found.start()) + 2)
+        for found in _BLOCK.finditer(page)
+    )
+    for block in blocks:
+        if block.how not in HOW.get(block.kind, set()):
+            raise ValueError(f"{path.name}:{block.line}: no block is marked '{block.kind} {block.how}': see {__name__}")
+        if block.kind == "yaml" and block.how in ("gcp", "aws") and not block.file_name:
+            raise ValueError(f"{path.name}:{block.line}: a file that commands name begins with its name: # task.yaml")
+    return blocks
+
+
+def read_page(path: Path, *how: str) -> tuple[Item, ...]:
+    """Return the items of the blocks that are tested in one of these ways. Raises ValueError as `read_blocks`."""
+    return tuple(item for block in read_blocks(path) if block.how in how for item in list_items(block))
+
+
+def list_items(block: Block) -> Iterator[Item]:
+    """Yield the file that a block is, or its commands."""
+    if block.kind == "bash":
+        yield from _commands(block.text, block.line)
+    elif block.file_name:
+        yield File(block.file_name, block.text, block.line)
 
 
 def read_prose(path: Path) -> tuple[Command, ...]:
@@ -73,24 +120,6 @@ def to_try(command: Command) -> Command:
         case _:
             text = command.text
     return replace(command, text=text)
-
-
-def _items(page: str) -> Iterator[Item]:
-    for block in _BLOCK.finditer(page):
-        kind, text, line = block["kind"], block["text"], page.count("\n", 0, block.start()) + 2
-        if kind not in KINDS:
-            raise ValueError(f"line {line}: a block is marked '{kind}', not one of {', '.join(sorted(KINDS))}")
-        if kind == "yaml":
-            yield _file(text, line)
-        elif kind == "bash":
-            yield from _commands(text, line)
-
-
-def _file(text: str, line: int) -> File:
-    named = _NAME.fullmatch(text.partition("\n")[0])
-    if named is None:
-        raise ValueError(f"line {line}: a yaml block begins with its name, such as # task.yaml")
-    return File(named[1], text, line)
 
 
 def _commands(text: str, line: int) -> Iterator[Command]:

@@ -18,7 +18,7 @@ class Visit:
     """Items before the asked one are done first, once.
 
     items: of the page. folder: where all is typed, and files lie. filled: the page's text with the reader's own words.
-    is_run: whether a command is typed at all.
+    is_run: whether a command is typed at all. seconds: what a command may take.
     """
 
     items: tuple[Item, ...]
@@ -26,6 +26,7 @@ class Visit:
     env: Mapping[str, str]
     filled: Callable[[str], str]
     is_run: Callable[[Command], bool]
+    seconds: float = 200
     done: dict[Command, Done] = field(default_factory=dict[Command, Done])
     at: int = 0
 
@@ -49,7 +50,7 @@ class Visit:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=self.seconds,
             check=False,
         )
 

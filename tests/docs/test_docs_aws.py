@@ -32,7 +32,7 @@ PROSE = [
     for one in read_prose(PAGE)
     if one.text not in PROSE_NOT_RUN
 ]
-ITEMS = tuple(sorted((*read_page(PAGE), *PROSE), key=lambda item: item.line))
+ITEMS = tuple(sorted((*read_page(PAGE, "aws"), *PROSE), key=lambda item: item.line))
 COMMANDS = [item for item in ITEMS if isinstance(item, Command)]
 WORDS = {"BUCKET": "my-bucket", "YOU": "alice", "ACCOUNT": ACCOUNT}
 

@@ -19,5 +19,5 @@ def test_reference_names_every_command_and_its_options() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     for command, option in (("launch", "--dry-run"), ("storage ls", "--output"), ("local preempt", "--dry-run")):
         section = page.partition(f" orch {command}\n")[2].partition("\n##")[0]
-        assert f"    orch {command}" in section, command
+        assert f"```text\norch {command}" in section, command
         assert f"`{option}" in section or f", {option}" in section, (command, option)

@@ -20,7 +20,7 @@ from orch_fronts.google.server import PROJECT
 from orchestrator.simulator.rehearsal import SCENARIO_FILE
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "google.md"
-ITEMS = read_page(PAGE)
+ITEMS = read_page(PAGE, "gcp")
 COMMANDS = [item for item in ITEMS if isinstance(item, Command)]
 GCLOUD = shutil.which("gcloud")
 WORDS = {"PROJECT": PROJECT, "BUCKET": "my-bucket", "ACCOUNT": "0X0X0X-0X0X0X-0X0X0X", "YOU": "you@example.org"}

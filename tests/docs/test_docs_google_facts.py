@@ -85,20 +85,20 @@ def test_the_end_of_tpu_nodes_has_its_date() -> None:
 def test_the_reader_of_pages_sees_files_commands_and_what_they_end_with(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "# A\n```yaml\n# a.yaml\nname: a\n```\ntext\n"
-        "```bash\n# said only\nfirst \\\n  second\nno  # exit status 2\n```\n"
+        "# A\n```yaml gcp\n# a.yaml\nname: a\n```\ntext\n"
+        "```bash gcp\n# said only\nfirst \\\n  second\nno  # exit status 2\n```\n"
         "```text\nnot run\n```\n"
     )
-    assert read_page(page) == (
+    assert read_page(page, "gcp") == (
         File("a.yaml", "# a.yaml\nname: a\n", 3),
         Command("first   second", 9),
         Command("no", 11, 2),
     )
 
 
-@pytest.mark.parametrize("block", ["```\nx\n```", "```console\nx\n```", "```yaml\nname: a\n```"])
+@pytest.mark.parametrize("block", ["```\nx\n```", "```console\nx\n```", "```bash\nx\n```", "```yaml gcp\nname: a\n```"])
 def test_a_block_that_does_not_say_what_it_is_is_refused(tmp_path: Path, block: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"{block}\n")
-    with pytest.raises(ValueError, match="line 2"):
-        read_page(page)
+    with pytest.raises(ValueError, match=r"page\.md:2"):
+        read_page(page, "gcp")

@@ -112,7 +112,7 @@ class Counts:
     names: Counter[str] = field(default_factory=Counter[str])
 
     def report(self, name: str, **more: int) -> None:
-        """Record the counts for README's table."""
+        """Record the counts for the table of docs/promises.md."""
         counts = {"commands": self.verbs, "crash points": set(self.names), "kills": self.singles}
         pairs = {"double kills": self.doubles} if self.doubles else {}
         report(name, {**counts, **pairs, **more}, len(self.violations))

@@ -26,7 +26,7 @@ class FrontMatrix:
 
     Attributes:
         front: That serves the cloud.
-        proof: Row of README's table.
+        proof: Row of the table of docs/promises.md.
         proof_on_server: The same for the store on PostgreSQL.
         verbs: Commands to kill.
         in_full: Commands that only the full lane kills: their requests are those of the others, in another order.

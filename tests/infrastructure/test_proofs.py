@@ -1,4 +1,4 @@
-"""docs/proofs.json, README's table that is made from it, and when the full lane and the stacks are due."""
+"""docs/proofs.json, the table of docs/promises.md that is made from it, and when the full lane is due."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PROOFS = {
 }
 
 
-def test_readme_has_the_table_of_the_proofs() -> None:
-    page = (ROOT / "README.md").read_text()
+def test_the_page_has_the_table_of_the_proofs() -> None:
+    page = proofs.PAGE.read_text()
     assert proofs.with_table(page, proofs.load()) == page, "run scripts/proofs.py --write"
 
 

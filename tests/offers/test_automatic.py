@@ -426,7 +426,7 @@ def test_a_wrong_number_of_nodes_has_one_next_step_with_the_numbers_of_the_task(
 
 def test_the_run_that_the_page_shows_can_grow() -> None:
     page = (Path(__file__).parents[2] / "docs" / "offers.md").read_text()
-    text = page.partition("## Grow while it runs")[2].partition("```yaml")[2].partition("```")[0]
+    text = page.partition("## Grow while it runs")[2].partition("```yaml plan")[2].partition("```")[0]
     assert read(text.replace("NAME", "mine")).only.grow
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +23,8 @@ pytestmark = pytest.mark.rotating
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 # The lines that docs/limits.md gives to a user's own program, as they stand there.
-_LINES = DOCS.read_text().partition("    import faulthandler")
-OFFER = textwrap.dedent(_LINES[1] + _LINES[2].partition("\n\n")[0]) + "\n"
+_LINES = DOCS.read_text().partition("import faulthandler")
+OFFER = _LINES[1] + _LINES[2].partition("```")[0]
 STUCK = """
 import threading, time
 lock = threading.Lock()

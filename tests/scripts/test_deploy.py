@@ -81,7 +81,7 @@ def test_the_build_tools_that_are_locked_are_those_of_the_project() -> None:
 
 def test_prometheus_is_given_the_token_of_a_viewer() -> None:
     page = (ROOT / "docs" / "deploy.md").read_text()
-    (scrape,) = [one for one in re.findall(r"```yaml\n(.*?)```", page, re.S) if "scrape_configs" in one]
+    (scrape,) = [one for one in re.findall(r"```yaml parse\n(.*?)```", page, re.S) if "scrape_configs" in one]
     (job,) = yaml.safe_load(scrape)["scrape_configs"]
     token = job["authorization"]["credentials_file"]
     assert "service/token" not in token

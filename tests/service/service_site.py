@@ -164,14 +164,15 @@ def record_run(
     candidate: Candidate | None = None, task: str = "", status: int = 0,
 ) -> ClusterRecord:  # fmt: skip
     """Record a cluster with a run of some attempts, each but the last preempted at host 2."""
-    cluster = store.open_cluster(name, "v5litepod-16 on gcp")
+    candidate = candidate or CANDIDATE
+    cluster = store.open_cluster(name, f"{candidate.accelerator} on {candidate.provider}")
     lease = store.acquire(f"cluster:{name}", "a test")
     assert isinstance(lease, Lease)
     job = NewJob(
         kind="launch", run_id=run_id, digest="d", task=task, bucket=bucket, ranks=None, after_end=TeardownPolicy.KEEP
     )
     made = store.open_job(cluster, job)
-    store.write_intent(lease, cluster, 1, f"{name}-1", candidate or CANDIDATE, "token", "request")
+    store.write_intent(lease, cluster, 1, f"{name}-1", candidate, "token", "request")
     store.update_intent(lease, cluster, f"{name}-1", IntentState.ACCEPTED)
     store.note_state(cluster, "ready")
     for number in range(1, attempts + 1):

@@ -15,7 +15,7 @@ def report(name: str, counts: Mapping[str, int | Collection[str]], violations: i
     """Record what one test tried.
 
     Args:
-        name: Row of README's table; records of one name are added up.
+        name: Row of the table of docs/promises.md; records of one name are added up.
         counts: Numbers are summed; names are united, and their number is reported.
         violations: How often a promise was broken.
     """

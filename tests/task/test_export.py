@@ -8,7 +8,7 @@ import yaml
 
 from orchestrator.task.errors import TaskError
 from orchestrator.task.export import list_fields, make_files, make_task_schema
-from orchestrator.task.model import TaskSection
+from orchestrator.task.model import Task, TaskSection
 from orchestrator.task.parse import parse_task
 
 ROOT = Path(__file__).parents[2]
@@ -231,8 +231,11 @@ def document(path: str) -> dict[str, object]:
 @pytest.mark.parametrize("path", [path for path, field in FIELDS.items() if "not" not in field])
 def test_a_served_field_is_accepted_by_reader_and_schema(path: str) -> None:
     data = document(path)
-    assert parse_task(yaml.safe_dump(data), file="t.yaml", env={}).tasks
+    task = parse_task(yaml.safe_dump(data), file="t.yaml", env={}).only
     VALIDATOR.validate(data)
+    assert Task.from_json(task.to_json()) == task, (
+        "the record of a job has the field too: orchestrator/task/json_form.py"
+    )
 
 
 @pytest.mark.parametrize(

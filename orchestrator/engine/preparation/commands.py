@@ -67,7 +67,7 @@ def prepare_launch(
     name, note = choose_cluster_name(task, cluster), ""
     if not cluster:
         with open_reader(project) as reader:
-            name, note = choose_default_name(reader, name, task.to_json())
+            name, note = choose_default_name(reader, name, task)
     ready = prepare_run(task, name, "launch", after, force_setup=force_setup, kept=kept, project=project)
     return replace(ready, notes=(note, *ready.notes)) if note else ready
 

@@ -238,7 +238,13 @@ def job_digest(cluster: str, kind: str, task: Task, trees: tuple[TreeSpec, ...])
     if task.auto is not None:  # the choice depends on the time of the command
         written = {_format_written(choice) for choice in task.choices}
         task = task.model_copy(update={"choices": ()})
-    parts = [cluster, kind, task.to_json(), *sorted(f"{tree.label}={tree.digest}" for tree in trees), *sorted(written)]
+    parts = [
+        cluster,
+        kind,
+        task.to_compared(),
+        *sorted(f"{tree.label}={tree.digest}" for tree in trees),
+        *sorted(written),
+    ]
     return hash_text(json.dumps(parts))
 
 

@@ -6,7 +6,9 @@ from itertools import count
 
 from orchestrator.errors import ConflictError
 from orchestrator.store.read import Reader
-from orchestrator.store.records import ClusterRecord
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.task.errors import TaskError
+from orchestrator.task.model import Task
 
 _LONGEST_BASE = 36  # leaves space for a suffix within the 40 characters of a cluster's name
 
@@ -41,7 +43,7 @@ def describe_forced_change(record: ClusterRecord, member: str, verb: str, *, for
     return f"{member} gave {verb} --force for the cluster of {record.owner}"
 
 
-def choose_default_name(reader: Reader, base: str, task: str) -> tuple[str, str]:
+def choose_default_name(reader: Reader, base: str, task: Task) -> tuple[str, str]:
     """Return the name of a cluster that the command line does not name, and a note where it is not `base`.
 
     NAME-2, NAME-3 and so on stand in for a name that another member has. The same command again finds the cluster that
@@ -50,7 +52,7 @@ def choose_default_name(reader: Reader, base: str, task: str) -> tuple[str, str]
     Args:
         reader: An open store.
         base: The name by the task.
-        task: The task as JSON, as it is on record.
+        task: The task of the command.
     """
     first = reader.cluster(base)
     stem = base[:_LONGEST_BASE].rstrip("-")
@@ -59,7 +61,7 @@ def choose_default_name(reader: Reader, base: str, task: str) -> tuple[str, str]
         if (
             second is None
             or is_of_another_member(second, reader.member)
-            or all(job.task != task for job in reader.jobs(second))
+            or not any(_is_job_of(job, task) for job in reader.jobs(second))
         ):
             return base, ""
         return second.name, f"this command runs on '{second.name}', which it made when '{base}' was taken"
@@ -68,3 +70,11 @@ def choose_default_name(reader: Reader, base: str, task: str) -> tuple[str, str]
         if record is None or not is_of_another_member(record, reader.member):
             return name, f"cluster '{base}' belongs to {first.owner}, so this one is called '{name}'"
     raise AssertionError  # the count has no end
+
+
+def _is_job_of(job: JobRecord, task: Task) -> bool:
+    """Return whether the job was launched from this task, by this orch or an earlier one with fewer fields."""
+    try:
+        return bool(job.task) and Task.from_json(job.task).to_compared() == task.to_compared()
+    except TaskError:  # of a later orch, whose fields are not known here
+        return False

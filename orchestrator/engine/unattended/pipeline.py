@@ -57,7 +57,7 @@ class PipelineSpec:
     @property
     def uid(self) -> str:
         """An id that is the same for the same command, so that it continues its earlier pipeline."""
-        content = json.dumps([self.name, self.cluster, *(task.to_json() for task in self.tasks)])
+        content = json.dumps([self.name, self.cluster, *(task.to_compared() for task in self.tasks)])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -73,7 +73,7 @@ def run_pipeline(spec: PipelineSpec, narrator: Narrator, services: Services | No
     services = services or real_services(where)
     with open_store(where, services) as store:
         record = _open(store, spec, {})
-    return _drive(where, services, record, narrator, {task.to_json(): task for task in spec.tasks})
+    return _drive(where, services, record, narrator, {task.to_compared(): task for task in spec.tasks})
 
 
 def hand_over_pipeline(spec: PipelineSpec) -> PipelineRecord:
@@ -116,7 +116,7 @@ def _open(store: Store, spec: PipelineSpec, more: dict[str, Any]) -> PipelineRec
 def _drive(
     where: Paths, services: Services, record: PipelineRecord, narrator: Narrator, tasks: Mapping[str, Task]
 ) -> CommandResult:
-    """Run the stages; `tasks` holds tasks with their secrets by their JSON, where the caller has them."""
+    """Run the stages; `tasks` holds tasks with their secrets by their compared JSON, where the caller has them."""
     with (
         open_store(where, services, project=record.project) as store,
         LeaseKeeper(store, record.uid, "pipeline", narrator, kind="pipeline") as keeper,
@@ -185,8 +185,8 @@ def _job_of(store: Store, record: PipelineRecord) -> JobRecord | None:
 
 def _next(store: Store, record: PipelineRecord, job: JobRecord | None, tasks: Mapping[str, Task]) -> PreparedCommand:
     settings, index = _settings(record), record.stage
-    written = record.tasks[index]
-    task = tasks.get(written) or commands.add_secrets_from_environment(Task.from_json(written))
+    recorded = Task.from_json(record.tasks[index])
+    task = tasks.get(recorded.to_compared()) or commands.add_secrets_from_environment(recorded)
     kept = settings.get("trees", [{}] * len(record.tasks))[index]
     name = _cluster(record.name, settings["cluster"], index)
     if job is not None:
