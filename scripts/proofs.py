@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""docs/proofs.json: what the full lane of the tests tried. The table of docs/promises.md is made from it.
+"""docs/proofs.json: when each part of the full lane was green, and what it tried, from which the table of docs/promises.md is made.
 
 scripts/proofs.py --add RECORDS   sum up the lines that tests reported (ORCH_PROOF_REPORT) and write both files
 scripts/proofs.py --write         write the table again
-scripts/proofs.py --age           exit with 1 and the reasons when the full lane is due
+scripts/proofs.py --age           exit with 1 and the reasons when parts of the full lane are due
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from watches import Watches
+
 ROOT = Path(__file__).resolve().parent.parent
 FILE, PAGE = ROOT / "docs" / "proofs.json", ROOT / "docs" / "promises.md"
 BEGIN, END = "<!-- proofs: made by scripts/proofs.py -->", "<!-- proofs: end -->"
 OLDEST = 14  # days
+CHECKS = "checks"  # the part without a folder of tests: static checks and type checkers
 
 Proofs = dict[str, dict[str, Any]]
 
@@ -33,19 +36,26 @@ def main(words: list[str]) -> int:
             PAGE.write_text(with_table(PAGE.read_text(), load()))
             return 0
         case ["--age"]:
-            reasons = out_of_date(load(), named_by_tests(), datetime.now(tz=UTC).date(), is_ancestor)
-            print("\n".join(reasons))
-            return 1 if reasons else 0
+            lines = due_lines()
+            print("\n".join(lines))
+            return 1 if lines else 0
         case _:
             print(__doc__)
             return 2
 
 
 def load() -> Proofs:
-    return dict(json.loads(FILE.read_text()))
+    """Return the rows of the table."""
+    return dict(json.loads(FILE.read_text())["proofs"])
 
 
-def add(records: Path) -> int:
+def load_parts() -> Proofs:
+    """Return when each part of the full lane was green, and at which commit."""
+    return dict(json.loads(FILE.read_text())["parts"])
+
+
+def add(records: Path, part: str = "") -> int:
+    """Write what was tried at HEAD, and that a part of the full lane was green there."""
     changed = git("status", "--porcelain", "--untracked-files=no").split("\n")
     if not git("rev-parse", "HEAD") or any(
         line and not line.endswith(("docs/proofs.json", "docs/promises.md")) for line in changed
@@ -54,7 +64,8 @@ def add(records: Path) -> int:
         return 1
     at = {"date": datetime.now(tz=UTC).date().isoformat(), "commit": git("rev-parse", "HEAD")}
     proofs = load() | {name: {**at, **proof} for name, proof in summed(records.read_text().splitlines()).items()}
-    FILE.write_text(json.dumps(proofs, indent=2, ensure_ascii=False) + "\n")
+    parts = load_parts() | ({part: at} if part else {})
+    FILE.write_text(json.dumps({"parts": parts, "proofs": proofs}, indent=2, ensure_ascii=False) + "\n")
     PAGE.write_text(with_table(PAGE.read_text(), proofs))
     return 0
 
@@ -78,28 +89,51 @@ def summed(lines: Iterable[str]) -> Proofs:
     return {name: {"counts": numbers[name], "violations": violations[name]} for name in sorted(numbers)}
 
 
-def named_by_tests() -> set[str]:
-    """Return the names that tests report, each as far as it is written there (an f-string up to its first brace).
+def named_by_tests() -> dict[str, str]:
+    """Return the names that tests report, each with the folder of the test.
 
-    They are the argument of `report`, or of `proof` and `proof_on_server` where a table declares them.
+    A name is as far as it is written there (an f-string up to its first brace). It is the argument of `report`, or of
+    `proof` and `proof_on_server` where a table declares them.
     """
     call = re.compile(r'\b(?:report\(\s*f?|proof(?:_on_server)?=)"([^"{]+)')
-    return {name for file in (ROOT / "tests").rglob("*.py") for name in call.findall(file.read_text())}
+    files = sorted((ROOT / "tests").glob("*/*.py"))
+    return {name: file.parent.name for file in files for name in call.findall(file.read_text())}
 
 
-def out_of_date(proofs: Proofs, named: Iterable[str], today: date, is_ancestor: Any) -> list[str]:
-    """Return why the full lane is due, in sentences."""
-    if not proofs:
-        return ["docs/proofs.json is empty"]
-    dates = [proof["date"] for proof in proofs.values()]
-    age = (today - date.fromisoformat(min(dates))).days
-    reasons = [f"docs/proofs.json is {age} days old (since {min(dates)})"] if age > OLDEST else []
-    reasons += [f"docs/proofs.json names {max(dates)}, which is to come"] if max(dates) > today.isoformat() else []
-    missing = [name for name in sorted(named) if not any(row.startswith(name) for row in proofs)]
-    reasons += [f"docs/proofs.json has no row `{name}`, which a test reports" for name in missing]
-    commits = sorted({proof["commit"] for proof in proofs.values()})
-    reasons += [f"docs/proofs.json names {one[:12]}, no ancestor of HEAD" for one in commits if not is_ancestor(one)]
-    return reasons
+def due_parts() -> dict[str, str]:
+    """Return the parts of the full lane that are due, each with the reason."""
+    folders = Watches.load(ROOT).folders
+    parts = [CHECKS, *dict.fromkeys(folder.part for folder in folders.values())]
+    due = out_of_date(load_parts(), parts, datetime.now(tz=UTC).date(), is_ancestor)
+    rows = load()
+    for name, folder in named_by_tests().items():
+        if folder in folders and not any(row.startswith(name) for row in rows):
+            due.setdefault(folders[folder].part, f"docs/proofs.json has no row `{name}`")
+    return due
+
+
+def due_lines() -> list[str]:
+    """Return one line for each reason, with the command that runs its parts."""
+    due = due_parts()
+    by_reason = {reason: [part for part in due if due[part] == reason] for reason in dict.fromkeys(due.values())}
+    return [f"{reason}: scripts/test --full {' '.join(parts)}" for reason, parts in by_reason.items()]
+
+
+def out_of_date(recorded: Proofs, parts: Iterable[str], today: date, is_ancestor: Any) -> dict[str, str]:
+    """Return the parts that were not green in an ancestor of HEAD within the last days, each with the reason."""
+    due: dict[str, str] = {}
+    for part in parts:
+        row = recorded.get(part)
+        age = (today - date.fromisoformat(row["date"])).days if row else 0
+        if row is None:
+            due[part] = "never green"
+        elif age > OLDEST:
+            due[part] = f"older than {OLDEST} days"
+        elif age < 0:
+            due[part] = "recorded for a day to come"
+        elif not is_ancestor(row["commit"]):
+            due[part] = f"green at {row['commit'][:12]}, no ancestor of HEAD"
+    return due
 
 
 def is_ancestor(commit: str) -> bool:

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import tomllib
 import uuid
-from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,29 +16,24 @@ from typing import Any
 import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
-from support.lanes import (
-    files_of_today,
-    in_turn,
-    in_turn_of_file,
-    list_rotating_files,
-    one_of_group,
-    quarter_of_stack,
-    today,
-)
+from support.lanes import FULL, LANE, has_core_tests, is_core
 
 # A runner in the background hands down an ignored Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-# The time of an example depends on what else runs on the machine.
-hypothesis.settings.register_profile("orch", deadline=None)
+# The time of an example depends on what else runs on the machine. The same commit has the same examples; new ones are
+# drawn in the full lane, and what they find is committed as an example.
+hypothesis.settings.register_profile("orch", deadline=None, derandomize=not FULL)
 hypothesis.settings.load_profile("orch")
 
 ROOT = Path(__file__).parent.parent
 QUARANTINE = {
     entry["test"]: entry for entry in tomllib.loads((ROOT / "tests/quarantine.toml").read_text()).get("tests", [])
 }
-_LEFT_OUT = pytest.StashKey[frozenset[Path]]()
+LIST_OF_RAN = os.environ.pop(
+    "ORCH_RAN_TESTS", ""
+)  # where scripts/test reads which tests ran; not for processes of tests
 SECOND_TRY = "traceback of the first try"  # section of a report
 
 
@@ -73,60 +67,30 @@ def _end_processes_with_this_one(config: pytest.Config) -> None:
     )
 
 
-def pytest_report_header() -> str:
-    return f"shares of day {today()} (ORCH_DAY={today()} repeats them)"
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the files that have their turn on another day: they are not even imported."""
-    if os.environ.get("ORCH_LANE") != "short":
-        return None
-    if _LEFT_OUT not in config.stash:
-        files = list_rotating_files(ROOT / "tests")
-        config.stash[_LEFT_OUT] = frozenset(files) - frozenset(files_of_today(files))
-    return collection_path in config.stash[_LEFT_OUT] or None
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the files of which the core runs nothing: they are not even imported."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return (LANE == "core" and is_test and not has_core_tests(collection_path)) or None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the short lane does not run today; begin with the files that have slow tests.
+    """Leave out what the lane does not run; begin with the files that have slow tests or those that the core names.
 
     The other order would leave a worker alone with one of them in the end.
     """
-    left_out = set(not_today(items)) if os.environ.get("ORCH_LANE") == "short" else set()
+    left_out = {item for item in items if not in_lane(item)}
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items[:] = sorted((item for item in items if item not in left_out), key=lambda item: item.path not in slow)
+    first = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("core")}
+    items[:] = sorted((item for item in items if item not in left_out), key=lambda item: item.path not in first)
 
 
-def not_today(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield what is marked `full`, and what is `slow` or `rotating` and has its turn on another day."""
-    turns: list[pytest.Item] = []
-    rotating_files = frozenset(list_rotating_files(ROOT / "tests"))
-    units: defaultdict[tuple[str, str], dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
-    for item in items:
-        mark = item.get_closest_marker("rotating")
-        of_stack = any(item.get_closest_marker(name) for name in ("jax", "xla"))
-        if item.get_closest_marker("full"):
-            yield item
-        elif mark is not None and mark.args:
-            units[("group", mark.args[0])][str(item.path)].append(item)
-        elif mark is not None and of_stack:
-            units[("file", str(item.path))][item.nodeid].append(item)
-        elif not of_stack and (mark is not None or item.get_closest_marker("slow")):
-            if item.path in rotating_files:
-                units[("turns", str(item.path))][item.nodeid].append(item)
-            else:
-                turns.append(item)
-    chosen = set(in_turn(turns))
-    yield from (item for item in turns if item not in chosen)
-    for (kind, name), members in units.items():
-        if kind == "turns":
-            of_today = in_turn_of_file(Path(name), list(members))
-        else:
-            of_today = one_of_group(list(members)) if kind == "group" else quarter_of_stack(list(members))
-        yield from (item for unit, tests in members.items() if unit not in of_today for item in tests)
+def in_lane(item: pytest.Item) -> bool:
+    """Return whether the lane of this run runs a test. Without a lane, what is named runs."""
+    if LANE == "core":
+        return is_core(item)
+    return LANE != "changed" or item.get_closest_marker("full") is None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -166,6 +130,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> Generator[None]:
     yield
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
     ran = {report.nodeid.partition("[")[0]: report for report in reports if report.when == "call"}
+    if LIST_OF_RAN:
+        ids = {
+            report.nodeid.partition("@")[0]
+            for kind in terminalreporter.stats.values()
+            for report in kind
+            if getattr(report, "when", "")
+        }
+        Path(LIST_OF_RAN).write_text("".join(f"{name}\n" for name in sorted(ids)))
     quarantined = {test: ran[test] for test in sorted(QUARANTINE) if test in ran}
     if quarantined:
         terminalreporter.section("quarantine: these tests get a second try", sep="-")

@@ -25,8 +25,6 @@ from orchestrator.remote.keys import make_host_key
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
 
-pytestmark = pytest.mark.rotating
-
 TASK = "name: mine\nresources: {accelerators: v5litepod-8, infra: gcp/us-west4}\nrun: echo rank $ORCH_RANK ran\n"
 
 

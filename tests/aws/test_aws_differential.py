@@ -26,7 +26,7 @@ from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import CapacityBlock, Request, SliceSpec, Spot
 from orchestrator.values import Unknown
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating]
+pytestmark = [pytest.mark.slow]
 
 PRIVATE, PUBLIC = make_host_key()
 USER_DATA = userdata.render(PUBLIC, [PRIVATE] * 4, max_hours=6)

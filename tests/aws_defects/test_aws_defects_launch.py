@@ -16,8 +16,6 @@ from orchestrator.retries import CLOUD_NEW_PROFILE
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Pool, Quota
 from orchestrator.slices import Candidate, CapacityBlock, Reservation
 
-pytestmark = pytest.mark.rotating
-
 # Types with so many EFA interfaces, and what asks for them.
 EFAS = {0: (ONE_CARD, ""), 1: ("p5.4xlarge", "best"), 4: (EFA, ""), 32: ("p5.48xlarge", "")}
 

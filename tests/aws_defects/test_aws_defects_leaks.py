@@ -16,8 +16,6 @@ from orchestrator.exits import Exit
 from orchestrator.paths import load_paths
 from orchestrator.simulator.scenario import Fault, FaultKind
 
-pytestmark = pytest.mark.rotating
-
 CLUSTER = aws_candidate(EFA, hosts=2)  # with groups and Elastic IPs
 MAKING = (
     "CreateSecurityGroup",

@@ -9,7 +9,7 @@ import pytest
 from moto_account import MotoAccount
 from support.orch_process import Orch
 
-pytestmark = [pytest.mark.rotating("whole-commands"), pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 TASK = """\
 name: tiny

@@ -21,7 +21,7 @@ from orch_fronts.aws.grants import owner as aws_owner
 from orch_fronts.google.cloud import SimulatedGoogle
 from orch_fronts.google.iam import owner as google_owner
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 QUICK = "[durations]\ncreate = 0.5\nend = 0.2\nstop = 0.2\nstart = 0.5\ndetect = 0.2\ncontact = 0\n"
 EMPTY = QUICK + '\n[[capacity]]\nzone = "*"\naccelerator = "*"\namount = 0\n'

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.orch_process import Orch
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating]
+pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from support.bucket_attack import (
 from support.orch_process import Orch
 from support.terminal import on_terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "own-programs"
 # It unpickles what it restores. Its second start ends before it saves and asks to be started again.

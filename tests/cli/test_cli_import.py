@@ -12,7 +12,7 @@ from support.postgres import PostgresServer, postgres_server
 
 from orchestrator.store.read import open_reader_at
 
-pytestmark = [pytest.mark.rotating, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.promise("P8")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.promise("P8")]
 
 TASK = 'name: mine\nresources: {infra: "local:1"}\nrun: touch "$MARK"; sleep 300\n'
 

@@ -9,7 +9,7 @@ import pytest
 from support.orch_process import Orch
 from support.postgres import postgres_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 WORDS = ("model=tiny", "model.dim=64", "model.layers=2", "seq_len=32", "batch=4", "threads=1", "steps=3", "engine=jax")
 

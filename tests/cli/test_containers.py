@@ -14,7 +14,6 @@ from support.orch_process import Orch, until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.rotating,
     pytest.mark.timeout(400),
     pytest.mark.skipif(bool(missing_tools()), reason=f"no {', '.join(missing_tools())} here"),
 ]

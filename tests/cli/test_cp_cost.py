@@ -34,7 +34,6 @@ def test_a_download_is_priced_by_the_place_of_its_hosts() -> None:
     assert assess_host_download("mine", place("local", ""), 200 << 30) == ()
 
 
-@pytest.mark.rotating
 @pytest.mark.timeout(200)
 def test_a_large_copy_from_hosts_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With bounds of a byte and a cent, and hosts of this computer in place of a cloud's."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from own_program_rehearsal import check_lost_host, orch_with_examples
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating("own-programs"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize("name", ["hf-trainer", "lightning-loop", "accelerate-loop", "flax-orbax"])

@@ -20,7 +20,7 @@ from orch_fronts.aws.ec2.visit import left as beside
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SCENARIO = """
 [durations]
@@ -177,6 +177,7 @@ def test_a_machine_is_stopped_and_started_and_a_failure_reaches_the_exit_status(
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "cpu-aws.yaml"
 
 
+@pytest.mark.core
 def test_the_example_runs_on_a_small_machine_without_accelerators_and_leaves_nothing(
     orch: Orch, aws: SimulatedAws
 ) -> None:

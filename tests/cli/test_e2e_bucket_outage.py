@@ -14,7 +14,7 @@ from support.s3 import ENVIRONMENT
 
 from orch_fronts.aws.s3 import S3Server, s3_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 TINY = ("model=tiny", "model.dim=32", "model.layers=1", "seq_len=16", "batch=4", "threads=1", "log_every=20")
 
 

@@ -19,7 +19,7 @@ from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 FULL, EMPTY = "gcp/us-west4/us-west4-a", "gcp/us-east5/us-east5-b"
 SCENARIO = """
@@ -156,6 +156,7 @@ def test_a_preempted_node_is_ended_before_the_next_is_made(
     orch.ok("down", "four")
 
 
+@pytest.mark.core
 def test_a_zone_without_machines_is_reported_and_the_next_one_is_taken(orch: Orch) -> None:
     done = orch("launch", task(orch, ONE), "--yes")
     assert done.returncode == 0, done.stderr
@@ -242,6 +243,7 @@ run: echo "rank $ORCH_RANK of $ORCH_NUM_HOSTS"
 """
 
 
+@pytest.mark.core
 def test_the_example_runs_on_a_machine_without_accelerators_and_leaves_nothing(
     orch: Orch, google: SimulatedGoogle
 ) -> None:

@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.rotating]
+pytestmark = [pytest.mark.slow]
 TASK = """
 name: mine
 resources: {infra: "local:2"}
@@ -279,6 +279,7 @@ def test_a_preempted_host_is_seen_by_refresh_and_down_leaves_nothing(tmp_path: P
     assert processes_under(tmp_path) == []
 
 
+@pytest.mark.core
 def test_launch_with_down_leaves_nothing_and_keeps_the_programs_status(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     (tmp_path / "task.yaml").write_text(TASK.replace("setup: echo preparing", "") + "  exit 5\n")

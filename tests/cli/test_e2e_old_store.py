@@ -12,7 +12,7 @@ from support.orch_process import Orch
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.replay import rebuild_tables, verify_chain
 
-pytestmark = [pytest.mark.rotating("whole-commands"), pytest.mark.slow, pytest.mark.promise("P8")]
+pytestmark = [pytest.mark.slow, pytest.mark.promise("P8")]
 
 
 def test_what_the_first_release_left_is_brought_to_its_end(tmp_path: Path) -> None:

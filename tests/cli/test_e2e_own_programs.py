@@ -8,7 +8,7 @@ import pytest
 from own_program_rehearsal import check_lost_host, orch_with_examples
 from support.orch_process import Orch
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating("own-programs"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

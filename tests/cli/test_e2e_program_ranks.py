@@ -9,7 +9,7 @@ import pytest
 from own_program_rehearsal import environment_words
 from support.orch_process import Orch
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating("own-programs"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 PROGRAM = """
 import os, sys

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from support.orch_process import Orch, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 SCHEMA = json.loads((ROOT / "cli" / "data" / "rehearsal.schema.json").read_text())

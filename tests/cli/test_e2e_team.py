@@ -17,7 +17,7 @@ import pytest
 from support.orch_process import Orch, until
 from support.postgres import PostgresServer, postgres_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LONG = """
 name: mine

@@ -17,7 +17,7 @@ from support.orch_process import Orch, until
 
 ROOT = Path(__file__).parents[2]
 TINY = ("model=tiny", "model.dim=64", "model.layers=2", "seq_len=32", "batch=4", "threads=1", "log_every=1")
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from trainer.checkpoint.manifest import Latest, Manifest, StepFolder
 TINY = ("model=tiny", "model.dim=64", "model.layers=2", "seq_len=32", "batch=4", "threads=1", "log_every=50")
 OFTEN = ("steps=200000", "checkpoint.every=100", "checkpoint.keep=100000")
 AGREED = ("--trust-bucket", "--allow", "infra:local")
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

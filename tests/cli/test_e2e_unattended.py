@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.orch_process import Orch, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LONG = """
 name: mine

@@ -14,7 +14,7 @@ from support.orch_process import Orch
 from orch_fronts.aws.cloud import SimulatedAws
 from orch_fronts.google.cloud import SimulatedGoogle
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\ndetect = 0.2\ncontact = 0\n"
 TASKS = {

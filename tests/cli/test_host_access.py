@@ -25,7 +25,7 @@ from support.orch_process import Orch
 
 import orchestrator.cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating]
+pytestmark = [pytest.mark.slow]
 TASK = """
 name: mine
 resources: {infra: "local:2"}

@@ -153,7 +153,6 @@ def local(tmp_path: Path) -> Iterator[OrchProcess]:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_the_program_gets_the_value_and_no_display_shows_it(local: OrchProcess, tmp_path: Path) -> None:
     path = Path(write_task(tmp_path, {"HF_TOKEN": "hunter2"}))
     path.write_text(path.read_text().replace("echo running", 'echo "${#HF_TOKEN} characters"'))

@@ -17,7 +17,7 @@ from support.orch_process import Orch, until
 from support.own_ssh import Person
 from support.sshd import sshd_farm
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SAVES = """
 run: |

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.orch_process import Orch, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 EC2 = "infra: aws/us-east-1/us-east-1a, instance_type: t3.medium"
 VM = "infra: gcp/us-central1/us-central1-a, instance_type: e2-standard-2"

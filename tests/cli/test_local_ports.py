@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from support.orch_process import Orch
 
 TASK = """\
@@ -28,7 +27,6 @@ while not all((folder / f"{one}.up").exists() for one in ("one", "two")):
 """
 
 
-@pytest.mark.rotating
 def test_two_clusters_of_one_computer_listen_at_the_same_time(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     orch = Orch(tmp_path)

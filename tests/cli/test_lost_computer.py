@@ -16,7 +16,7 @@ from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\nstop = 0.2\nstart = 0.2\ndetect = 0.2\ncontact = 0\n"
 TASK = """

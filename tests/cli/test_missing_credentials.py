@@ -15,7 +15,7 @@ from orch_fronts.aws.cloud import SimulatedAws
 from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\ndetect = 0.2\ncontact = 0\n"
 TASKS = {

@@ -30,7 +30,6 @@ from orch_fronts.google.compute import visit as google
 WHY_NOT = missing_for_namespaces()
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.rotating,
     pytest.mark.timeout(400),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]

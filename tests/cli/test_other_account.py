@@ -18,7 +18,7 @@ import orchestrator.cli
 from orch_fronts.aws.cloud import SimulatedAws
 from orchestrator.exits import Exit
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 DATA = Path(orchestrator.cli.__file__).parent / "data"
 SCENARIO = """

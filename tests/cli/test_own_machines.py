@@ -61,6 +61,7 @@ def deny(farm: Farm, rank: int) -> None:
     (farm.hosts[rank].folder / "authorized_keys").write_text("")
 
 
+@pytest.mark.core
 def test_names_of_the_ssh_configuration_are_enough(orch: Orch, person: Person) -> None:
     person.make_key("id_ed25519")
     shown = orch.ok("launch", "task.yaml", "--yes")

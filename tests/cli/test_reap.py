@@ -21,8 +21,6 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.store import Store
 from orchestrator.values import Text
 
-pytestmark = pytest.mark.rotating
-
 LOCAL = Candidate(provider="local", accelerator="cpu", hosts=1, chips_per_host=0, market=OnDemand())
 FOUND = OwnedSlice(
     name="c-1", cluster="c", installation="us", state=SliceState.READY, created=1000.0, where="local", intent="uid-1"

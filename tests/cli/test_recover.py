@@ -24,7 +24,7 @@ from orchestrator.computer import read_member
 from orchestrator.engine.state.names import member_label
 from orchestrator.providers.google.check_role import role_permissions
 
-pytestmark = [pytest.mark.rotating, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCENARIO = """
 [durations]

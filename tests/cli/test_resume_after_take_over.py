@@ -13,7 +13,7 @@ from support.orch_process import Orch
 from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.remote.keys import make_host_key
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\ndetect = 0.2\ncontact = 0\n"
 TINY = ("model.dim=32", "model.layers=1", "model.heads=2", "model.kv_heads=1", "batch=8", "threads=1", "steps=100000")

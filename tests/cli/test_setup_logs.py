@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.orch_process import Orch
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating]
+pytestmark = [pytest.mark.slow]
 
 TASK = "name: mine\nresources: {infra: 'local:3'}\nsetup: |\n  echo setting up rank $ORCH_RANK\n  %s\nrun: |\n  %s\n"
 FAILING = "echo 'ERROR: no wheel for torch==9' >&2; echo cleaning up; [ $ORCH_RANK != 2 ] || exit 3"

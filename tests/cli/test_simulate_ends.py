@@ -20,8 +20,6 @@ from support.orch_process import Orch, until
 from orchestrator.providers.local import processes
 from orchestrator.providers.local.guard import mark_of
 
-pytestmark = pytest.mark.rotating
-
 SIMULATE = (sys.executable, "-m", "orchestrator", "simulate", "gcp")
 TASK = "name: t\nresources: {accelerators: v5e-16, infra: gcp/us-west4/us-west4-a}\nrun: sleep 600\n"
 GRACE = 10.0  # seconds after a SIGKILL

@@ -16,8 +16,6 @@ import pytest
 from support.orch_process import Orch
 from support.other_user import as_other_user, root_only
 
-pytestmark = pytest.mark.rotating
-
 SHOW_AND_WAIT = "import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); sys.stdin.read()"
 NODE = "/v2/projects/local-project/locations/us-west4-a/nodes"
 BODY = {

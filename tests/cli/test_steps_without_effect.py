@@ -9,7 +9,7 @@ from support.orch_process import Orch
 from support.own_ssh import Person
 from support.sshd import sshd_farm
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Does all that it is sent, except for the marks of what the host holds.
 SHELL = """\

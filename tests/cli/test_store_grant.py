@@ -14,7 +14,7 @@ from support.postgres import PostgresServer, postgres_server
 from orchestrator.store.leases import Lease
 from orchestrator.store.store import Store
 
-pytestmark = [pytest.mark.rotating, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

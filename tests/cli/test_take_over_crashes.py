@@ -16,7 +16,7 @@ from support.orch_process import Orch
 from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 STRUCK = Path(__file__).parents[1] / "support" / "struck"
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\ndetect = 0.2\ncontact = 0\n"

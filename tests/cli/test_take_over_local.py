@@ -14,7 +14,7 @@ from support.orch_process import Orch, until
 import orchestrator.cli
 from orchestrator.exits import Exit
 
-pytestmark = [pytest.mark.rotating, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 DATA = Path(orchestrator.cli.__file__).parent / "data"
 TASK = "name: two\nresources: {infra: 'local:2'}\nrun: echo done\n"

@@ -19,7 +19,7 @@ from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
 from orchestrator.remote.keys import make_host_key
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\ndetect = 0.2\ncontact = 0\n"
 TASKS = {

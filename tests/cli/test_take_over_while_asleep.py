@@ -14,7 +14,7 @@ from support.orch_process import Orch
 from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\ndetect = 0.2\ncontact = 0\n"
 TASK = "name: two\nresources: {accelerators: tpu-v5e-1, infra: gcp/us-west4/us-west4-a}\nrun: echo begun; sleep 600\n"

@@ -35,7 +35,6 @@ from orchestrator.store.leases import LEASE_SECONDS
 WHY_NOT = missing_for_namespaces()
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.rotating,
     pytest.mark.timeout(580),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]

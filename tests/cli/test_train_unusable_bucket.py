@@ -17,7 +17,7 @@ from support.small_disk import small_disk
 from orch_fronts.google.gcs import gcs_server
 from orchestrator.exits import Exit
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TINY = ("model=tiny", "seq_len=16", "batch=4", "threads=1", "steps=20")
 TASK = """\

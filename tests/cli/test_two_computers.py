@@ -22,7 +22,7 @@ from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
 from orchestrator.remote.keys import make_host_key
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCHEMAS = Path(orchestrator.__file__).parent / "cli" / "data"
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\nstop = 0.2\nstart = 0.2\ndetect = 0.2\ncontact = 0\n"

@@ -16,7 +16,7 @@ from orch_fronts.aws.ec2.visit import left
 from orch_fronts.google.cloud import SimulatedGoogle
 from orch_fronts.google.compute.visit import kept
 
-pytestmark = [pytest.mark.rotating("whole-commands"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\ndetect = 0.2\ncontact = 0\n"
 RESOURCES = {

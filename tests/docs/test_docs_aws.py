@@ -81,7 +81,7 @@ def is_run(command: Command) -> bool:
 
 def cases() -> Iterator[Any]:
     for command in filter(is_run, COMMANDS):
-        marks = [pytest.mark.slow, pytest.mark.rotating("docs"), pytest.mark.timeout(240)]
+        marks = [pytest.mark.slow, pytest.mark.timeout(240)]
         yield pytest.param(command, id=f"{command.line}: {command.text}"[:90], marks=marks)
 
 

@@ -89,7 +89,7 @@ def cases() -> Iterator[Any]:
     for command in COMMANDS:
         if only_there(command) or command.text in NOT_RUN:
             continue
-        marks: list[Any] = [pytest.mark.slow, pytest.mark.rotating("docs"), pytest.mark.timeout(240)]
+        marks: list[Any] = [pytest.mark.slow, pytest.mark.timeout(240)]
         if command.text in NOT_YET:
             marks.append(pytest.mark.xfail(strict=True, reason=NOT_YET[command.text]))
         if by_gcloud(command):

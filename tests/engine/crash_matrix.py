@@ -125,7 +125,7 @@ def matrix(
     doubles: float = 0.0,
     points: Literal["all", "distinct"] = "all",
     kills: int | None = None,
-    day: int | None = None,
+    turn: int = 0,
     seed: int = 0,
     then: Callable[[Place, Verb, str], list[str]] | None = None,
 ) -> Counts:
@@ -136,8 +136,8 @@ def matrix(
         verbs: Commands to kill.
         doubles: Share of the pairs of points that are tried, by chance of the seed.
         points: "distinct" leaves out points between which nothing lasting changes.
-        kills: Most single kills of one verb in the short lane, at distinct points, other ones every day.
-        day: Whose share of the single kills the short lane tries; None: today's.
+        kills: Single kills of one verb in the core, at distinct points that are spread evenly; see `share_of`.
+        turn: Verbs with different numbers are killed at different points.
         seed: Chooses the pairs.
         then: What is done after a single kill instead of the same command, and returns what is wrong; see finish.
     """
@@ -148,7 +148,7 @@ def matrix(
         names = points_of(place, "base", verb)
         one_of_each = distinct(names)
         every = range(1, len(names) + 1) if points == "all" else one_of_each
-        for number in every if kills is None or FULL else share_of(one_of_each, kills, day):
+        for number in every if kills is None or FULL else share_of(one_of_each, kills, turn):
             name = kill(place, "base", verb, number, counts)
             counts.singles += 1
             if number in one_of_each and doubles:

@@ -243,7 +243,7 @@ class Machine(RuleBasedStateMachine):
 def run_histories(kind: type[Machine], examples: int, steps: int) -> dict[str, int]:
     """Return the counts; raise what the first broken history raises, made small.
 
-    The short lane plays the same histories each time, the full lane draws others.
+    The full lane draws new histories; the other lanes play the same ones each time.
     """
     Machine.counts = Counter()
     checks = list(HealthCheck)

@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 from support.orch_process import Orch
 
-pytestmark = pytest.mark.xla(
-    "trainer.commands.compile",
-    "trainer.commands.rehearse_world",
-    "orchestrator.engine.training.compilation",
-    "orchestrator.engine.training.rank_rehearsal",
-    "orchestrator.plan.preview_advice",
-)
+pytestmark = pytest.mark.xla
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = os.environ.get("ORCH_TPU_COMPILER")
@@ -47,7 +41,6 @@ def plan_json(folder: Path, text: str) -> str:
 
 
 @pytest.mark.promise("P39")
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler")
 def test_the_step_is_compiled_once_and_one_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
@@ -79,7 +72,6 @@ def test_the_step_is_compiled_once_and_one_that_does_not_fit_is_an_error(tmp_pat
     assert "no clusters" in orch("status").stderr
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler")
 def test_slices_of_one_machine_are_described_as_they_are() -> None:
@@ -110,7 +102,6 @@ def test_slices_of_one_machine_are_described_as_they_are() -> None:
 
 
 @pytest.mark.promise("P39")
-@pytest.mark.rotating
 @pytest.mark.slow
 def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> None:
     orch = Orch(tmp_path)

@@ -394,7 +394,6 @@ def test_a_run_that_finds_no_larger_machines_has_the_same_again_and_does_not_fla
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 @pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("at", range(3, 11))
 def test_an_engine_that_is_killed_while_a_run_moves_leaves_one_slice_and_finishes_the_move(

@@ -153,7 +153,6 @@ def start_program(home: SimHome) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 @pytest.mark.parametrize("state", ["idle", "running"])
 def test_a_handover_that_is_killed_anywhere_leaves_one_owner(handovers: Iterator[Handover], state: str) -> None:
     (up if state == "idle" else start_program)((one := next(handovers)).laptop())

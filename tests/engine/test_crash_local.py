@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 from crash_matrix import Database, empty_store
 from support.driving import fulfil
-from support.lanes import by_lane, today
+from support.lanes import by_lane
 from support.proof import report
 
 from orchestrator.engine.preparation import commands
@@ -25,10 +25,8 @@ from orchestrator.providers.registry import open_provider
 CHILD = Path(__file__).with_name("crashing_launch.py")
 TESTS = Path(__file__).parent.parent
 
-# Every third point, for the matrix on the simulated cloud takes them all; in the short lane a quarter of these in turn.
-# Each of the four tests has every fourth day: the quarter changes after all.
+# Every third point, for the matrix on the simulated cloud takes them all; a quarter of these but in the full lane.
 STRIDE = by_lane(12, 3)
-FIRST = by_lane(1 + 3 * (today() // 4 % 4), 1)
 
 
 @pytest.fixture(params=get_args(Database))
@@ -68,14 +66,13 @@ def recorded_slices() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 @pytest.mark.timeout(600)
 def test_a_launch_killed_at_any_point_continues_when_repeated(home: Path, tmp_path: Path, database: Database) -> None:
     work, marks = tmp_path / "work", tmp_path / "marks"
     work.mkdir()
     (work / "file").write_text("x")
     command = f'echo "$ORCH_RANK" >> {marks}'
-    point = FIRST - STRIDE
+    point = 1 - STRIDE
     while True:
         point += STRIDE
         killed = child("launch", point, command, work)
@@ -100,16 +97,15 @@ def test_a_launch_killed_at_any_point_continues_when_repeated(home: Path, tmp_pa
         if finished:
             break
     assert point > 15, "the matrix is suspiciously small"
-    report_kills(database, (point - FIRST) // STRIDE)
+    report_kills(database, (point - 1) // STRIDE)
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 @pytest.mark.timeout(600)
 def test_a_down_killed_at_any_point_is_finished_by_the_next(home: Path, tmp_path: Path, database: Database) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    point = FIRST - STRIDE
+    point = 1 - STRIDE
     finished = False
     while not finished:
         point += STRIDE
@@ -127,4 +123,4 @@ def test_a_down_killed_at_any_point_is_finished_by_the_next(home: Path, tmp_path
         assert owned_slices(home) == [], f"point {point}"
         assert recorded_slices() == [], f"point {point}"
     assert point > 5, "the matrix is suspiciously small"
-    report_kills(database, (point - FIRST) // STRIDE)
+    report_kills(database, (point - 1) // STRIDE)

@@ -44,7 +44,6 @@ from orchestrator.slices import SliceState
 from orchestrator.task.infra import parse_infra
 from orchestrator.task.model import Checkpoint, FileMount, Recovery, Resources, Task, UserHost
 
-pytestmark = pytest.mark.rotating
 KEEP, DOWN = TeardownPolicy.KEEP, TeardownPolicy.DOWN
 
 

@@ -24,7 +24,6 @@ def test_in_short_random_histories_no_slice_is_orphaned_and_down_leaves_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.rotating("machines")
 @pytest.mark.promise("P2")
 @pytest.mark.promise("P3")
 @pytest.mark.promise("P4")

@@ -15,7 +15,7 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.task.model import Checkpoint, Recovery
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 HANG = 4 / 60  # minutes
 

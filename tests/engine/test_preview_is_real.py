@@ -24,8 +24,6 @@ from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.task.model import Checkpoint, FileMount, Task
 from orchestrator.values import Secret
 
-pytestmark = pytest.mark.rotating
-
 
 def check(ready: PreparedCommand, *, follow: bool = True) -> list[Action]:
     """Plan first, then do it, and compare; returns what was done."""

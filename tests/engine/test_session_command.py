@@ -15,8 +15,6 @@ from orchestrator.errors import HostError
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.remote.host_operations import SshHostOperations
 
-pytestmark = pytest.mark.rotating
-
 
 def test_a_command_that_one_host_cannot_start_ends_on_the_others(home: Path, tmp_path: Path) -> None:
     alive, blocked = tmp_path / "alive", tmp_path / "blocked"

@@ -130,7 +130,6 @@ def test_a_copy_in_progress_is_not_deleted(where: Paths) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating("long")
 def test_fifty_thousand_small_files_are_copied(tmp_path: Path) -> None:
     root = tmp_path / "many"
     for number in range(50):

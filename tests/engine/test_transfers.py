@@ -109,7 +109,6 @@ def test_a_download_leaves_the_cloud_of_its_bucket() -> None:
     assert assess_download("s3://runs/a", 1 << 20) == assess_download("file:///runs", 200 << 30) == ()
 
 
-@pytest.mark.rotating
 def test_the_first_order_on_a_bucket_has_its_transfers_and_the_same_plan_when_it_is_ordered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

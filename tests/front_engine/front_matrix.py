@@ -12,7 +12,7 @@ import pytest
 from crash_matrix import Database, Place
 from crash_verbs import Verb
 from support.front_home import Front, FrontHome
-from support.lanes import share_of, spread, today
+from support.lanes import share_of, spread
 from support.simulated import Points, SharedClock, durable, use_home
 
 from orchestrator.simulator.access import Access
@@ -30,7 +30,7 @@ class FrontMatrix:
         proof_on_server: The same for the store on PostgreSQL.
         verbs: Commands to kill.
         in_full: Commands that only the full lane kills: their requests are those of the others, in another order.
-        on_sqlite: How many of `verbs` the short lane kills, other ones every day; None: all.
+        on_sqlite: How many of `verbs` the core kills (`--changed`: `CHANGED_SHARE` times as many); None: all.
         points_on_server: On PostgreSQL; see crash_matrix.matrix.
         doubles: Share of the pairs of points that the full lane tries.
         kills: See crash_matrix.matrix.
@@ -60,12 +60,12 @@ class FrontMatrix:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One verb of a front on one database. day: chooses the points that the short lane tries."""
+    """One verb of a front on one database. turn: chooses the points at which all but the full lane kill it."""
 
     matrix: FrontMatrix
     verb: Verb
     database: Database
-    day: int
+    turn: int
 
     @property
     def name(self) -> str:
@@ -73,15 +73,15 @@ class Case:
 
 
 def cases_of(matrices: Sequence[FrontMatrix]) -> list[Any]:
-    """Return parameters: every verb on both databases, of which the short lane has a share.
+    """Return parameters: every verb on both databases, of which all but the full lane have a fixed share.
 
-    On PostgreSQL the short lane kills one verb of each front, another one every day.
+    On PostgreSQL this is one verb of each front, or three with `--changed`.
     """
 
     def shared(matrix: FrontMatrix, verbs: Sequence[Verb], database: Database) -> list[Case]:
         count = (matrix.on_sqlite or len(verbs)) if database == "SQLite" else 1
-        day = today() * count // len(verbs)  # the points change after every verb had its day
-        return [Case(matrix=matrix, verb=verb, database=database, day=day) for verb in share_of(verbs, count)]
+        taken = share_of(list(enumerate(verbs)), count)
+        return [Case(matrix=matrix, verb=verb, database=database, turn=turn) for turn, verb in taken]
 
     def both(matrix: FrontMatrix, verbs: Sequence[Verb]) -> list[Case]:
         return [*shared(matrix, verbs, "SQLite"), *shared(matrix, verbs, "PostgreSQL")] if verbs else []

@@ -33,7 +33,6 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ec2Service]:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating("machines")
 @pytest.mark.promise("P2")
 @pytest.mark.promise("P3")
 @pytest.mark.promise("P4")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import compute_verbs
 import ec2_verbs
@@ -18,7 +17,7 @@ import tpu_verbs
 from crash_matrix import empty_store, finish, finish_after, matrix, points_passed, take_down
 from crash_verbs import Verb, matrix_folder
 from front_matrix import Broken, Case, FrontMatrix, cases_of, front_place
-from support.lanes import by_lane, share_of, spread, today
+from support.lanes import by_lane, share_of, spread
 from support.slice_names import slice_name
 
 MATRICES = (ec2_verbs.MATRIX, tpu_verbs.MATRIX, compute_verbs.MATRIX)
@@ -28,11 +27,6 @@ LAUNCHES = [
     for found in MATRICES
     for one in spread(share_of(found.taken_down, 1))
 ]
-
-
-def in_turn(found: FrontMatrix, value: Any, name: str) -> Any:
-    """Return a parameter. Those of Google have their turn in the short lane; those of EC2 are tried every day."""
-    return pytest.param(value, id=name, marks=() if found is ec2_verbs.MATRIX else pytest.mark.rotating)
 
 
 @pytest.fixture
@@ -51,7 +45,7 @@ def test_every_command_killed_around_a_request_leaks_nothing(folder: Path, case:
     with empty_store(case.database) as store, front_place(folder, of, store=store) as place:
         points = of.points_on_server if on_server else "all"
         counts = matrix(
-            place, [case.verb], points=points, doubles=by_lane(0.0, of.doubles), kills=of.kills, day=case.day
+            place, [case.verb], points=points, doubles=by_lane(0.0, of.doubles), kills=of.kills, turn=case.turn
         )
     counts.report(of.proof_of(case.database))
     assert counts.violations == [], "\n".join(counts.violations[:20])
@@ -62,9 +56,8 @@ def test_every_command_killed_around_a_request_leaks_nothing(folder: Path, case:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("of", "verb"), LAUNCHES)
 def test_what_a_killed_launch_has_left_is_taken_down(folder: Path, of: FrontMatrix, verb: Verb) -> None:
-    day = today() // len(of.taken_down)
     with front_place(folder, of) as place:
-        counts = matrix(place, [verb], points="distinct", kills=1, day=day, then=take_down)
+        counts = matrix(place, [verb], points="distinct", kills=1, turn=of.taken_down.index(verb), then=take_down)
     assert counts.violations == [], "\n".join(counts.violations[:20])
 
 
@@ -74,7 +67,7 @@ def test_what_a_killed_launch_has_left_is_taken_down(folder: Path, of: FrontMatr
     [
         pytest.param(ec2_verbs.MATRIX, id="EC2"),
         pytest.param(tpu_verbs.MATRIX, id="TPU API"),
-        pytest.param(compute_verbs.MATRIX, id="Compute Engine", marks=pytest.mark.rotating),
+        pytest.param(compute_verbs.MATRIX, id="Compute Engine"),
     ],
 )
 def test_the_commands_send_every_changing_request(folder: Path, of: FrontMatrix) -> None:
@@ -88,7 +81,7 @@ def test_the_commands_send_every_changing_request(folder: Path, of: FrontMatrix)
 @pytest.mark.slow
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
-@pytest.mark.parametrize("broken", [in_turn(one.matrix, one, f"{one.matrix.front.name}-{one.name}") for one in BROKEN])
+@pytest.mark.parametrize("broken", [pytest.param(one, id=f"{one.matrix.front.name}-{one.name}") for one in BROKEN])
 def test_the_matrix_finds_what_a_broken_provider_leaves(
     folder: Path, broken: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.simulator.scenario import Deed
 from orchestrator.task.parse import parse_task
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 SPOT = "use_spot: true"
 QUEUED = "accelerator_args: {gcp_queued_resource: true, valid_hours: %s}"
 

@@ -14,7 +14,7 @@ from google_defects_bench import Bench
 
 from orchestrator.simulator.scenario import Deed
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def test_a_command_that_fails_on_chosen_workers_gives_its_status_and_names_them(bench: Bench, four: str) -> None:

@@ -112,7 +112,6 @@ def test_pages_install_extras_as_messages_do() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 @pytest.mark.timeout(900)
 def test_the_installed_wheel_trains_without_the_checkout(tmp_path: Path) -> None:
     wheel_files(ROOT, tmp_path / "wheel")

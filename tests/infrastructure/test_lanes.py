@@ -1,4 +1,4 @@
-"""What the lanes take, who gets a second try, and what outlives a run that is killed."""
+"""The tests and amounts of each lane, the quarantine, and the processes of a run that is killed."""
 
 from __future__ import annotations
 
@@ -15,32 +15,58 @@ from pathlib import Path
 
 import pytest
 from support import lanes
-from support.lanes import STACK_DAYS, share_of
+from support.lanes import CHANGED_SHARE, evenly_spread, share_of
 
 TESTS = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
-def _short_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "FULL", False)
+def _without_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_lane(monkeypatch, "")
+
+
+def use_lane(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(lanes, "LANE", name)
+    monkeypatch.setattr(lanes, "FULL", name == "full")
 
 
 @pytest.mark.parametrize(("items", "count"), [(1, 1), (7, 2), (10, 3), (10, 10), (3, 5), (61, 10)])
-def test_consecutive_days_take_every_item(items: int, count: int) -> None:
-    days = range(20_780, 20_780 + -(-items // count))
-    shares = [share_of(range(items), count, day) for day in days]
-    assert {item for share in shares for item in share} == set(range(items))
-    assert all(share == sorted(set(share)) and len(share) == min(count, items) for share in shares)
+def test_the_share_of_the_core_is_part_of_that_of_a_change_and_both_are_fixed(
+    items: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = {}
+    for lane in ("core", "changed", "full"):
+        use_lane(monkeypatch, lane)
+        shares[lane] = share_of(range(items), count)
+        assert shares[lane] == share_of(range(items), count) == sorted(set(shares[lane]))
+    assert {lane: len(share) for lane, share in shares.items()} == {
+        "core": min(count, items),
+        "changed": min(count * CHANGED_SHARE, items),
+        "full": items,
+    }
+    assert set(shares["core"]) <= set(shares["changed"]) <= set(range(items))
 
 
-def test_one_day_takes_the_same_share_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ORCH_DAY", "5")
-    assert share_of(range(10), 3) == share_of(range(10), 3, 5) == [5, 6, 7]
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 100])
+def test_every_beginning_of_the_order_is_spread_evenly(count: int) -> None:
+    order = evenly_spread(count)
+    assert sorted(order) == list(range(count))
+    for length in range(2, count + 1):
+        first = sorted(order[:length])
+        gaps = [later - earlier for earlier, later in zip(first, [*first[1:], first[0] + count], strict=True)]
+        assert max(gaps) <= 2 * count / length + 1, first
 
 
-def test_the_full_lane_takes_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "FULL", True)
-    assert share_of(range(10), 3) == list(range(10))
+def test_tests_with_different_turns_take_different_items() -> None:
+    assert {item for turn in range(5) for item in share_of(range(10), 2, turn)} == set(range(10))
+
+
+def test_each_promise_has_one_test_in_the_core() -> None:
+    representatives = lanes.list_representatives()
+    page = (TESTS.parent / "docs" / "promises.md").read_text()
+    assert list(representatives) == re.findall(r"^## (P\d+):", page, re.M)
+    for promise, test in representatives.items():
+        assert lanes.has_core_tests(TESTS / test.partition("::")[0]), f"{promise}: {test} is of a stack"
 
 
 def test_every_test_in_quarantine_exists_and_has_a_reason_and_a_date() -> None:
@@ -72,89 +98,74 @@ import pytest
 @pytest.mark.full
 def test_full(): ...
 
-@pytest.mark.rotating
-@pytest.mark.parametrize("case", range(16))
-def test_rotating(case): ...
+@pytest.mark.core
+@pytest.mark.slow
+def test_core(): ...
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(16))
-def test_slow(case): ...
+def test_slow(): ...
 
-def test_always(): ...
+def test_plain(): ...
 """
-GROUPED = """
+OF_STACK = """
 import pytest
 
-@pytest.mark.rotating("pages")
-@pytest.mark.parametrize("case", range(2))
-def test_grouped(case): ...
+pytestmark = [pytest.mark.jax, pytest.mark.core]
+
+def test_of_stack(): ...
 """
+BROKEN = "raise RuntimeError('imported')"
 
 
-def test_the_short_lane_leaves_out_full_tests_and_takes_turns_with_the_rotating(tmp_path: Path) -> None:
-    project(tmp_path, test_marked=MARKED, test_a=GROUPED, test_b=GROUPED)
-    days = [collected(tmp_path, ORCH_LANE="short", ORCH_DAY=str(day)) for day in range(lanes.TURN_DAYS)]
-    for names in days:
-        assert [name for name in names if "always" in name or "full" in name] == ["test_marked.py::test_always"]
-        assert [sum(kind in name for name in names) for kind in ("rotating", "slow")] == [1, 1]
-        assert len({name.split("::")[0] for name in names if "grouped" in name}) == 1
-        assert len(names) == 1 + 1 + 1 + 2
-    assert len({name for names in days for name in names}) == 1 + 16 + 16 + 4
-    assert len(collected(tmp_path, ORCH_LANE="")) == 1 + 1 + 16 + 16 + 4, "who names tests gets them"
+def test_each_lane_has_its_tests(tmp_path: Path) -> None:
+    project(tmp_path)
+    for name, text in {"plan/test_a": MARKED, "plan/test_b": OF_STACK, "engine/test_c": MARKED}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(text)
+    every = {"a::full", "a::core", "a::slow", "a::plain", "b::of_stack", "c::full", "c::core", "c::slow", "c::plain"}
+    expected = {
+        "core": {"a::core", "a::plain", "c::core"},
+        "changed": every - {"a::full", "c::full"},
+        "full": every,
+        "": every,
+    }
+    for lane, names in expected.items():
+        ids = collected(tmp_path, ORCH_LANE=lane)
+        assert {re.sub(r".*test_(\w)\.py::test_", r"\1::", name) for name in ids} == names, lane
 
 
-def test_every_file_and_every_slow_test_of_it_has_its_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = lanes.list_rotating_files(TESTS)
-    assert len(files) > 200 and {file.parent.name for file in files}.isdisjoint(lanes.EVERY_DAY)
-    assert TESTS / "engine" / "test_engine_machine.py" not in files, "its group has its own turns"
-    tried, slow = [], set()
-    for day in range(20_783, 20_783 + lanes.TURN_DAYS):
-        monkeypatch.setenv("ORCH_DAY", str(day))
-        of_today = lanes.files_of_today(files)
-        tried += of_today
-        slow |= {(file, test) for file in of_today for test in lanes.in_turn_of_file(file, range(5))}
-    twice = [file for file in files if file.parent.name not in lanes.COSTLY]
-    assert len(twice) < len(files) and sorted(tried) == sorted([*files, *twice])
-    assert slow == {(file, test) for file in files for test in range(5)}
-
-
-def test_a_file_with_its_turn_on_another_day_is_not_imported() -> None:
-    ours = {name: value for name, value in os.environ.items() if name != "ORCH_EVERY_POINT"}
-    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/engine"]
-    env = {**ours, "ORCH_LANE": "short", "ORCH_DAY": "20783"}
-    done = subprocess.run(words, env=env, cwd=TESTS.parent, capture_output=True, text=True, check=False)
-    collected = {line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("tests/engine/test_")}
-    files = lanes.list_rotating_files(TESTS)
-    left_out = set(files) - set(lanes.files_of_today(files, 20_783))
-    assert collected
-    assert collected.isdisjoint(str(file.relative_to(TESTS.parent)) for file in left_out)
-
-
-STACK = """
-import pytest
-
-pytestmark = [pytest.mark.jax, pytest.mark.rotating]
-
-@pytest.mark.parametrize("case", range(CASES))
-def test_of_a_stack(case): ...
-"""
-
-
-@pytest.mark.parametrize("cases", [*range(1, 13), 20, 25, 37])
-@pytest.mark.parametrize("remainder", range(STACK_DAYS))
-def test_every_rotating_test_of_a_stack_is_reached_on_the_days_of_the_stack(
-    cases: int, remainder: int, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_core_has_the_first_test_of_each_promise_and_imports_no_file_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / f"test_stack_{cases}_{remainder}.py"
-    file.write_text(STACK.replace("CASES", str(cases)))
-    items = list(pytest.Module.from_parent(request.session, path=file).collect())
-    conftest = request.config.pluginmanager.get_plugin(str(TESTS / "conftest.py"))
-    assert len(items) == cases and conftest is not None
-    tried = set()
-    for day in range(20_780 + remainder, 20_840, STACK_DAYS):
-        monkeypatch.setenv("ORCH_DAY", str(day))
-        tried |= set(items) - set(conftest.not_today(items))
-    assert tried == set(items), "in 60 days"
+    promised = lanes.list_representatives()["P1"]
+    folder, file, name = re.split("/|::", promised)
+    others = f"def test_other(): ...\n\n\ndef {name}(): ...\n"
+    project(tmp_path / folder, **{file.removesuffix(".py"): others, "test_elsewhere": BROKEN})
+    assert collected(tmp_path / folder, ORCH_LANE="core") == [f"{file}::{name}"]
+
+
+DRAWING = """
+import os
+from hypothesis import given, settings, strategies
+
+@settings(max_examples=30)
+@given(strategies.lists(strategies.integers(), min_size=8, max_size=8))
+def test_draws(numbers):
+    with open(os.environ["EXAMPLES"], "a") as file:
+        print(numbers, file=file)
+"""
+
+
+def test_property_tests_draw_the_same_examples_but_in_the_full_lane(tmp_path: Path) -> None:
+    project(tmp_path / "plan", test_drawing=DRAWING)
+    examples = {}
+    for number, lane in enumerate(["core", "core", "changed", "full", "full"]):
+        file = tmp_path / str(number)
+        env = environment(ORCH_LANE=lane, EXAMPLES=str(file))
+        subprocess.run(command(tmp_path / "plan"), env=env, capture_output=True, check=True)
+        examples[number] = file.read_text()
+    assert examples[0] == examples[1] == examples[2]
+    assert examples[3] not in (examples[0], examples[4])
 
 
 STAYS = """
@@ -171,7 +182,7 @@ def test_stays(tmp_path):
 def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     project(tmp_path, test_stays=STAYS.format(pids=str(pids)))
-    run = subprocess.Popen(command(tmp_path), env={**os.environ, "PYTHONPATH": str(TESTS)}, cwd=tmp_path)
+    run = subprocess.Popen(command(tmp_path), env=environment(), cwd=tmp_path)
     until(lambda: pids.exists() and pids.read_text().endswith("\n"))
     run.send_signal(signal.SIGKILL)
     run.wait()
@@ -196,17 +207,16 @@ def test_only_a_test_in_quarantine_gets_a_second_try_and_the_run_says_so(tmp_pat
     entry = {"test": "test_unsteady.py::test_first", "reason": "a reason", "since": "2026-11-23"}
     conftest = tmp_path / "conftest.py"
     conftest.write_text(f"{conftest.read_text()}\nQUARANTINE[{entry['test']!r}] = {entry!r}\n")
-    done = subprocess.run(
-        command(tmp_path), env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command(tmp_path), env=environment(), capture_output=True, text=True, check=False)
     assert "test_unsteady.py::test_first: needed it in this run. Since 2026-11-23: a reason" in done.stdout, done.stdout
     assert "test_second" in done.stdout and "1 failed, 1 passed" in done.stdout
 
 
 def project(folder: Path, **files: str) -> None:
     """Write test files, and this project's conftest beside them."""
+    folder.mkdir(exist_ok=True)
     (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text().replace("__file__", repr(str(TESTS / "x"))))
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    full\n    rotating\n    slow\n    jax\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    full\n    core\n    slow\n    jax\n")
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
 
@@ -226,12 +236,17 @@ def command(folder: Path, *words: str) -> list[str]:
     ]
 
 
+def environment(**env: str) -> dict[str, str]:
+    """Return the environment of a run of its own."""
+    ours = {name: value for name, value in os.environ.items() if name != "ORCH_LANE"}
+    return {**ours, "PYTHONPATH": str(TESTS), **env}
+
+
 def collected(folder: Path, **env: str) -> list[str]:
     """Return the ids of the tests that would run."""
-    ours = {name: value for name, value in os.environ.items() if name != "ORCH_EVERY_POINT"}
-    environment = {**ours, "PYTHONPATH": str(TESTS), **env}
     words = command(folder, "--collect-only")
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(words, env=environment(**env), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
@@ -251,6 +266,6 @@ def until(done: object, seconds: float = 60.0) -> None:
 
 
 def test_no_two_files_have_one_name() -> None:
-    """Pytest imports a file by its name: two of one name fail on the days on which both have their turn."""
+    """Pytest imports a file by its name: two of one name fail where a run has both."""
     names = [path.name for path in TESTS.glob("*/test_*.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -183,7 +183,6 @@ def test_a_wrong_configuration_is_noted_and_corrected_secrets_are_found(
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_a_detached_job_is_reported_by_the_engine_that_drives_it_and_no_secret_is_on_record(
     tmp_path: Path, web: WebReceiver
 ) -> None:

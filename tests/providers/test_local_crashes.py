@@ -24,8 +24,6 @@ from orchestrator.providers.local.record import Phase, is_busy, read_record, wri
 from orchestrator.providers.local.sshd import find_sshd
 from orchestrator.slices import SliceState
 
-pytestmark = pytest.mark.rotating
-
 CREATE_POINTS: dict[str, Callable[[LocalWorld], object]] = {
     "folder made": lambda world: world.paths.path.exists(),
     "record written": lambda world: world.paths.record.exists(),

@@ -42,6 +42,8 @@ from orchestrator.simulator.scenario import Durations, Scenario
 from orchestrator.slices import Candidate, Market, OnDemand, Owned, SliceKeys, SliceSpec, SliceState, SliceView, Spot
 from orchestrator.values import Text, Unknown
 
+pytestmark = pytest.mark.core
+
 WAIT = 60.0  # seconds a provider under test may take for any step
 UNDER_WAY = {SliceState.CREATING, SliceState.STARTING, SliceState.STOPPING, SliceState.ENDING}
 INTENT = "orch-intent"  # the label that says which record wants a slice

@@ -15,7 +15,7 @@ import pytest
 from support.orch_process import Orch
 from support.proof import report
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating("long"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 STEPS, BATCH = 80, 12
 SETTINGS = {

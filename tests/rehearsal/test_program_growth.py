@@ -14,7 +14,7 @@ import pytest
 from support.orch_process import Orch
 from support.proof import report
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating("own-programs"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 STEPS, FREED = 40, 3
 PROGRAM = f"""

@@ -9,7 +9,7 @@ from rehearsal.seeds import check_seed
 from support.lanes import share_of, spread
 from support.proof import report
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating("long"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

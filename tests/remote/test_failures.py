@@ -16,7 +16,6 @@ from support.sshd import Farm, listener_that
 from orchestrator.hosts import Failure, HostOutcome
 from orchestrator.remote.fleet import Fleet
 
-pytestmark = pytest.mark.rotating
 DEADLINE = 4.0
 
 

@@ -41,9 +41,6 @@ ANSWERS = {
 }
 
 
-pytestmark = pytest.mark.rotating
-
-
 @pytest.fixture(scope="module")
 def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     with sshd_farm(tmp_path_factory.mktemp("hostile"), 1) as found:

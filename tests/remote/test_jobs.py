@@ -25,8 +25,6 @@ from orchestrator.remote.scripts import shell_source
 from tests.support.host_folders import write_claim
 from tests.support.sshd import Farm, Sshd
 
-pytestmark = pytest.mark.rotating
-
 
 class Logs:
     """A sink that keeps every host's bytes."""

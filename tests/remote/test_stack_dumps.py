@@ -19,8 +19,6 @@ from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.host_operations import SshHostOperations
 from orchestrator.remote.scripts import shell_command
 
-pytestmark = pytest.mark.rotating
-
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 # The lines that docs/limits.md gives to a user's own program, as they stand there.
 _LINES = DOCS.read_text().partition("import faulthandler")

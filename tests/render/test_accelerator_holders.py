@@ -73,7 +73,6 @@ def test_a_stale_holder_is_ended_before_the_program_starts(
     assert holder.wait(5) == -15
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 def test_a_holder_that_ignores_term_gets_time_and_then_kill(tmp_path: Path, hold: Hold) -> None:
     holder = hold("accel0", stubborn=True)

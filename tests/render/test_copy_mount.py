@@ -106,7 +106,6 @@ def test_missing_tool_is_named_with_the_way_to_get_it(tmp_path: Path, source: st
     assert "next: " in done.stderr
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.skipif(AWS is None, reason="the aws command is not installed here")
 def test_s3_folder_and_object_arrive_from_a_real_server(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from orchestrator.catalog.installs import HostTool, ToolFile
 from orchestrator.providers.google.startup import entries, pack_keys, render_startup
 from orchestrator.render.scripts import SetupInputs, render_setup
 
-pytestmark = [pytest.mark.full, pytest.mark.rotating]
+pytestmark = [pytest.mark.full]
 
 PACKAGE = "orch-test-package"
 HELD = 6.0  # seconds for which the first upgrade of the machine holds the lock of the lists

@@ -14,8 +14,6 @@ from render_support import program
 
 from orchestrator.render.limits import LimitsSpec, render_limits, render_renewal
 
-pytestmark = pytest.mark.rotating
-
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:

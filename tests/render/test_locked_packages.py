@@ -71,7 +71,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     tables.read_rows.cache_clear()
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 def test_locked_files_are_installed_once_and_followed_by_those_of_the_task(index: Index) -> None:
     status, out = index.set_up()
@@ -84,7 +83,6 @@ def test_locked_files_are_installed_once_and_followed_by_those_of_the_task(index
     assert index.installed("tiny") != []
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["torch", "leaf"])
 def test_another_file_of_the_same_version_is_refused(index: Index, name: str) -> None:
@@ -102,7 +100,6 @@ def test_another_file_of_the_same_version_is_refused(index: Index, name: str) ->
     assert index.set_up()[0] == 0
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 def test_beside_an_image_another_file_is_refused_too(index: Index) -> None:
     right = (index.wheels / "leaf-1.0-py3-none-any.whl").read_bytes()
@@ -118,7 +115,6 @@ def test_beside_an_image_another_file_is_refused_too(index: Index) -> None:
     assert all(len(index.installed(one)) == 1 for one in ("obstore", "leaf", "tiny"))
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["cpu", "neuron"])
 def test_a_task_may_take_other_files_of_the_same_versions(index: Index, backend: Backend) -> None:

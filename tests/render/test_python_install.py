@@ -21,8 +21,6 @@ from test_tool_install import Quiet
 from orchestrator.catalog.installs import HostTool, ToolFile, host_tool
 from orchestrator.render.scripts import SetupInputs, render_setup
 
-pytestmark = pytest.mark.rotating
-
 REAL = os.path.realpath(sys.executable)
 OLD = "#!/bin/sh\nexit 1\n"
 # This interpreter, as it would be if it were the candidate of Ubuntu 22.04.

@@ -17,8 +17,6 @@ from render_support import HOST, TRAINER_ROOT, program, run_script
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, render_run
 
-pytestmark = pytest.mark.rotating
-
 CHECKOUT = Path(__file__).resolve().parents[2]
 SHOW = "env -0"
 TWO = {**HOST, "ORCH_RANK": "1", "ORCH_NUM_HOSTS": "2", "ORCH_COORDINATOR": "10.0.0.1:29507"}

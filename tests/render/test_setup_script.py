@@ -14,8 +14,6 @@ from render_support import FAKE_PYTHON, HOST, TRAINER_ROOT, program, recorded, r
 from orchestrator.render.packages import Backend, backend_packages, trainer_packages
 from orchestrator.render.scripts import SetupInputs, render_setup
 
-pytestmark = pytest.mark.rotating
-
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 

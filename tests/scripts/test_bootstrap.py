@@ -94,7 +94,9 @@ def test_the_checkout_is_installed_with_the_fronts_of_the_simulator(checkout: Pa
     stale.mkdir()
     for _ in range(2):
         assert bootstrap(checkout, "find-links")[0] == 0
-    assert (checkout / "orch-checkout.pth").read_text().splitlines() == [
+    *places, hook = (checkout / "orch-checkout.pth").read_text().splitlines()
+    assert hook.startswith("import os; ") and "PYTEST_OPENED_FILES" in hook
+    assert places == [
         str(checkout),
         str(checkout / "tests" / "fronts"),
         str(checkout / "trainer" / "library"),

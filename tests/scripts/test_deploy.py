@@ -154,7 +154,6 @@ def run(*words: str, options: tuple[str, ...] = ()) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_the_image_has_orch_and_runs_as_a_user_without_rights(image: ContainerEngine) -> None:
     assert image.docker(*run("--version")).split()[-1] == __version__
     who = image.docker(*run("-c", "id -u; touch /etc/x || echo refused; stat -c %a .", options=("--entrypoint", "sh")))
@@ -162,7 +161,6 @@ def test_the_image_has_orch_and_runs_as_a_user_without_rights(image: ContainerEn
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_the_container_serves_on_loopback_and_ends_in_order(image: ContainerEngine) -> None:
     name = "orch-serve"
     image.docker(*run("serve", "--port", "0", options=("--detach", "--name", name)))

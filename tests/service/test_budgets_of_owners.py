@@ -111,7 +111,6 @@ def test_a_session_changes_a_budget_by_the_form_of_the_page_alone(server: Server
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_the_command_line_has_the_same_words_through_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = tmp_path / "state" / "orch.db"
     database.parent.mkdir()

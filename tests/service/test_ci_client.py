@@ -187,7 +187,6 @@ def test_a_job_without_the_permission_reads_what_it_needs(
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_login_of_a_job_prints_a_token_once_and_keeps_none(job: Job, tmp_path: Path) -> None:
     (tmp_path / "runner").mkdir()
     more = {"JOB_TOKEN": make_job_token(job.provider, aud=job.url), "ACTIONS_ID_TOKEN_REQUEST_URL": ""}

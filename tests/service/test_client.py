@@ -121,7 +121,6 @@ def test_a_lost_answer_to_an_order_makes_no_second_one(service: Served) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_an_answer_that_is_cut_anywhere_and_requested_again_is_of_one_order(service: Served, client: Client) -> None:
     """The connection ends after so many bytes of the answer; the same key again gives the whole of the same one."""
     size = 600

@@ -124,7 +124,6 @@ def test_a_note_or_a_tree_that_is_damaged_gives_nothing(servers: Servers) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 @pytest.mark.timeout(300)
 def test_a_launch_whose_server_is_killed_is_driven_by_another_one(postgres: PostgresServer, tmp_path: Path) -> None:
     store, common = postgres.new_store(), (tmp_path / "common").as_uri()

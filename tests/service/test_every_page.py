@@ -92,10 +92,7 @@ def list_templates() -> set[str]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "look",
-    [
-        pytest.param(look, marks=[] if look in ("light", "phone") else [pytest.mark.slow, pytest.mark.rotating])
-        for look in LOOKS
-    ],
+    [pytest.param(look, marks=[] if look in ("light", "phone") else [pytest.mark.slow]) for look in LOOKS],
 )
 def test_no_page_has_a_barrier_and_none_is_forgotten(browser: Browser, shown: Shown, look: str) -> None:
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ from orchestrator.remote.scripts import shell_source
 from orchestrator.service.openapi import load_schema
 from orchestrator.store.token_records import digest_token
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 FORWARD = ("forward", "mine", "47123:80")
 
 

@@ -16,7 +16,7 @@ from orch_fronts.aws.cloud import SimulatedAws
 from orch_fronts.aws.ec2 import visit as aws
 from orchestrator.remote.keys import make_host_key
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\nstop = 0.2\nstart = 0.2\ndetect = 0.2\ncontact = 0\n"
 TASK = "name: two\nresources: {accelerators: 'H100:1', infra: aws/us-east-1}\nrun: sleep 600\n"
 

@@ -14,7 +14,7 @@ from support.postgres import postgres_server
 
 from orchestrator.store.password_file import read_passwords
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_no_request_fails_while_the_password_of_servers_is_changed(tmp_path: Path) -> None:

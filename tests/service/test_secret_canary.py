@@ -25,7 +25,7 @@ from support.postgres import PASSWORD, PostgresServer, postgres_server
 from orchestrator.service.route import Medium
 from orchestrator.service.routes import ROUTES
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 # What may see which secret, with the reason. Everything else is a leak.
 ALLOWED = {

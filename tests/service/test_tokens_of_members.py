@@ -299,7 +299,6 @@ def test_every_change_of_a_program_says_which_event_it_writes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_the_commands_have_the_same_words_through_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = tmp_path / "state" / "orch.db"
     database.parent.mkdir()

@@ -29,8 +29,6 @@ from orchestrator.simulator.scenario import Fault, FaultKind, Scenario
 from orchestrator.simulator.state import CloudState
 from orchestrator.slices import SliceState
 
-pytestmark = pytest.mark.rotating
-
 CLIENT = Path(__file__).with_name("sim_client.py")
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = Scenario(durations=EVEN)

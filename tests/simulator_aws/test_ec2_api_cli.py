@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ec2_support import AMI, P5, REGION, Ec2, efa, tags
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating]  # each start of the command takes a second
+pytestmark = [pytest.mark.slow]  # each start of the command takes a second
 
 
 def bash(script: str, ec2: Ec2) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from orchestrator.simulator.scenario import Durations, FaultKind, Pool
 
 GCLOUD = shutil.which("gcloud")
 AT_ONCE = Durations(create=0.0, end=0.0, stop=0.0, start=0.0, queue=0.0, jitter=0.0)
-pytestmark = [pytest.mark.rotating, pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed")]
+pytestmark = [pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed")]
 
 
 def gcloud(tpu: Tpu, folder: Path, command: str) -> subprocess.CompletedProcess[str]:

@@ -16,8 +16,6 @@ from orch_fronts.google.gcs import gcs_server
 from orchestrator.received_files import ReceivingFolder
 from orchestrator.storage.bucket import Bucket
 
-pytestmark = pytest.mark.rotating
-
 FAULTS_IN_A_ROW = 1  # more take seconds: obstore's pauses
 
 

@@ -15,8 +15,6 @@ from orchestrator.storage.bucket import Bucket
 from trainer.checkpoint.bucket_region import find_bucket_region, is_region_refusal, read_region_of_refusal
 from trainer.checkpoint.store import Store, open_store
 
-pytestmark = pytest.mark.rotating
-
 REFUSALS: tuple[WrongRegion, ...] = ("redirect", "malformed", "opt-in")
 BUCKETS = {"west": "us-west-2", "east": "us-east-1"}
 

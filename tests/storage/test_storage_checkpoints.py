@@ -211,7 +211,6 @@ def test_an_unknown_run_is_reported_with_the_command_that_lists_runs(bucket: Buc
     assert caught.value.next_step.endswith(f"orch storage ls {bucket.uri}")
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 def test_what_the_trainer_writes_is_complete_here_and_damage_is_seen_by_both(tmp_path: Path) -> None:
     """The manifest has one definition; the folders' layout is still known to both sides, so a real run must fit it."""

@@ -21,7 +21,6 @@ from orchestrator.errors import NotFoundError, StorageError, UserError
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.sync import Progress, plan_download, plan_upload, run_sync
 
-pytestmark = pytest.mark.rotating
 TREE = {
     "a.txt": b"alpha",
     "empty": b"",

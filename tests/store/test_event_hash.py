@@ -19,7 +19,7 @@ from orchestrator.store.replay import rebuild_tables, verify_chain
 from orchestrator.store.schema import clusters, intents
 from orchestrator.store.store import Store
 
-pytestmark = [pytest.mark.promise("P25"), pytest.mark.rotating]
+pytestmark = [pytest.mark.promise("P25")]
 
 _any = st.text(alphabet=st.characters(exclude_categories=()), max_size=20)
 _float = st.floats(allow_nan=False, allow_infinity=False)

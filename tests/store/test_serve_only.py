@@ -345,7 +345,6 @@ def test_the_former_password_opens_nothing_and_its_sessions_end(team: Team, monk
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_servers_read_and_write_while_the_password_changes(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each connection is new, so each logs in. The other file is that of another computer, prepared before."""
     team.serve_only()
@@ -381,7 +380,6 @@ def test_servers_read_and_write_while_the_password_changes(team: Team, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_a_rotation_that_is_killed_anywhere_is_completed_by_the_same_command(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:

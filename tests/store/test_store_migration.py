@@ -30,7 +30,7 @@ from orchestrator.store.store import Store
 from orchestrator.store.upgrade import upgrade_store
 from orchestrator.store.version import OLDEST_WRITER, SCHEMA_VERSION
 
-pytestmark = [pytest.mark.promise("P8"), pytest.mark.rotating]
+pytestmark = [pytest.mark.promise("P8")]
 
 
 @pytest.fixture

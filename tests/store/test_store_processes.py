@@ -21,7 +21,7 @@ from orchestrator.store.location import Location
 from orchestrator.store.replay import verify_chain
 from orchestrator.store.store import Store
 
-pytestmark = [pytest.mark.promise("P7"), pytest.mark.rotating]
+pytestmark = [pytest.mark.promise("P7")]
 WORKER = Path(__file__).with_name("store_worker.py")
 
 

@@ -36,8 +36,6 @@ from orchestrator.store.replay import verify_chain
 from orchestrator.store.schema import clusters
 from orchestrator.store.store import Store
 
-pytestmark = pytest.mark.rotating
-
 JOB = NewJob(kind="launch", run_id="run-1", digest="digest", task="{}", bucket="", ranks=None, after_end="keep")
 
 WRITES: dict[str, Callable[[Store, ClusterRecord, Lease], object]] = {

@@ -1,14 +1,15 @@
-"""How much one test run tries: the short lane takes a share in turn, the full lane takes everything.
+"""How much one test run tries. The same commit has the same tests on every day.
 
-ORCH_EVERY_POINT=1 selects the full lane. ORCH_DAY=N repeats the shares of another day: each run prints its number.
+ORCH_LANE is set by scripts/test: `core`, `changed` (every folder that watches a change) or `full`
+(everything at every point). Without it, all tests that are named run, with the amounts of the core.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,15 +17,16 @@ import pytest
 
 _T = TypeVar("_T")
 
-FULL = bool(os.environ.get("ORCH_EVERY_POINT"))
-FILE_DAYS = 8  # a file runs at least once in so many days
-TURN_DAYS = 2 * FILE_DAYS  # every slow test, and every file of a costly folder, runs at least once in so many days
-COSTLY = frozenset({"cli"})  # folders whose tests start many whole commands: half of the short lane's time
-# Folders whose files run every day: pure code, whose tests are many and cheap, and what holds the project together.
-# The files of the others start processes and servers, and take turns.
-EVERY_DAY = frozenset({"catalog", "first_contact", "infrastructure", "plan", "summaries", "task", "values"})
-_OWN_TURNS = re.compile(r"mark\.(jax|xla)\b|mark\.rotating\(")  # files of a stack or of a group
-STACK_DAYS = 5  # the tests of a stack run at least once in so many days: scripts/due.py
+LANE = os.environ.get("ORCH_LANE", "")
+FULL = LANE == "full"
+# Folders that the core runs whole, but for slow tests: pure code, whose tests are many and cheap, and what holds the
+# project together. Of the others it runs what is marked `core` and one test of each promise.
+CORE_FOLDERS = frozenset({"catalog", "first_contact", "infrastructure", "plan", "summaries", "task", "values"})
+CHANGED_SHARE = 3  # times as many of a share as the core takes
+TESTS = Path(__file__).parent.parent
+_STACK = re.compile(r"mark\.(jax|xla)\b")
+_CORE = re.compile(r"mark\.core\b")
+_PROMISE = re.compile(r"^## (P\d+): .*?^- `([^`]+)`$", re.M | re.S)
 
 
 def spread(cases: Iterable[Any]) -> list[Any]:
@@ -33,76 +35,54 @@ def spread(cases: Iterable[Any]) -> list[Any]:
     return [pytest.param(case, id=getattr(case, "name", str(case)), marks=apart) for case in cases]
 
 
-def today() -> int:
-    """Return the number of days since 1970, or ORCH_DAY."""
-    return int(os.environ.get("ORCH_DAY") or time.time() // 86_400)
-
-
 def by_lane(short: _T, full: _T) -> _T:
     """Return what applies to the lane of this run."""
     return full if FULL else short
 
 
-def share_of(items: Sequence[_T], count: int, day: int | None = None) -> list[_T]:
-    """Return all items in the full lane, else `count` of them, in order.
+def share_of(items: Sequence[_T], count: int, turn: int = 0) -> list[_T]:
+    """Return all items in the full lane, else a fixed share that is spread evenly over them, in order.
 
-    Consecutive days take consecutive shares, so that every item is taken within len(items) / count days.
+    Args:
+        items: Of which the share is taken. A larger share contains a smaller one.
+        count: How many the core takes; `--changed` takes `CHANGED_SHARE` times as many.
+        turn: Tests with different numbers take different items.
     """
-    if FULL or count >= len(items):
+    taken = count * CHANGED_SHARE if LANE == "changed" else count
+    if FULL or taken >= len(items):
         return list(items)
-    first = (today() if day is None else day) * count % len(items)
-    chosen = {(first + offset) % len(items) for offset in range(count)}
+    chosen = {(place + turn) % len(items) for place in evenly_spread(len(items))[:taken]}
     return [item for number, item in enumerate(items) if number in chosen]
 
 
-def in_turn(items: Sequence[_T]) -> list[_T]:
-    """Return what is tried today of all slow and rotating tests: every `TURN_DAYS`th, the next ones tomorrow.
-
-    Neighbours fall on different days, so that each day takes as much time, and a little of every file.
-    """
-    return list(items) if FULL else list(items[today() % TURN_DAYS :: TURN_DAYS])
-
-
-def list_rotating_files(tests: Path) -> list[Path]:
-    """Return the files that take turns, in order.
-
-    Args:
-        tests: The folder of all tests.
-    """
-    files = sorted(tests.glob("*/test_*.py"))
-    return [
-        file for file in files if file.parent.name not in EVERY_DAY and not _OWN_TURNS.search(file.read_text("utf-8"))
-    ]
+def evenly_spread(count: int) -> list[int]:
+    """Return the numbers below `count` in an order of which every beginning is spread evenly (van der Corput)."""
+    bits = max(count - 1, 0).bit_length()
+    reversed_bits = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(2**bits)] if bits else [0]
+    return list(dict.fromkeys(number * count // 2**bits for number in reversed_bits))
 
 
-def days_of(file: Path) -> int:
-    """Return within how many days a file has its turn."""
-    return TURN_DAYS if file.parent.name in COSTLY else FILE_DAYS
+@cache
+def list_representatives(page: Path = TESTS.parent / "docs" / "promises.md") -> dict[str, str]:
+    """Return, for each promise, the test that the page names first, as "folder/file.py::name"."""
+    return dict(_PROMISE.findall(page.read_text("utf-8")))
 
 
-def files_of_today(files: Sequence[Path], day: int | None = None) -> list[Path]:
-    """Return the files that are tried today: every eighth or sixteenth, the next ones tomorrow."""
-    number = today() if day is None else day
-    return [
-        file
-        for days in (FILE_DAYS, TURN_DAYS)
-        for file in [one for one in files if days_of(one) == days][number % days :: days]
-    ]
+def has_core_tests(file: Path) -> bool:
+    """Return whether the core runs tests of a file; the files of others are not imported."""
+    text = file.read_text("utf-8")
+    if _STACK.search(text):
+        return False
+    name = f"{file.parent.name}/{file.name}"
+    of_promise = any(test.partition("::")[0] == name for test in list_representatives().values())
+    return file.parent.name in CORE_FOLDERS or of_promise or bool(_CORE.search(text))
 
 
-def in_turn_of_file(file: Path, items: Sequence[_T]) -> list[_T]:
-    """Return what is tried today of the slow and rotating tests of a file that takes turns: half of them each time."""
-    return list(items) if days_of(file) == TURN_DAYS else list(items[today() // FILE_DAYS % 2 :: 2])
-
-
-def one_of_group(files: Sequence[_T]) -> list[_T]:
-    """Return the file of a group that is tried today."""
-    return share_of(files, 1)
-
-
-def quarter_of_stack(items: Sequence[_T]) -> list[_T]:
-    """Return what is tried today of the rotating tests of one file of a stack.
-
-    A turn has as many days as the stack has between its runs: other shares would never have theirs.
-    """
-    return share_of(items, -(-len(items) // 4), today() // STACK_DAYS)
+def is_core(item: pytest.Item) -> bool:
+    """Return whether the core runs a test."""
+    if any(item.get_closest_marker(name) for name in ("full", "jax", "xla")):
+        return False
+    path, _, name = item.nodeid.partition("[")[0].partition("::")
+    of_promise = f"{item.path.parent.name}/{Path(path).name}::{name}" in list_representatives().values()
+    whole = item.path.parent.name in CORE_FOLDERS and not item.get_closest_marker("slow")
+    return of_promise or whole or item.get_closest_marker("core") is not None

@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
 from trainer_ranks import Launcher
 
 from trainer.__main__ import main
 
-pytestmark = pytest.mark.rotating
 LORA = ("lora.rank=4", "optim.schedule=constant")
 
 

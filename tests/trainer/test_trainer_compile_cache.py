@@ -142,7 +142,6 @@ def test_nothing_is_cached_for_an_engine_that_compiles_nothing(tmp_path: Path) -
     assert (environ, (tmp_path / "other").exists()) == ({}, False)
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 def test_a_second_attempt_on_a_fresh_host_does_not_compile_the_step_again(tmp_path: Path, corpus: Path) -> None:
     """Use the real JAX engine, whose counter shows what came from the cache."""

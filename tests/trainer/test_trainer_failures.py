@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from trainer_ranks import REPOSITORY, SMALL, Launcher, Ranks, free_port
 
-pytestmark = pytest.mark.rotating
-
 SLOWLY = {"TOY_SECONDS": "0.02"}
 
 

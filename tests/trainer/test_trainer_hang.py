@@ -22,8 +22,6 @@ from orchestrator.hosts import EndedBy, HostJob, JobPhase
 from orchestrator.remote import jobs, stacks
 from orchestrator.remote.fleet import Fleet
 
-pytestmark = pytest.mark.rotating
-
 SPY = Path(sys.executable).parent / "py-spy"
 
 # The trainer, with a mistake of its user's: from some step on rank 1 takes a lock twice.

@@ -25,7 +25,6 @@ def _sources(place: Path, step: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_a_mixture_is_the_same_on_any_world_and_after_a_kill(
     launch: Launcher, words: tuple[str, ...], tmp_path: Path
 ) -> None:

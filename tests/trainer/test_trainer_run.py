@@ -19,8 +19,6 @@ from trainer.checkpoint.epoch import Epoch
 from trainer.config import OptimConfig
 from trainer.schedule import learning_rate
 
-pytestmark = pytest.mark.rotating
-
 TOLERANCE = 2e-5
 
 

@@ -28,8 +28,6 @@ from trainer.shape.mesh import Mesh
 from trainer.tcp_team import SingleProcessTeam
 from trainer.team import Team
 
-pytestmark = pytest.mark.rotating
-
 ALONE = SingleProcessTeam(World())
 QUICK = ("checkpoint.every=5", "checkpoint.retry_minutes=0.1")  # 6 s
 

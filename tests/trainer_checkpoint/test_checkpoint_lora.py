@@ -16,9 +16,8 @@ import safetensors.numpy
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 pytestmark = [
-    pytest.mark.jax("trainer.commands.train"),
+    pytest.mark.jax,
     pytest.mark.slow,
-    pytest.mark.rotating,
     pytest.mark.timeout(400),
     pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed"),
 ]

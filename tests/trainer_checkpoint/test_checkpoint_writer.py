@@ -32,8 +32,6 @@ from trainer.shape.mesh import Mesh
 from trainer.tcp_team import SingleProcessTeam
 from trainer.team import Team
 
-pytestmark = pytest.mark.rotating
-
 ALONE = SingleProcessTeam(World())
 
 

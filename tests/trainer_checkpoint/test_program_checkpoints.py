@@ -133,7 +133,6 @@ def test_an_older_attempt_that_is_alive_publishes_nothing(place: str, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_a_kill_at_any_request_of_a_save_leaves_the_one_before_or_the_whole_one(tmp_path: Path) -> None:
     context, seen = server(), set[int | None]()
     moment = 0

@@ -89,7 +89,6 @@ def run_example(folder: Path, name: str, **given: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating("own-programs")
 @pytest.mark.timeout(900)
 @pytest.mark.promise("P42")
 @pytest.mark.parametrize("name", CASES)

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from cuda_cases import NARROW, NEAR, cuda, losses, on_gpu, program, run
 
-pytestmark = pytest.mark.rotating
-
 FULL = ("dtype=fp32", "exact=true")
 ROWS = ("seq_len=256", "batch=4")  # two tiles of flex_attention
 GEMMA = (

@@ -14,8 +14,6 @@ from cuda_cases import GPUS, NARROW, NEAR, cuda, losses, on_gpu, program, run
 from trainer.accelerators.discovery import discover_devices
 from trainer.accelerators.peaks import find_peak_flops
 
-pytestmark = pytest.mark.rotating
-
 FULL = ("dtype=fp32", "exact=true", "compile=false")
 either = pytest.mark.parametrize("device", ["cpu", cuda])
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-RUNS = ("trainer.commands.train", "scripts/bench/equality.py", "scripts/bench/resume.py", "scripts/bench/worlds.py")
-pytestmark = [pytest.mark.jax(*RUNS), pytest.mark.rotating]
+pytestmark = [pytest.mark.jax]
 
 ROOT = Path(__file__).resolve().parents[2]
 XLA_PYTHON = ROOT / ".venv-xla" / "bin" / "python"

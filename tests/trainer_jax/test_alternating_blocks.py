@@ -11,7 +11,7 @@ from trainer.shape import attention_chunks
 from trainer.shape.architecture import count_flops_per_token
 from trainer.smoke_test.reference import compute_reference_loss, make_first_weights
 
-pytestmark = [pytest.mark.jax, pytest.mark.slow, pytest.mark.rotating]
+pytestmark = [pytest.mark.jax, pytest.mark.slow]
 
 GEMMA = (
     "model.layers=3 model.window=5 model.full_every=2 model.activation=gelu_tanh model.post_norm=true "

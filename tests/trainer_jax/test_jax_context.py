@@ -16,7 +16,7 @@ from trainer.jax_engine.step import build_step
 from trainer.shape import attention_chunks
 from trainer.shape.mesh import assign_rows, resolve_mesh
 
-pytestmark = [pytest.mark.jax, pytest.mark.rotating]
+pytestmark = [pytest.mark.jax]
 
 GEMMA = (
     "model.window=5 model.full_every=2 model.local_rope_theta=100 model.attention_softcap=0.5 model.qk_norm=true "

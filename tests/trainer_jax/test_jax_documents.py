@@ -12,7 +12,7 @@ from trainer.engine import Engine, TokenArray
 from trainer.shape import attention_chunks
 from trainer.smoke_test.reference import compute_reference_losses, make_first_weights
 
-pytestmark = [pytest.mark.jax, pytest.mark.rotating, pytest.mark.slow]
+pytestmark = [pytest.mark.jax, pytest.mark.slow]
 
 # AdamW turns gradients near its epsilon into steps of any sign.
 WORDS = "data.document_mask=true data.loss=marked model.window=7 optim.eps=1e-4"

@@ -14,7 +14,7 @@ from trainer.jax_engine import leaves
 from trainer.options import flatten_config
 from trainer.smoke_test.reference import compute_reference_loss, make_first_weights
 
-pytestmark = [pytest.mark.jax, pytest.mark.slow, pytest.mark.rotating]
+pytestmark = [pytest.mark.jax, pytest.mark.slow]
 
 WORDS = "model.experts=4 model.expert_hidden=24 model.router_loss=0.1 optim.ema=0.9"
 # Adam's first steps have the size of the rate whatever the gradient is, so rounding shows in weights without one.

@@ -10,7 +10,7 @@ from jax_cases import give, jax_engine, run, state_of, torch_engine
 
 from trainer.engine import FloatArray
 
-pytestmark = [pytest.mark.jax, pytest.mark.rotating]
+pytestmark = [pytest.mark.jax]
 
 WORDS = "lora.rank=4 model.qkv_bias=true model.qk_norm=true model.tied=false"
 Outcome = tuple[list[tuple[float, float]], Mapping[str, FloatArray]]

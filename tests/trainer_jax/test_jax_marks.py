@@ -11,7 +11,7 @@ from trainer.engine import Engine, TokenArray
 from trainer.jax_engine import vocabulary
 from trainer.smoke_test.reference import compute_reference_losses, make_first_weights
 
-pytestmark = [pytest.mark.jax, pytest.mark.rotating, pytest.mark.slow]
+pytestmark = [pytest.mark.jax, pytest.mark.slow]
 
 MARKED = "data.loss=marked"
 

@@ -22,7 +22,7 @@ from trainer.jax_engine.all_reduce import check_local_devices
 from trainer.shape.architecture import count_parameters
 
 HERE = Path(__file__).resolve().parent
-pytestmark = [pytest.mark.jax, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.rotating]
+pytestmark = [pytest.mark.jax, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ HERE = Path(__file__).resolve().parent
 pytestmark = [
     pytest.mark.jax,
     pytest.mark.slow,
-    pytest.mark.rotating,
     pytest.mark.timeout(300),
     pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed"),
 ]

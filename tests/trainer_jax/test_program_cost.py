@@ -112,7 +112,6 @@ def test_products_and_traffic_of_a_traced_step_are_those_of_the_plan(mesh: Mesh,
     assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(planned), rel=0.05)
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.skipif(not COMPILER.exists(), reason="no TPU compiler: scripts/tpu-compiler")
 def test_the_compiler_still_states_its_cycles(tmp_path: Path) -> None:

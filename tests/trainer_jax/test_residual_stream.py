@@ -23,7 +23,6 @@ pytestmark = pytest.mark.jax
 TOLERANCE = 1e-2  # of losses, as of bf16 products against those in fp32
 
 
-@pytest.mark.rotating
 @pytest.mark.parametrize("model", ["", "model.experts=4 model.experts_per_token=2"])
 def test_losses_equal_those_of_an_fp32_stream_within_the_tolerance(model: str) -> None:
     steps, rate = 12, 3e-3

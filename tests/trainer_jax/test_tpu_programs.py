@@ -14,12 +14,11 @@ NAMED = os.environ.get("ORCH_TPU_COMPILER")
 COMPILER = Path(NAMED or ROOT / ".venv-libtpu" / "bin" / "python")
 WHOLE = COMPILER if NAMED else ROOT / ".venv-libtpu" / "complete"
 pytestmark = [
-    pytest.mark.jax("trainer.jax_engine.step", "trainer.accelerators.tpu_compiler_options"),
+    pytest.mark.jax,
     pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler"),
 ]
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("topology", "waiting"), [("v5e:2x4", 1), ("v5p:2x2x2", 0), ("v6e:2x4", 2)])
@@ -50,7 +49,6 @@ def test_a_step_needs_the_memory_of_an_independent_one_and_sums_while_it_multipl
     assert not any(name.endswith("bf16") for name in found if name.startswith(("reduce", "all-reduce")))
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1"])

@@ -172,7 +172,6 @@ def on_meshes(world: World, team: Team, cases: list[tuple[Config, Mesh]]) -> lis
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_compiled_and_recomputed_blocks_give_the_same_and_without_the_mask_other_numbers() -> None:
     near = change(MASKED, model=change(MASKED.model, window=6))
     cases = [
@@ -194,7 +193,6 @@ def test_a_run_within_documents_is_another_program() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_meshes_and_micro_batches_have_the_numbers_of_one_device() -> None:
     (single,) = on_meshes(World(), None, [(MASKED, Mesh())])  # type: ignore[arg-type]  # alone
     in_two = change(MASKED, accumulate=2)

@@ -51,7 +51,6 @@ def test_what_the_user_has_set_stays_also_under_the_earlier_names() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 @pytest.mark.parametrize(("size", "kept"), [("", [[[3]], [[4]], [[5]]]), ("2", [[[4]], [[5]]])])
 def test_torch_reads_the_size_by_that_name(size: str, kept: list[list[list[int]]]) -> None:
     own = {"TORCH_FR_BUFFER_SIZE": size} if size else {}

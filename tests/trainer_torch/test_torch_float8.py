@@ -85,7 +85,6 @@ def lose(world: World, team: Team, config: Config, mesh: Mesh) -> list[float]:
     return found
 
 
-@pytest.mark.rotating
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 def test_sharded_ranks_have_the_losses_of_one_device(recipe: Float8Name) -> None:
     config = change(NARROW, float8=recipe)
@@ -99,7 +98,6 @@ def test_sharded_ranks_have_the_losses_of_one_device(recipe: Float8Name) -> None
     assert again == one
 
 
-@pytest.mark.rotating
 @pytest.mark.parametrize(("recipe", "set_options"), [("rowwise", {"emulate_precision_casts": True}), ("none", None)])
 def test_only_blocks_are_compiled_with_the_options_of_float8(
     recipe: Float8Name, set_options: dict[str, bool] | None

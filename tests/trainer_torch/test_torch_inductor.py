@@ -40,7 +40,6 @@ def values_and_slopes(function: Callable[[Tensor, Tensor], Tensor]) -> list[Tens
 
 
 @pytest.mark.slow
-@pytest.mark.rotating("long")
 @pytest.mark.timeout(600)
 def test_inductor_computes_the_same_and_reuses_its_cache(cache: Path) -> None:
     counters: Any = __import__("torch._dynamo.utils", fromlist=["counters"]).counters
@@ -71,7 +70,6 @@ def rounded(gate: Tensor, up: Tensor) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating("long")
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("cache")
 def test_inductor_rounds_as_plain_torch_does_in_what_is_compiled_for_float8_rowwise_alone() -> None:

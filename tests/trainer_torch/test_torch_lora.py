@@ -17,8 +17,6 @@ from trainer.shape.initial_values import make_initial_values
 from trainer.shape.lora import list_run_parameters
 from trainer.shape.mesh import Mesh
 
-pytestmark = pytest.mark.rotating
-
 change = dataclasses.replace
 LORA = change(
     SMALL,

@@ -118,7 +118,6 @@ def test_a_program_with_marks_is_another_than_one_without() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
 def test_ranks_and_micro_batches_have_the_loss_of_one_device() -> None:
     """A mean of the ranks' means would differ: the first rank's rows have fewer marks."""
     single, in_two = on_meshes(World(), None, [(MARKED, Mesh()), (IN_TWO, Mesh())])  # type: ignore[arg-type]  # alone

@@ -27,7 +27,7 @@ from trainer.engine import FloatArray
 from trainer.shape.mesh import Mesh
 
 # One worker computes all cases, once: each other would compute them again.
-pytestmark = [pytest.mark.rotating, pytest.mark.xdist_group("meshes"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("meshes"), pytest.mark.timeout(600)]
 
 change = dataclasses.replace
 

@@ -122,7 +122,6 @@ def test_a_plan_counts_the_time_for_which_stages_wait_and_what_they_send() -> No
     assert chosen is not None and chosen.advice.mesh.pipeline == 2
 
 
-@pytest.mark.rotating
 @pytest.mark.parametrize("mesh", [Mesh(pipeline=4), Mesh(fsdp=2, pipeline=2)], ids=repr)
 def test_the_estimates_are_those_of_a_rehearsed_step(mesh: Mesh) -> None:
     model = ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, vocab=512)
@@ -165,7 +164,6 @@ def test_an_error_in_a_stage_stays_what_it_was() -> None:
         dist.destroy_process_group()
 
 
-@pytest.mark.rotating
 def test_a_rehearsed_world_has_the_first_and_the_last_stage(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["hosts=2", "devices=2", "model=tiny", "device=cpu", "mesh.pipeline=2", "accumulate=2", "batch=8"]
     assert rehearse_world.run(words) == 0
