@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""docs/proofs.json: when each part of the full lane was green, and what it tried, from which the table of docs/promises.md is made.
+"""docs/proofs.json: when each part of the full lane was green, and what it tried.
+
+The table of docs/promises.md is made from it.
 
 scripts/proofs.py --add RECORDS   sum up the lines that tests reported (ORCH_PROOF_REPORT) and write both files
 scripts/proofs.py --write         write the table again

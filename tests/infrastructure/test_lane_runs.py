@@ -1,4 +1,4 @@
-"""`scripts/test --changed` and `--full` in a small checkout of their own: plan, parts, records, limits."""
+"""`scripts/test --changed` and `--full` in a small checkout: plan, parts, records, limits."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_what_the_time_does_not_allow_is_incomplete_until_its_parts_were_green(c
     assert status == 0 and "cli" not in ran(output), output
 
 
-def test_a_folder_whose_row_lacks_what_it_opens_is_red(checkout: Path, tmp_path: Path) -> None:
+def test_a_folder_is_red_whose_row_does_not_cover_what_it_opens(checkout: Path, tmp_path: Path) -> None:
     make_green(checkout)
     (checkout / "tests" / "watches.toml").write_text(
         TABLE.format(minutes=1).replace('watches = ["product"]', 'watches = ["product/other.py"]')

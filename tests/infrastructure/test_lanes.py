@@ -237,7 +237,7 @@ def command(folder: Path, *words: str) -> list[str]:
 
 
 def environment(**env: str) -> dict[str, str]:
-    """Return the environment of a run of its own."""
+    """Return the environment of a run without a lane."""
     ours = {name: value for name, value in os.environ.items() if name != "ORCH_LANE"}
     return {**ours, "PYTHONPATH": str(TESTS), **env}
 
