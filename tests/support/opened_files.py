@@ -17,7 +17,7 @@ def record(event: str, arguments: tuple[object, ...]) -> None:
     """Add the path of an opened file of the checkout to the log."""
     if event != "open" or not isinstance(path := arguments[0], str):
         return
-    path = path if path.startswith("/") else os.path.abspath(path)  # noqa: PTH100
+    path = path if path.startswith("/") else os.path.abspath(path)  # noqa: PTH100  # as above
     if path in SEEN or not path.startswith(ROOT) or path.startswith(ROOT + "."):
         return
     SEEN.add(path)
