@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from store.store_v1 import put_v1
 from support.orch_process import Orch
+from support.store_v1 import put_v1
 
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.replay import rebuild_tables, verify_chain

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, inspect, text
-from store_v1 import put_v1, rows_of
 from support.postgres import PostgresServer
+from support.store_v1 import put_v1, rows_of
 from test_store_audit import audit_of, tables_of
 
 from orchestrator.engine.state.opening import refuse_creation

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event
-from store_v1 import put_v1
 from support.postgres import PostgresServer
+from support.store_v1 import put_v1
 from test_store_copied import fill
 
 from orchestrator.errors import AccessError, ConflictError

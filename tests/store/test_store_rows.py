@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from store_history import LOCAL, forging
-from store_v1 import put_v1
+from support.store_v1 import put_v1
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.plan.causes import EndCause

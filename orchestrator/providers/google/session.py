@@ -97,7 +97,7 @@ class Session:
         class BoundedHttp(library.Http):  # type: ignore[misc]  # the library ships no types
             def _conn_request(self, conn: Any, *arguments: Any) -> Any:
                 conn.response_class = response
-                return super()._conn_request(conn, *arguments)
+                return library.Http._conn_request(self, conn, *arguments)
 
         http: Any = BoundedHttp(timeout=timeout)
         send = http.request
