@@ -193,7 +193,7 @@ def test_reports_of_public_records(printed: str, ended_with: int, cause: str, st
 
 
 def test_only_a_report_at_the_end_that_fits_the_status_names_it() -> None:
-    """A script may go on after a launcher, or end with a status of its own."""
+    """A script may go on after a launcher, or end with its own status."""
     report = "step 4\n" + DEEPSPEED.format(3)
     assert find_cause(report.encode(), 1).exit_code == 3
     assert find_cause(report.encode(), 5).exit_code is None
