@@ -19,7 +19,7 @@ def find_planned_tree(where: Paths, planned: Iterable[Tree], source: str, digest
         UserError: They are others now.
     """
     for tree in planned:
-        if tree.digest == digest:
+        if tree.digest == digest and tree.root.absolute() == Path(source):  # a file and a folder of it have one digest
             return tree
     tree = (read_snapshot if is_snapshot(where, source) else read_tree)(Path(source))
     if tree.digest != digest:
