@@ -325,7 +325,8 @@ class HostJob:
     """The state of one job on one host.
 
     Attributes:
-        exit_code: As a shell shows it, 128 + n for signal n; None unless FINISHED.
+        exit_code: As a shell shows it, 128 + n for signal n; None unless FINISHED. Of the process that failed first,
+            where a launcher reports that.
         ended_by: Why orch, or the host's limits timer, ended it; None where no reason is recorded.
         step: The smallest step of its processes. This and the next two come from the program's heartbeat files, and are
             None where it writes none (docs/limits.md).

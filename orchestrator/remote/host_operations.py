@@ -223,7 +223,7 @@ def _with_cause(result: HostResult) -> HostOutcome:
     outcome = result.outcome
     if outcome.ok or outcome.failure is not None:
         return outcome
-    from orchestrator.remote.error_lines import find_error_lines, split_next_step
+    from orchestrator.remote.error_lines import find_cause, split_next_step
 
-    cause, remedy = split_next_step(find_error_lines(result.output))
+    cause, remedy = split_next_step(find_cause(result.output).lines)
     return replace(outcome, last_line=cause or outcome.last_line, remedy=remedy)

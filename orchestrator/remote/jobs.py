@@ -9,19 +9,22 @@ The state is a function of the folder. Needs sh, setsid, grep, GNU tail and mv o
 
 from __future__ import annotations
 
+import base64
+import functools
 import re
 import secrets
 import signal as signals
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.errors import UserError
-from orchestrator.hosts import EndedBy, Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.hosts import NO_STORAGE, EndedBy, Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.remote.chips import chip_report_command, parse_chip_report
 from orchestrator.remote.deadlines import Stall
-from orchestrator.remote.error_lines import split_next_step
+from orchestrator.remote.error_lines import READ, find_cause, find_storage_error, split_next_step
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult, ending_timeout
 from orchestrator.remote.scripts import shell_command, shell_source
 
@@ -31,6 +34,8 @@ _STATUS = re.compile(
     rb"([a-z-]{1,40}) ([a-z-]{1,20}) ?(.*)$",
     re.MULTILINE,
 )
+_TAIL = re.compile(rb"^orch-tail (\S{1,128}) ([A-Za-z0-9+/=]{1,100000})$", re.MULTILINE)  # of the log of a failed job
+_GZIP = 31  # zlib's window bits for gzip
 _CONNECTION_FAILURES = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
 # A log may be silent for days, and a host that runs no command is silent too: its job's state is asked for then.
 _FIRST_SILENCE = 30.0  # seconds without output
@@ -306,15 +311,20 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
         return []
     found: list[tuple[str, HostJob]] = []
     chips = parse_chip_report(result.output)
+    tails = {match[1].decode("utf-8", "replace"): match[2] for match in _TAIL.finditer(result.output)}
     for match in _STATUS.finditer(result.output):
         name, phase, code, size, step, age, doing, why, last = (
             group.decode("utf-8", "replace") for group in match.groups()
         )
-        last_line, remedy = split_next_step("".join(c for c in last if c.isprintable())[:600])
+        exit_code = None if code == "-" else int(code)
+        last = "".join(c for c in last if c.isprintable())
+        if name in tails and exit_code is not None:
+            last, exit_code = _explain_failure(tails[name], exit_code, bucketless=doing == NO_STORAGE)
+        last_line, remedy = split_next_step(last[:600])
         state = HostJob(
             rank=result.outcome.rank,
             phase=JobPhase(phase),
-            exit_code=None if code == "-" else int(code),
+            exit_code=exit_code,
             ended_by=EndedBy.parse(why),
             log_bytes=int(size),
             last_line=last_line,
@@ -326,6 +336,23 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
         )
         found.append((name, state))
     return found
+
+
+@functools.lru_cache(maxsize=1024)  # of a job that has ended, it does not change
+def _explain_failure(tail: bytes, exit_code: int, *, bucketless: bool) -> tuple[str, int]:
+    """Return the lines that say why a job failed, and the status of the process that failed first.
+
+    Args:
+        tail: The end of its log as job-status.sh prints it.
+        exit_code: Its status, which may be that of a launcher.
+        bucketless: It cannot use its bucket: then its own reason counts, not what launchers and other ranks printed.
+    """
+    try:
+        log = zlib.decompressobj(_GZIP).decompress(base64.b64decode(tail), READ)
+    except (ValueError, zlib.error):
+        return "", exit_code
+    cause = find_cause(log, exit_code)
+    return (bucketless and find_storage_error(log)) or cause.lines, cause.exit_code or exit_code
 
 
 def check_job_name(job: str) -> None:

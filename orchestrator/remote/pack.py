@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import mmap
 import os
 import tarfile
@@ -60,7 +61,9 @@ def manifest_line(file: TreeFile) -> bytes:
 
 
 def pack_change(tree: Tree, change: Change, *, compress: bool) -> Pack:
-    """Pack a change. Raises UserError when a file of the tree can no longer be read.
+    """Pack a change. Raises UserError when a file of the tree can no longer be read, or has another content.
+
+    Of a file that only grew since the tree was read, what it held then is packed.
 
     compress: the way is long, so spend a little time to send less, if the content shrinks at all.
     """
@@ -93,11 +96,15 @@ def _add_file(out: _Sink, tree: Tree, file: TreeFile) -> None:
             info.type, info.linkname = tarfile.SYMTYPE, file.link
             out.write(_header(info))
             return
-        content = path.read_bytes()
+        with path.open("rb") as opened:
+            content = opened.read(file.size)
         info = _info(f"files/{file.path}", len(content), file.mode)
         info.mtime = int(path.stat().st_mtime)
     except OSError as error:
         raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        why = "its content is not the one that was planned"
+        raise UserError(f"{path} changed while it was being sent", why, "run the same command again")
     out.write(_header(info))
     _write(out, content)
 

@@ -89,6 +89,20 @@ def read_snapshot(root: Path) -> Tree:
     return Tree(root=root, files=files, digest=_digest(files), total_bytes=sum(file.size for file in files))
 
 
+def list_grown_files(tree: Tree) -> tuple[Path, ...]:
+    """Return the files that are larger now than when the tree was read: their beginning is sent."""
+    found: list[Path] = []
+    for file in tree.files:
+        path = tree.source(file)
+        try:
+            size = path.lstat().st_size
+        except OSError:  # deleted: who sends it reports that
+            continue
+        if file.link is None and size > file.size:
+            found.append(path)
+    return tuple(found)
+
+
 def _names(root: Path) -> Iterator[str]:
     ignored = _ignore_rule(root)
     names = _git_names(root) if _in_git(root) else None
@@ -191,10 +205,12 @@ def _describe(path: str, name: str) -> TreeFile:
                 path=name, size=0, mode=0o755, sha256=hashlib.sha256(os.fsencode(link)).hexdigest(), link=link
             )
         try:
-            mode = os.fstat(handle).st_mode
+            now = os.fstat(handle)
+            mode = now.st_mode
             digest = hashlib.sha256()
             size = 0
-            while block := os.read(handle, _READ):
+            # Up to its size at this moment: a log may grow as fast as it is read.
+            while block := os.read(handle, min(_READ, now.st_size - size)):
                 digest.update(block)
                 size += len(block)
         finally:

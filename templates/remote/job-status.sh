@@ -2,7 +2,8 @@
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none. DOING is
 # no-storage where any of them ended as it cannot use its bucket (trainer/heartbeat.py), else that of the slowest one.
 # ENDED-BY is the reason of whoever sent the job a signal (job-kill.sh), - where no one did.
-# LAST-LINE is the log's last one; of a job that failed, the last lines that look like errors, joined by " | ".
+# LAST-LINE is the log's last one. For a job that failed, "orch-tail JOB TEXT" comes before: the end of the log, gzip in
+# base64, in which error_lines.py finds the cause.
 # The state is a function of the folder: rc, then the claim, then rc again, for the job may end between two reads.
 . ./claim.sh
 read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
@@ -39,15 +40,6 @@ read_beat() { # the first line of a heartbeat file, into beat_step (- if it hold
         esac
         ;;
     esac
-}
-error_lines() { # the last three lines of a log that look like errors, on one line; nothing where none does
-    tail -c 20000 "$1" | tr '\r\000-\011' '\n' | LC_ALL=C awk -v looks="$looks_like_error" '
-        function keep(text) { if (text != kept[n]) kept[++n] = substr(text, 1, 200) }
-        { sub(/^ +/, "") }
-        /^next: / { keep(before) } # a message of orch: what failed, and the next command
-        /^next: / || (tolower($0) ~ looks && !/^Traceback/) { keep($0) }
-        /./ { before = $0 }
-        END { for (i = (n > 3 ? n - 2 : 1); i <= n; i++) printf "%s%s", kept[i], (i < n ? " | " : "") }'
 }
 slowest() { # of the heartbeat files in a folder: the smallest step; of the oldest beat its age and its phase
     step=-
@@ -86,7 +78,6 @@ reason() { # the first word of ended-by; unknown where a full disk kept no more 
     read -r why rest <"$1/ended-by" || true
     case $why in '' | *[!a-z-]* | ????????????????????*) why=unknown ;; esac
 }
-looks_like_error='error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: '
 for job; do
     dir=$ORCH_HOST_DIR/jobs/$job
     rc=-
@@ -112,13 +103,9 @@ for job; do
     fi
     case $rc in
     - | 0) ;;
-    *) errors=$(error_lines "$dir/log") && last=${errors:-$last} ;;
+    *) printf 'orch-tail %s %s\n' "$job" "$(tail -c 49152 "$dir/log" | gzip -nc | base64 | tr -d '\n')" ;;
     esac
     slowest "$dir"
-    if [ "$doing" = no-storage ]; then # its own reason, and not what launchers and other ranks printed after it
-        error=$(tail -c 20000 "$dir/log" | tr '\r\000-\011' '\n' | LC_ALL=C grep -a '^[^ ]* *error\[storage\]: ' | tail -n 1)
-        last=${error:-$last}
-    fi
     reason "$dir"
     printf 'orch-job %s %s %s %s %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$step" "$age" "$doing" "$why" "$last"
 done

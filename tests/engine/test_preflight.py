@@ -243,3 +243,16 @@ def test_a_bash_that_knows_less_than_that_of_the_hosts_refuses_nothing(
     monkeypatch.setenv("VERSION", version)
     task = parse_task("run: 'echo \"'\nresources: {infra: 'local:1'}\n", file="t.yaml", env={}).only
     assert (shell_syntax_error(task) is not None) is refused
+
+
+def test_the_plan_says_which_launcher_hides_the_status_that_decides() -> None:
+    rules = "recovery: {restart_on_exit_codes: [3]}"
+
+    def notes(program: str, more: str) -> list[str]:
+        text = f"run: {program}\nresources: {{infra: local}}\n{more}\n"
+        written = parse_task(text, file="t.yaml", env={}).only
+        return [note for note in plan_notes(written, shares_files()) if "exit_codes" in note]
+
+    (hidden,) = notes("ray job submit -- python train.py", rules)
+    assert hidden.startswith("restart_on_exit_codes: Ray does not report")
+    assert notes("ray job submit -- python train.py", "") == notes("torchrun train.py", rules) == []

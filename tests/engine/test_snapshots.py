@@ -140,3 +140,20 @@ def test_fifty_thousand_small_files_are_copied(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     copy = keep_snapshot(Paths(tmp_path / "state"), read_tree(root))
     assert sum(1 for path in copy.rglob("*") if path.is_file()) == 50_000
+
+
+def test_a_file_that_grew_after_the_plan_is_kept_as_it_was(where: Paths, work: Path) -> None:
+    log = work / "launch.log"
+    log.write_text("planned\n")
+    tree = read_tree(work)
+    with log.open("a") as more:
+        more.write("later\n")
+    copy = keep_snapshot(where, tree)
+    assert (copy / "launch.log").read_text() == "planned\n"
+
+
+def test_the_edited_file_is_named(where: Paths, work: Path) -> None:
+    tree = read_tree(work)
+    (work / "word.txt").write_text("second")
+    with pytest.raises(StorageError, match=r"word\.txt changed while"):
+        keep_snapshot(where, tree)

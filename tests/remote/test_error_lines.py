@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 from support.sshd import Farm
 
-from orchestrator.remote.error_lines import LOOKS_LIKE_ERROR, find_error_lines, split_next_step
+from orchestrator.remote.error_lines import find_cause, split_next_step
 from orchestrator.remote.host_operations import SshHostOperations
 from orchestrator.render.mounts import MountInputs, render_copy_mount
 
-ROOT = Path(__file__).parents[2]
 DENIED = "ERROR: (gcloud.storage.rsync) HTTPError 403: denied"
+CHAIN = "During handling of the above exception, another exception occurred:"
+TRACEBACK = "Traceback (most recent call last):\n"
+
+
+def raised(error: str, frame: str = '  File "train.py", line 3, in main\n    raise Error("failed")\n') -> str:
+    return f"{TRACEBACK}{frame}{error}\n"
 
 
 @pytest.mark.parametrize(
@@ -22,20 +27,65 @@ DENIED = "ERROR: (gcloud.storage.rsync) HTTPError 403: denied"
         (f"{DENIED}\ncopy: no gs://b\n  next: gcloud x\n", f"{DENIED} | copy: no gs://b", "gcloud"),
         ("Traceback (most recent call last):\n  x\nValueError: y\ndone\n", "ValueError: y", ""),
         ("mount: it failed\n  next: one\nmount: it failed\n  next: two\n", "mount: it failed", "two"),
-        ("\x1b[31mfatal: no\x1b[0m\r", "[31mfatal: no[0m", ""),
+        ("\x1b[31mfatal: no\x1b[0m\r", "fatal: no", ""),
         ("epoch 3\nnext: rm -rf /\n", "epoch 3 | next: rm -rf /", ""),
-        ("all is well\n", "", ""),
+        ("all is well\n", "all is well", ""),
         ("", "", ""),
     ],
 )
 def test_the_cause_and_the_next_step_are_separated(output: str, cause: str, step: str) -> None:
-    found = split_next_step(find_error_lines(output.encode()))
+    found = split_next_step(find_cause(output.encode()).lines)
     assert found[0] == cause
     assert found[1].startswith(step) and bool(found[1]) == bool(step)
 
 
-def test_jobs_are_searched_for_the_same_words() -> None:
-    assert f"looks_like_error='{LOOKS_LIKE_ERROR}'\n" in (ROOT / "templates/remote/job-status.sh").read_text()
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        # A source line of a traceback is no cause, though it has the word.
+        (raised("ValueError: y"), "ValueError: y"),
+        (raised("KeyError: 'a'") + f"\n{CHAIN}\n\n" + raised("ValueError: b"), "KeyError: 'a' | ValueError: b"),
+        # An error that the program handled and printed, and the one by which it ended.
+        (raised("OSError: busy") + "step 3\n" + raised("ValueError: y"), "ValueError: y"),
+        (raised("ValueError: y") + "fatal: the cache is broken\n", "ValueError: y | fatal: the cache is broken"),
+        # The beginning is cut off, or there is none.
+        ('  File "a.py", line 3\n    foo(\n       ^\nSyntaxError: never closed\n', "SyntaxError: never closed"),
+        (raised("RuntimeError: loading Net:\n\tsize mismatch for w"), "RuntimeError: loading Net: size mismatch for w"),
+        (raised("torch.OutOfMemoryError: CUDA out of memory."), "torch.OutOfMemoryError: CUDA out of memory."),
+        (raised("socket.timeout: timed out"), "socket.timeout: timed out"),
+        (raised("AssertionError"), "AssertionError"),
+    ],
+)
+def test_the_cause_of_a_python_program_is_its_last_exception(output: str, cause: str) -> None:
+    assert find_cause(f"start\n{output}".encode(), 1).lines == cause
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "make: *** [Makefile:7: train] Error 3",
+        "srun: error: node7: task 0: Exited with exit code 3",
+        "subprocess.CalledProcessError: Command '['python', 'x.py']' returned non-zero exit status 3.",
+        "mylauncher: worker 4 was terminated by signal 9",
+        "[launcher] child process 4711 exited, return code: 3",
+    ],
+)
+def test_a_line_that_only_reports_another_process_is_no_cause(report: str) -> None:
+    """Also by a launcher of which no row is known: the program's error stands before it, or its last words."""
+    assert find_cause(f"start\n{raised('ValueError: y')}{report}\n".encode(), 1).lines == "ValueError: y"
+    assert find_cause(f"cannot open the file\n{report}\n".encode(), 1).lines == "cannot open the file"
+    assert find_cause(f"step 4\n{report}\n".encode(), 1).lines == f"step 4 | {report}"
+    # Its own traceback is no cause either, and the status of a process without a known launcher is not believed.
+    assert find_cause(f"start\n{raised('ValueError: y')}{raised(report)}".encode(), 1).lines == "ValueError: y"
+    assert find_cause(f"step 4\n{report}\n".encode(), 1).exit_code is None
+
+
+def test_the_process_that_failed_first_is_to_blame_also_where_lines_are_mixed() -> None:
+    first, second = raised("ValueError: rank one").splitlines(), raised("ConnectionError: peer").splitlines()
+    mixed = [line for pair in zip(first, second, strict=True) for line in pair]
+    ended = ["run: the process of device 1 ended with status 1", "run: the process of device 0 ended with status 1"]
+    by_rank = [f"[rank{at % 2}]: {line}" for at, line in enumerate(mixed)]
+    assert find_cause("\n".join([*by_rank, *ended]).encode(), 1).lines == "ValueError: rank one"
 
 
 def test_a_script_that_fails_on_a_host_names_what_is_missing(shared_farm: Farm, tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.sshd import Farm, Sshd, sshd_farm
 
+from orchestrator.errors import UserError
 from orchestrator.hosts import Failure
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.pack import Change, pack_change
 from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.sync import SyncResult, sync_tree
-from orchestrator.remote.tree import read_tree
+from orchestrator.remote.tree import list_grown_files, read_tree
 
 
 @pytest.fixture
@@ -418,3 +419,42 @@ def test_after_any_history_the_host_holds_exactly_the_last_tree(
             if touched and path.is_file() and not path.is_symlink():
                 path.write_bytes(b"touched on the host")
     assert not (host.home / "oops").exists()
+
+
+def test_a_file_that_grows_is_sent_as_it_was_and_an_edited_one_is_named(
+    fleet: Fleet, shared_farm: Farm, source: Path, place: str
+) -> None:
+    log = source / "launch.log"
+    log.write_text("planned\n")
+    tree = read_tree(source)
+    with log.open("a") as more:
+        more.write("later\n")
+    assert list_grown_files(tree) == (log,)
+    assert sync_tree(fleet, tree, place).result.ok
+    assert {(at(host, place) / "launch.log").read_text() for host in shared_farm.hosts} == {"planned\n"}
+    (source / "run.sh").write_text("#!/bin/sh\nexit\n")
+    planned = read_tree(source)
+    (source / "run.sh").write_text("#!/bin/zsh\nexit 1\n")
+    with pytest.raises(UserError, match=r"/run\.sh changed while it was being sent"):
+        sync_tree(fleet, planned, place)
+
+
+def test_a_file_that_grows_as_fast_as_it_is_read_has_an_end(source: Path) -> None:
+    log, done = source / "launch.log", threading.Event()
+    log.write_bytes(b"x" * (4 << 20))
+
+    def grow() -> None:
+        with log.open("ab") as more:
+            while not done.is_set() and more.tell() < 1 << 28:
+                more.write(b"y" * (1 << 20))
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        tree = read_tree(source)
+    finally:
+        done.set()
+        thread.join()
+    (file,) = (one for one in tree.files if one.path == "launch.log")
+    with log.open("rb") as content_now:
+        assert hashlib.sha256(content_now.read(file.size)).hexdigest() == file.sha256

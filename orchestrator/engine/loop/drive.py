@@ -125,6 +125,7 @@ def drive_cluster(
             services,
             providers,
             accept_host_keys=ready.accept_host_keys,
+            trees=ready.trees,
         )
         try:
             return _carry_out(session, ready, bucket, follow=follow, recorder=recorder)

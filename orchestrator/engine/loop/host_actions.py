@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 
 from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name
-from orchestrator.engine.state.snapshots import is_snapshot
-from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, UserError
+from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.plan import limits
 from orchestrator.plan.actions import ArmTimer, CollectStacks, FetchMount, RunSetup, StartJob, StopJob, SyncTree
@@ -29,17 +27,10 @@ TIMER_SLACK = 120.0  # seconds after a limit in which a running orch acts first:
 
 
 def sync_tree(session: Session, action: SyncTree) -> None:
-    """Send a tree to its ranks, unless it changed since it was planned."""
-    from orchestrator.remote.tree import read_snapshot, read_tree
+    """Send a tree to its ranks as it was planned."""
+    from orchestrator.engine.state.planned_trees import find_planned_tree, note_grown_files
 
-    read = read_snapshot if is_snapshot(session.paths, action.source) else read_tree
-    tree = read(Path(action.source))
-    if tree.digest != action.digest:
-        raise UserError(
-            f"{action.source} changed while it was being launched",
-            "its files differ from the planned ones",
-            "run the same command again",
-        )
+    tree = find_planned_tree(session.paths, session.trees, action.source, action.digest)
     label = f"sync {action.label}"
     outcomes = _operations(session).sync_tree(
         tree,
@@ -48,6 +39,7 @@ def sync_tree(session: Session, action: SyncTree) -> None:
         lambda done, total: session.narrator.progress(label, done, total),
     )
     _require_success(session, outcomes, label)
+    note_grown_files(tree, session.narrator.note)
     _mark(session, action.label, action.digest, action.ranks)
 
 

@@ -24,6 +24,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import ActionFailure, ActionSuccess, Intent, Outcome
 from orchestrator.providers.protocol import HasAccounts, NamesCallers, Provider
 from orchestrator.remote.host_operations import HostOperations
+from orchestrator.remote.tree import Tree
 from orchestrator.slices import Candidate
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
@@ -170,8 +171,12 @@ class Session:
         providers: Providers | None = None,
         *,
         accept_host_keys: bool = False,
+        trees: tuple[Tree, ...] = (),
     ) -> None:
-        """Begin. accept_host_keys: Whether a person confirmed whatever new machines of theirs present."""
+        """Begin. accept_host_keys: Whether a person confirmed whatever new machines of theirs present.
+
+        trees: The files that it sends, where this process planned them.
+        """
         self.store = store
         self.paths = paths
         self.narrator = narrator
@@ -181,6 +186,7 @@ class Session:
         self.facts = facts
         self.job = job
         self.services = services
+        self.trees = trees
         self.memory = Memory(healthy_at=services.clock.now())
         self.follower: Follower | None = None
         self.pins = StorePins(

@@ -9,19 +9,20 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from orchestrator.engine.loop.host_actions import make_env_file
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, host_job_name
-from orchestrator.errors import HostError, OrchError
+from orchestrator.engine.state.planned_trees import find_planned_tree, note_grown_files
+from orchestrator.errors import HostError
 from orchestrator.exits import Exit
 from orchestrator.hosts import EndedBy, HostOutcome
 from orchestrator.next_step import NO_STEP, NextStep
+from orchestrator.paths import load_paths
 from orchestrator.plan.actions import Action, StartJob, SyncTree
 from orchestrator.plan.desired import Run
 from orchestrator.plan.dry_run import Plan, make_plan
@@ -29,7 +30,7 @@ from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.stopped import describe_exit, make_stopped_outcome
 from orchestrator.remote.host_operations import HostOperations
-from orchestrator.remote.tree import read_tree
+from orchestrator.remote.tree import Tree
 from orchestrator.values import fill_unknowns
 
 GRACE = 10.0  # seconds that the command has to end after Ctrl-C
@@ -57,7 +58,7 @@ def run_in_session(
     for action in plan.actions:
         match action:
             case SyncTree():
-                _perform(action, narrator, partial(_sync_tree, action, operations, narrator))
+                _perform(action, narrator, partial(_sync_tree, action, ready.trees, operations, narrator))
             case StartJob():
                 with _ended_at_a_failure(operations, folder, action.ranks):
                     _perform(action, narrator, partial(_start, action, folder, operations))
@@ -106,16 +107,17 @@ def _perform(action: Action, narrator: Narrator, do: Callable[[], tuple[HostOutc
     narrator.finished(action, time.monotonic() - began)
 
 
-def _sync_tree(action: SyncTree, operations: HostOperations, narrator: Narrator) -> tuple[HostOutcome, ...]:
-    tree = read_tree(Path(action.source))
-    if tree.digest != action.digest:
-        raise OrchError(f"{action.source} changed while it was being sent", "", "run the same command again")
+def _sync_tree(
+    action: SyncTree, trees: Iterable[Tree], operations: HostOperations, narrator: Narrator
+) -> tuple[HostOutcome, ...]:
+    tree = find_planned_tree(load_paths(), trees, action.source, action.digest)
     sent = operations.sync_tree(
         tree,
         action.destination,
         action.ranks,
         lambda done, total: narrator.progress(f"sync {action.label}", done, total),
     )
+    note_grown_files(tree, narrator.note)
     return sent if not all(one.ok for one in sent) else operations.write_mark(action.label, action.digest, action.ranks)
 
 

@@ -152,8 +152,8 @@ def prepare_exec(
         )
     candidate = intent.candidate
     _check_ranks(cluster, candidate.hosts, hosts)
-    sent = read_workdir_tree(workdir) if workdir is not None else ()
-    sent = (*sent, *read_trainer_tree()) if devices else sent
+    read = [read_workdir_tree(workdir)] if workdir is not None else []
+    read += [read_trainer_tree()] if devices else []
     facts = host_inputs.host_facts(candidate)
     script, env = _render_command(command, candidate, facts, env, sends_workdir=workdir is not None)
     desired = Run(
@@ -163,7 +163,7 @@ def prepare_exec(
         run_id=to_text(RUN_ID),
         installation=installation,
         candidates=(candidate,),
-        trees=sent,
+        trees=tuple(spec for spec, _ in read),
         job=JobSpec(id=number, script=to_text(script)),
         job_id=number,
         accelerator=candidate.accelerator,
@@ -182,6 +182,7 @@ def prepare_exec(
         recorded=now,
         facts=make_facts(),
         job=job,
+        trees=tuple(tree for _, tree in read),
         refused=too_many_hosts_error(candidate.hosts if hosts is None else len(hosts)),
     )
 

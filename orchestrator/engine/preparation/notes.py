@@ -19,6 +19,7 @@ from orchestrator.messages import count_noun, join_some
 from orchestrator.plan.growth import LIKELY
 from orchestrator.providers.protocol import AddsNotes
 from orchestrator.providers.registry import load_planner
+from orchestrator.remote.launchers import list_silent_launchers
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.config import load_config
 from orchestrator.task.likely_secrets import likely_secrets_note
@@ -66,7 +67,22 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
         notes.append(f"file_mounts write to this computer, and replace what is there: {join_some(outside)}")
     if note := likely_secrets_note(task.envs):
         notes.append(note)
+    notes += _status_notes(task)
     return (*notes, *_holder_notes(task, facts), *_trainer_notes(task, facts))
+
+
+def _status_notes(task: Task) -> Iterator[str]:
+    """Yield which launcher of the task hides the exit statuses that decide about a restart."""
+    fields = {
+        "restart_on_exit_codes": task.recovery.restart_on_exit_codes,
+        "fail_on_exit_codes": task.recovery.fail_on_exit_codes,
+    }
+    used = [name for name, codes in fields.items() if codes]
+    if used and (launchers := list_silent_launchers(task.run)):
+        yield (
+            f"{', '.join(used)}: {join_some(launchers)} does not report with which status a process of the program "
+            "ended, so the status of `run` itself is compared"
+        )
 
 
 def _driver_notes(task: Task, candidates: Sequence[Candidate]) -> Iterator[str]:

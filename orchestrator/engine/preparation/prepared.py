@@ -15,6 +15,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import EndedAttempt, Observed
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.remote.tree import Tree
 from orchestrator.store.records import NewJob
 
 
@@ -40,6 +41,7 @@ class PreparedCommand:
         identity: Path of the private key for hosts that orch made, in place of this computer's own; "" for that.
         take_over: Whether to claim the run in its bucket from another driver that is at work.
         trusted: Checkpoints without a signature to which someone agreed: their steps by the digests of their manifests.
+        trees: The files that it sends, as they were read for the plan.
         advice: What the training needs on each kind of machine, as JSON of trainer/shape/advice.py; () for other tasks.
     """
 
@@ -60,6 +62,7 @@ class PreparedCommand:
     advice: tuple[Mapping[str, Any], ...] = ()
     accept_host_keys: bool = False
     identity: str = ""
+    trees: tuple[Tree, ...] = ()
 
     def raise_refusal(self) -> None:
         """Raise the OrchError that forbids this command, if there is one."""

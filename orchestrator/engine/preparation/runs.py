@@ -111,6 +111,7 @@ def prepare_run(
         refused=recorded.refused or preflight_error(planned, facts) or (new_refusal if again is None else None),
         accept_host_keys=accept_host_keys,
         project=project,
+        trees=sent,
     )
 
 

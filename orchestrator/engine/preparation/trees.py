@@ -79,45 +79,30 @@ def _read_labelled_tree(
         tree = read_snapshot(Path(source))
     else:
         source, tree = str(_expand_home(written).absolute()), read_tree(_expand_home(written))
-    spec = TreeSpec(
+    return _describe_tree(label, source, destination, tree, count), tree
+
+
+def read_workdir_tree(folder: Path) -> tuple[TreeSpec, Tree]:
+    """Read a working directory alone, for exec."""
+    tree = read_tree(folder)
+    return _describe_tree("workdir", str(folder.absolute()), WORKDIR, tree), tree
+
+
+def read_trainer_tree() -> tuple[TreeSpec, Tree]:
+    """Read the bundled trainer alone, for listing devices beside a training that may be running."""
+    package = _trainer_package()
+    tree = read_tree(package)
+    return _describe_tree("devices", str(package), DEVICE_PROBE, tree), tree
+
+
+def _describe_tree(label: str, source: str, destination: str, tree: Tree, count: int | None = None) -> TreeSpec:
+    return TreeSpec(
         label=label,
         source=source,
         destination=destination,
         digest=tree.digest,
         files=len(tree.files) if count is None else count,
         total_bytes=tree.total_bytes,
-    )
-    return spec, tree
-
-
-def read_workdir_tree(folder: Path) -> tuple[TreeSpec, ...]:
-    """Read a working directory alone, for exec."""
-    tree = read_tree(folder)
-    return (
-        TreeSpec(
-            label="workdir",
-            source=str(folder.absolute()),
-            destination=WORKDIR,
-            digest=tree.digest,
-            files=len(tree.files),
-            total_bytes=tree.total_bytes,
-        ),
-    )
-
-
-def read_trainer_tree() -> tuple[TreeSpec, ...]:
-    """Read the bundled trainer alone, for listing devices beside a training that may be running."""
-    package = _trainer_package()
-    tree = read_tree(package)
-    return (
-        TreeSpec(
-            label="devices",
-            source=str(package),
-            destination=DEVICE_PROBE,
-            digest=tree.digest,
-            files=len(tree.files),
-            total_bytes=tree.total_bytes,
-        ),
     )
 
 

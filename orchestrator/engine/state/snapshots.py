@@ -86,10 +86,13 @@ def _age(folder: Path) -> float:
 
 
 def _check(tree: Tree, copy: Path) -> None:
-    """Raise StorageError when a file was edited between its hashing and its copying."""
-    if read_snapshot(copy).digest != tree.digest:
+    """Raise StorageError when a file was edited between its hashing and its copying; one that only grew is cut."""
+    kept = read_snapshot(copy)
+    if kept.digest != tree.digest:
+        contents = {file.sha256 for file in kept.files}
+        edited = next((tree.source(file) for file in tree.files if file.sha256 not in contents), tree.root)
         raise StorageError(
-            f"{tree.root} changed while it was copied for later attempts",
+            f"{edited} changed while it was copied for later attempts",
             "hosts would get other files than the planned ones",
             "run the same command again",
         )
@@ -98,7 +101,7 @@ def _check(tree: Tree, copy: Path) -> None:
 def _copy(tree: Tree, target: Path) -> None:
     make_private_folder(target.parent)
     if not tree.root.is_dir():
-        shutil.copyfile(tree.root, target)
+        _copy_file(tree.root, target, tree.files[0].size)
         target.chmod(tree.files[0].mode & 0o700)  # hosts get their modes from the tree that is read again
         return
     make_private_folder(target)
@@ -108,5 +111,12 @@ def _copy(tree: Tree, target: Path) -> None:
         if file.link is not None:
             place.symlink_to(file.link)
         else:
-            shutil.copyfile(tree.source(file), place)
+            _copy_file(tree.source(file), place, file.size)
             place.chmod(file.mode & 0o700)
+
+
+def _copy_file(source: Path, place: Path, size: int) -> None:
+    """Copy what the file held when it had this size: a log may have grown since."""
+    shutil.copyfile(source, place)
+    if place.stat().st_size > size:
+        os.truncate(place, size)

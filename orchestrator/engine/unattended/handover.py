@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -23,17 +22,16 @@ from orchestrator.engine.services import real_services
 from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.names import new_run_id
 from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.planned_trees import find_planned_tree, note_grown_files
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.state.shared_snapshots import share_snapshot
-from orchestrator.engine.state.snapshots import is_snapshot
 from orchestrator.engine.unattended.secrets import secrets_fingerprint
 from orchestrator.errors import StorageError, UserError
-from orchestrator.paths import Paths, from_portable, load_paths
+from orchestrator.paths import from_portable, load_paths
 from orchestrator.plan.desired import Run
 from orchestrator.plan.steps import Done
 from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.providers.protocol import LogsInAsOwner
-from orchestrator.remote.tree import read_snapshot, read_tree
 from orchestrator.store.records import JobRecord, NewJob
 from orchestrator.task.model import Task
 
@@ -51,7 +49,7 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
 
     Args:
         ready: The command.
-        report: Receives why another computer of the team could not fulfil it.
+        report: Receives why another computer of the team could not fulfil it, and other notes.
     """
     desired, job = ready.desired, ready.job
     if not isinstance(desired, Run) or job is None or job.kind == "exec":
@@ -62,7 +60,9 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
         provider.check_unattended_login(desired.candidates[0])
     shared: dict[str, str] = {}
     for tree in desired.trees:
-        shared[tree.label], problem = _share_tree(where, tree.source, job.bucket, ready.project)
+        planned = find_planned_tree(where, ready.trees, tree.source, tree.digest)
+        shared[tree.label], problem = share_snapshot(where, planned, job.bucket, ready.project)
+        note_grown_files(planned, report)
         if problem:
             report(problem)
     trees = tuple(replace(tree, source=from_portable(shared[tree.label], where.state)) for tree in desired.trees)
@@ -72,7 +72,8 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
         "accept_host_keys": ready.accept_host_keys,
     }
     files = json.dumps(kept, sort_keys=True)
-    return replace(ready, desired=replace(desired, trees=trees), job=replace(job, launch_request=files, watch=ENGINE))
+    job = replace(job, launch_request=files, watch=ENGINE)
+    return replace(ready, desired=replace(desired, trees=trees), job=job, trees=())
 
 
 def secret_values(ready: PreparedCommand) -> dict[str, str]:
@@ -217,8 +218,3 @@ def _same(other: JobRecord, new: NewJob) -> bool:
 
 def _doing(job: JobRecord) -> str:
     return "waits in the queue" if job.state == "queued" else "is running"
-
-
-def _share_tree(where: Paths, source: str, bucket: str, project: str) -> tuple[str, str]:
-    read = read_snapshot if is_snapshot(where, source) else read_tree
-    return share_snapshot(where, read(Path(source)), bucket, project)

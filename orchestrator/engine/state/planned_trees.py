@@ -1,0 +1,37 @@
+"""The files of a command as they were when it was planned, while they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from orchestrator.engine.state.snapshots import is_snapshot
+from orchestrator.errors import UserError
+from orchestrator.messages import join_some
+from orchestrator.paths import Paths
+from orchestrator.remote.tree import Tree, list_grown_files, read_snapshot, read_tree
+
+
+def find_planned_tree(where: Paths, planned: Iterable[Tree], source: str, digest: str) -> Tree:
+    """Return the planned files of this digest; read them again where another process planned them.
+
+    Raises:
+        UserError: They are others now.
+    """
+    for tree in planned:
+        if tree.digest == digest and tree.root.absolute() == Path(source):  # a file and a folder of it have one digest
+            return tree
+    tree = (read_snapshot if is_snapshot(where, source) else read_tree)(Path(source))
+    if tree.digest != digest:
+        raise UserError(
+            f"{source} changed since it was planned",
+            "its files differ from the planned ones",
+            "run the same command again",
+        )
+    return tree
+
+
+def note_grown_files(tree: Tree, note: Callable[[str], None]) -> None:
+    """Report the files of a tree that grew after they were planned, such as the log of this very command."""
+    if grown := list_grown_files(tree):
+        note(f"sent as planned, without what was added since then: {join_some(list(map(str, grown)))}")
