@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.providers.local.layout import CLEAN_PATH
 from orchestrator.providers.loopback import loopback_facts
 from orchestrator.providers.protocol import Place
 from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec
@@ -47,7 +51,16 @@ class LocalPlanner:
         return Request(service=SERVICE, method="start", target=name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
-        return loopback_facts(candidate)
+        facts = loopback_facts(candidate)
+        folder = _find_launch_folder()
+        return replace(facts, env=(*facts.env, ("ORCH_LAUNCH_BIN", folder))) if folder else facts
+
+
+def _find_launch_folder() -> str:
+    """Return the folder of the interpreter that this shell finds first; "" for one that every shell finds."""
+    python = Path(shutil.which("python3") or shutil.which("python") or "")
+    folder = str(python.parent)  # as it is written on PATH: a link stays
+    return folder if python.is_absolute() and folder not in CLEAN_PATH.split(":") else ""
 
 
 PLANNER = LocalPlanner()

@@ -42,6 +42,8 @@ if [ -z "${OMP_NUM_THREADS+set}" ]; then
 fi
 
 # From here on it is an ordinary bash script: our names and options are unset, the last command's status counts.
+# On the user's own computer: the environment of the shell that launched.
+[ -z "${ORCH_LAUNCH_BIN:-}" ] || export PATH="$ORCH_LAUNCH_BIN:$PATH"
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$ORCH_HOST_DIR/workdir" || orch_fail 'the working directory is not here' 'orch launch again: it is copied before this'

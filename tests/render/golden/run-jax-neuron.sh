@@ -311,6 +311,8 @@ export NEURON_PJRT_PROCESSES_NUM_DEVICES="${NEURON_PJRT_PROCESSES_NUM_DEVICES-$o
 export NEURON_PJRT_PROCESS_INDEX="${NEURON_PJRT_PROCESS_INDEX-$ORCH_RANK}"
 
 # From here on it is an ordinary bash script: our names and options are unset, the last command's status counts.
+# On the user's own computer: the environment of the shell that launched.
+[ -z "${ORCH_LAUNCH_BIN:-}" ] || export PATH="$ORCH_LAUNCH_BIN:$PATH"
 export PYTHONPATH="$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
