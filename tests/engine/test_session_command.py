@@ -19,11 +19,11 @@ from orchestrator.remote.host_operations import SshHostOperations
 def test_a_command_that_one_host_cannot_start_ends_on_the_others(home: Path, tmp_path: Path) -> None:
     alive, blocked = tmp_path / "alive", tmp_path / "blocked"
     # The host of rank 1 has a file where jobs have their folders.
-    prepare = f'[ "$ORCH_RANK" = 0 ] || echo "$HOME" > {blocked}'
+    prepare = f'[ "$ORCH_RANK" = 0 ] || echo "${{ORCH_JOB_DIR%/*}}" > {blocked}'
     fulfil(commands.prepare_launch(local_task(2, run=prepare), cluster="c", after=TeardownPolicy.KEEP))
     program = f"while sleep 0.1; do echo $ORCH_RANK >> {alive}; done"
     ready = commands.prepare_exec("c", program, hosts=None, workdir=None)
-    jobs = Path(blocked.read_text().strip()) / ".orch" / "jobs"
+    jobs = Path(blocked.read_text().strip())
     jobs.rename(jobs.with_name("former"))
     jobs.write_text("")
     with open_reader() as reader:
