@@ -57,18 +57,18 @@ class Case:
 
 CASES = (
     Case("python -c pass", None),
-    Case("orch --version", ("--version",), 0.12, 30),
-    Case("orch --help", ("--help",), 0.12, 30),
+    Case("orch --version", ("--version",), 8, 30),
+    Case("orch --help", ("--help",), 8, 30),
     Case("orch launch --help", ("launch", "--help")),
-    Case("orch completion bash", ("completion", "bash"), 0.12, 30),
-    Case("orch status (20 clusters)", ("status",), 0.15),
-    Case("orch events", ("events",), 0.15),
-    Case("orch config explain", ("config", "explain", "checkpoint.bucket"), 0.15),
-    Case("orch launch --dry-run, 4 hosts", ("launch", str(TASK), "--dry-run"), 0.35),
-    Case("orch launch --dry-run, 1,024 hosts", ("launch", LARGE, "--infra", "local:1024", "--dry-run"), 1.5),
-    Case("the same, -o json", ("launch", LARGE, "--infra", "local:1024", "--dry-run", "-o", "json"), 1.5),
-    Case("orch accelerators, all regions", ("accelerators",), 0.35),
-    Case("orch offers, all regions", ("offers", "--model", "1b", "--tokens", "20B", "--budget", "5000"), 1.0),
+    Case("orch completion bash", ("completion", "bash"), 8, 30),
+    Case("orch status (20 clusters)", ("status",), 15),
+    Case("orch events", ("events",), 15),
+    Case("orch config explain", ("config", "explain", "checkpoint.bucket"), 10),
+    Case("orch launch --dry-run, 4 hosts", ("launch", str(TASK), "--dry-run"), 36),
+    Case("orch launch --dry-run, 1,024 hosts", ("launch", LARGE, "--infra", "local:1024", "--dry-run"), 80),
+    Case("the same, -o json", ("launch", LARGE, "--infra", "local:1024", "--dry-run", "-o", "json"), 80),
+    Case("orch accelerators, all regions", ("accelerators",), 32),
+    Case("orch offers, all regions", ("offers", "--model", "1b", "--tokens", "20B", "--budget", "5000"), 110),
 )
 # Refreshed prices of every machine in every region and market of its cloud: more than any cloud sells.
 PRICES = """
