@@ -107,7 +107,7 @@ def report_age() -> None:
 
 
 class Changed:
-    """What `--changed` runs in this tree: its base, the folders that watch a change, and their parts."""
+    """The run of `--changed` in this tree: its base, the folders that watch a change, and their parts."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.green, self.watches = run, Green(ROOT), Watches.load()

@@ -55,7 +55,7 @@ class FailureCause:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line: without marks, and by its place."""
+    """One line of output, without the mark of its rank."""
 
     text: str
     indent: int
@@ -74,7 +74,7 @@ class _End:
 
 @dataclass(slots=True)
 class _Found:
-    """What the lines hold, each with its number.
+    """The lines of an output by what they say, each with its number.
 
     Attributes:
         chains: Tracebacks: the exceptions of each, with those during whose handling they were raised.

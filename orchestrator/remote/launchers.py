@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """One program that starts others and reports how they failed.
+    """A program that starts others and reports how they failed.
 
     Attributes:
         name: As its users know it.

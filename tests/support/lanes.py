@@ -1,4 +1,4 @@
-"""How much one test run tries. The same commit has the same tests on every day.
+"""The amounts that a test run tries. The same commit has the same tests on every day.
 
 ORCH_LANE is set by scripts/test: `core`, `changed` (every folder that watches a change) or `full`
 (everything at every point). Without it, all tests that are named run, with the amounts of the core.
