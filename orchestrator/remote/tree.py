@@ -15,6 +15,8 @@ from orchestrator.errors import UserError
 
 IGNORE_FILE = ".orchignore"
 _READ = 1 << 20
+# Source: github.com/git-lfs/git-lfs, docs/spec.md, "The Pointer" (2026-11): the first line, and less than 1024 bytes.
+_POINTER, _LARGEST_POINTER = b"version https://git-lfs.github.com/spec/v1\n", 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class TreeFile:
         path: below the destination, with "/".
         mode: 0o755 or 0o644.
         link: the target of a symbolic link, else None.
+        pointer: whether it is a pointer of Git LFS, and no content.
     """
 
     path: str
@@ -32,6 +35,7 @@ class TreeFile:
     mode: int
     sha256: str
     link: str | None = None
+    pointer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +61,17 @@ class Tree:
         return self.root
 
 
-def read_tree(root: Path, *, prefix: str = "") -> Tree:
+def read_tree(root: Path, *, prefix: str = "", whole: bool = False) -> Tree:
     """Return the tree below `root`, with its paths below `prefix`.
-
-    For a single file, `prefix` is its path (default: its name).
 
     In a git work tree: tracked files and untracked ones that are not ignored, submodules included. Elsewhere: all
     files but .git. In both, `.orchignore` at `root` (in the syntax of .gitignore) excludes more. Symbolic links
     stay links.
+
+    Args:
+        root: The folder, or the one file.
+        prefix: Of the paths; for a single file its path (default: its name).
+        whole: Whether what git ignores is sent, too.
 
     Raises:
         UserError: names the file that cannot be read.
@@ -73,7 +80,7 @@ def read_tree(root: Path, *, prefix: str = "") -> Tree:
         files: tuple[TreeFile, ...] = (_describe(str(root.resolve()), prefix or root.name),)
     elif root.is_dir():
         below = f"{PurePosixPath(prefix)}/" if prefix else ""
-        files = tuple(_describe(f"{root}/{name}", below + name) for name in sorted(_names(root)))
+        files = tuple(_describe(f"{root}/{name}", below + name) for name in sorted(_names(root, whole)))
     else:
         raise UserError(f"{root} does not exist", next_step=f"ls {root.parent}")
     return Tree(
@@ -103,9 +110,9 @@ def list_grown_files(tree: Tree) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _names(root: Path) -> Iterator[str]:
-    ignored = _ignore_rule(root)
-    names = _git_names(root) if _in_git(root) else None
+def _names(root: Path, whole: bool) -> Iterator[str]:
+    ignored = read_ignore_rule(root)
+    names = _git_names(root) if not whole and is_in_git(root) else None
     for name in _walked_names(root, ignored) if names is None else names:
         if not ignored(name):
             yield name
@@ -115,7 +122,8 @@ def _ignore_nothing(_name: str) -> bool:
     return False
 
 
-def _ignore_rule(root: Path) -> Callable[[str], bool]:
+def read_ignore_rule(root: Path) -> Callable[[str], bool]:
+    """Return whether `.orchignore` leaves out a path below `root`; that of a folder ends with "/"."""
     try:
         lines = (root / IGNORE_FILE).read_text("utf-8").splitlines()
     except FileNotFoundError:
@@ -129,15 +137,16 @@ def _ignore_rule(root: Path) -> Callable[[str], bool]:
     return GitIgnoreSpec.from_lines(lines).match_file
 
 
-def _in_git(root: Path) -> bool:
+def is_in_git(root: Path) -> bool:
+    """Return whether a folder is in a work tree of git."""
     folder = root.resolve()
     return any((parent / ".git").exists() for parent in (folder, *folder.parents))
 
 
 def _git_names(root: Path) -> list[str] | None:
     """Return the files of git, or None when git ignores the folder `root`."""
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if not listed and _git(root, "check-ignore", "--", ".", ok=(0, 1)):
+    listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if not listed and run_git(root, "check-ignore", "--", ".", ok=(0, 1)):
         return None
     names: set[str] = set()
     for raw in listed.split(b"\0"):
@@ -146,14 +155,19 @@ def _git_names(root: Path) -> list[str] | None:
             continue
         path = root / name
         if path.is_dir() and not path.is_symlink():  # a submodule, or a separate repository
-            inner = _git_names(path) if (path / ".git").exists() else list(_walked_names(path, _ignore_rule(path)))
+            inner = _git_names(path) if (path / ".git").exists() else list(_walked_names(path, read_ignore_rule(path)))
             names.update(f"{name}/{below}" for below in inner or ())
         elif os.path.lexists(path):  # tracked, and not deleted in the work tree
             names.add(name)
     return sorted(names)
 
 
-def _git(root: Path, *arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
+def run_git(root: Path, *arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
+    """Return what git prints about a folder.
+
+    Raises:
+        UserError: There is no git, or it ends with another status than those of `ok`.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, env=environment, check=False)
@@ -208,16 +222,18 @@ def _describe(path: str, name: str) -> TreeFile:
             now = os.fstat(handle)
             mode = now.st_mode
             digest = hashlib.sha256()
-            size = 0
+            size, pointer = 0, False
             # Up to its size at this moment: a log may grow as fast as it is read.
             while block := os.read(handle, min(_READ, now.st_size - size)):
+                pointer = not size and now.st_size < _LARGEST_POINTER and block.startswith(_POINTER)
                 digest.update(block)
                 size += len(block)
         finally:
             os.close(handle)
     except OSError as error:
         raise _unreadable(Path(path), error) from error
-    return TreeFile(path=name, size=size, mode=0o755 if mode & 0o111 else 0o644, sha256=digest.hexdigest())
+    rights = 0o755 if mode & 0o111 else 0o644
+    return TreeFile(path=name, size=size, mode=rights, sha256=digest.hexdigest(), pointer=pointer)
 
 
 def _digest(files: Iterable[TreeFile]) -> str:

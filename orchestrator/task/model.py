@@ -296,7 +296,8 @@ class TaskFields(Section):
 
     name: Name = skypilot("", "name of the task")
     workdir: Annotated[Text, must_be("a folder")] | Lazy[GitSource] | None = skypilot(
-        None, "folder, or {url, ref} of a git repository; copied to every host; setup and run start in it"
+        None,
+        "folder, sent without what git ignores, or {url, ref} of a git repository; setup and run start in it",
     )
     setup: Script = skypilot("", "bash, on every host, before run; skipped when unchanged")
     run: Script = skypilot("", "bash, on every host")
@@ -338,7 +339,7 @@ class TaskSection(TaskFields):
         ),
     ] = skypilot({}, "as envs, but never shown and never stored", repr=False)
     file_mounts: dict[str, Annotated[Text, must_be("a path or a bucket address")] | Lazy[MountSection]] = skypilot(
-        {}, "path on the host: local path, bucket address, or {source, mode}"
+        {}, "path on the host: local path (a folder is sent whole), bucket address, or {source, mode}"
     )
     inputs: dict[str, Scalar] = skypilot({}, f"no effect: {NO_ESTIMATE}")
     outputs: dict[str, Scalar] = skypilot({}, f"no effect: {NO_ESTIMATE}")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -241,3 +242,23 @@ def test_a_name_in_a_task_is_read_as_it_was_written(name: str) -> None:
 )  # fmt: skip
 def test_a_path_is_no_name_of_sent_files(path: str) -> None:
     assert parse_sent_tree(path) is None
+
+
+def test_a_launch_through_the_service_says_what_is_not_sent_and_sends_a_mount_whole(
+    team: tuple[Served, dict[str, str], str], tmp_path: Path
+) -> None:
+    site, tokens, _ = team
+    (tmp_path / "given").mkdir()
+    for name in ("data.bin", "given/data.bin"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("data.bin\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    task = {"name": "mine", "workdir": ".", "resources": {"infra": "local:1"}, "run": "cat data.bin"}
+    (tmp_path / "task.yaml").write_text(json.dumps({**task, "file_mounts": {"~/given": "given"}}))
+    member = Orch(tmp_path, {"ORCH_SERVER": f"http://127.0.0.1:{site.port}", "ORCH_TOKEN": tokens["ada"]})
+    planned = member("launch", "task.yaml", "--dry-run", "-o", "json")
+    assert planned.returncode == 0, planned.stderr
+    assert "warning: run names data.bin, which is not sent, for git ignores it" in planned.stderr
+    assert "the workdir is sent without what git ignores: 1 file" in planned.stderr
+    sent = {step["label"]: step["files"] for step in json.loads(planned.stdout)["steps"] if step["do"] == "sync_tree"}
+    assert sent == {"workdir": 2, "~/given": 1}, planned.stdout

@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli.command import current_session
 from orchestrator.cli.drawing.terminal import can_ask, inspect_terminal, write_stderr, write_stdout
+from orchestrator.cli.execution.missing_files_consent import agree_to_missing_files
 from orchestrator.cli.execution.real_command import real_command
 from orchestrator.cli.failures import print_error
 from orchestrator.errors import OrchError, RecordedRequestError, UserError
@@ -91,7 +92,7 @@ def show(ready: PreparedCommand, mode: PreviewMode) -> int:
     """
     from orchestrator.plan.preview import render_plan
 
-    write_stderr(*(f"note: {note}" for note in ready.notes))
+    write_stderr(*(f"note: {note}" for note in ready.notes), *(f"warning: {doubt}" for doubt in ready.doubts))
     plan, refusal = make_preview_plan(ready), ready.refusal()
     text = render_plan(
         plan,
@@ -117,6 +118,7 @@ def show_stages_as_json(name: str, stages: Sequence[PreparedCommand]) -> int:
 
     previews = [Stage(plan=make_preview_plan(ready), advice=ready.advice, refusal=ready.refusal()) for ready in stages]
     write_stderr(*(f"note: {note}" for ready in stages for note in ready.notes))
+    write_stderr(*(f"warning: {doubt}" for ready in stages for doubt in ready.doubts))
     sys.stdout.write(render_json_stages(previews, name=name, command=real_command()))
     sys.stdout.flush()
     statuses = [_report_refusal(one.plan, one.refusal, PreviewMode("json")) for one in previews]
@@ -163,6 +165,7 @@ def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSt
 
     ready.raise_refusal()
     write_stderr(*_warnings(ready))
+    agree_to_missing_files(ready.doubts, agreed=mode.consent)
     ready = learn_run_buckets(ready)
     agree_to_costs(ready, agreed=mode.consent)
     try:

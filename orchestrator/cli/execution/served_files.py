@@ -17,6 +17,7 @@ from orchestrator.task.sent_tree import FOLDER, SentTree
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+    from orchestrator.engine.preparation.tree_notes import TreeNotes
     from orchestrator.remote.tree import Tree
     from orchestrator.task.model import Task
 
@@ -32,11 +33,13 @@ class NamedFiles:
         task: It, as JSON.
         trees: The files on this computer, by name.
         described: What a plan needs to know of them, by name.
+        notes: What is said of them before anything is sent.
     """
 
     task: str
     trees: dict[str, Tree]
     described: dict[str, dict[str, Any]]
+    notes: TreeNotes
 
     def show_paths(self, text: str) -> str:
         """Return a text of the service with this computer's paths in place of the names."""
@@ -51,16 +54,22 @@ def name_files(task: Task) -> NamedFiles:
     Raises:
         UserError: They cannot be read, or cannot be the same elsewhere.
     """
+    from orchestrator.engine.preparation.tree_notes import describe_trees
+
     trees: dict[str, Tree] = {}
+    labelled: dict[str, Tree] = {}
     workdir, mounts = task.workdir, list(task.file_mounts)
     if isinstance(workdir, str):
-        workdir = _name_tree(workdir, trees)
+        workdir = _name_tree(workdir, trees, whole=False)
+        labelled["workdir"] = trees[workdir]
     for index, mount in enumerate(mounts):
         if not mount.from_bucket:
-            mounts[index] = replace(mount, source=_name_tree(mount.source, trees))
+            mounts[index] = replace(mount, source=_name_tree(mount.source, trees, whole=True))
+            labelled[mount.target] = trees[mounts[index].source]
     named = task.model_copy(update={"workdir": workdir, "file_mounts": tuple(mounts)})
     described = {name: _describe_tree(task, tree) for name, tree in trees.items()}
-    return NamedFiles(task=named.to_json(), trees=trees, described=described)
+    notes = describe_trees(task, labelled)
+    return NamedFiles(task=named.to_json(), trees=trees, described=described, notes=notes)
 
 
 def send_files(client: Client, name: str, tree: Tree) -> None:
@@ -90,12 +99,12 @@ def send_files(client: Client, name: str, tree: Tree) -> None:
         client.send_files(name, archive)
 
 
-def _name_tree(path: str, trees: dict[str, Tree]) -> str:
+def _name_tree(path: str, trees: dict[str, Tree], *, whole: bool) -> str:
     from orchestrator.engine.state.snapshot_archives import find_leaving_link
     from orchestrator.remote.tree import read_tree
 
     root = Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for a user who does not exist
-    tree = read_tree(root)
+    tree = read_tree(root, whole=whole)
     name = FOLDER if root.is_dir() else root.name
     if name == FOLDER and not root.is_dir():
         why = f"folders are called `{FOLDER}` there"

@@ -58,7 +58,14 @@ def launch_served(
         "machine_options": options,
         "trees": files.described,
     }
-    command = ServedCommand(verb="launch", request=request, files=files, notes=file.notes, follows_run=True)
+    command = ServedCommand(
+        verb="launch",
+        request=request,
+        files=files,
+        notes=(*file.notes, *files.notes.notes),
+        doubts=files.notes.doubts,
+        follows_run=True,
+    )
     with connect() as client:
         return carry_out_served(client, command, mode)
 

@@ -17,6 +17,7 @@ import click
 
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode, ask_to_spend
+from orchestrator.cli.execution.missing_files_consent import agree_to_missing_files
 from orchestrator.cli.execution.real_command import real_command
 from orchestrator.cli.execution.transfer_consent import agree_to_lines
 from orchestrator.client import Client, Plan, Verb
@@ -39,6 +40,7 @@ class ServedCommand:
         request: The arguments of Client.make_plan beside the verb.
         files: Those of this computer that the task needs; None for a command without a task.
         notes: Lines to print first.
+        doubts: What a person at a terminal is asked about before it is ordered.
         force: Whether a cluster of another member is meant, too.
         question: What is asked before running jobs are ended.
         follows_run: Whether the command stays until its run has ended.
@@ -48,6 +50,7 @@ class ServedCommand:
     request: Mapping[str, Any] = field(default_factory=dict[str, Any])
     files: NamedFiles | None = None
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     force: bool = False
     question: str = ""
     follows_run: bool = False
@@ -115,6 +118,7 @@ def _show(plan: Plan, command: ServedCommand, mode: PreviewMode) -> int:
     steps, done = plan.document["steps"], real_command()
     refusal = steps.get("refusal")
     write_stderr(*(f"note: {note}" for note in (*command.notes, *plan.document["notes"])))
+    write_stderr(*(f"warning: {doubt}" for doubt in command.doubts))
     write_stderr(*(f"transfer {one}" for one in plan.document.get("transfers", [])))
     if mode.form == "json":
         text = json.dumps({**steps, "command": done}, indent=2) + "\n"
@@ -143,6 +147,7 @@ def _perform(client: Client, command: ServedCommand, mode: PerformMode) -> int:
 
     plan = _make_plan(client, command)
     write_stderr(*(f"note: {note}" for note in (*command.notes, *plan.document["notes"])))
+    agree_to_missing_files(command.doubts, agreed=mode.consent)
     _agree(plan, command, mode)
     with client.follow_events() as events:  # before it is ordered, so that nothing of it is missed
         try:

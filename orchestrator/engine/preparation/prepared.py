@@ -33,6 +33,7 @@ class PreparedCommand:
         facts: How the providers word their requests, for `decide`.
         job: What the store opens before the first step; None for commands that run nothing.
         notes: Lines to print first, such as a normalised name or an assumption of the preview.
+        doubts: What a person at a terminal is asked about before it is done: files that the program will not find.
         continued_uid: Uid of the cluster whose recorded job is continued; "" for a new command. When that cluster is
             absent or stopped, nothing is created or started.
         forced: What the audit says where it changes the cluster of another member; "" elsewhere.
@@ -55,6 +56,7 @@ class PreparedCommand:
     project: str = ""
     forced: str = ""
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     continued_uid: str = ""
     refused: OrchError | None = None
     take_over: bool = False

@@ -29,7 +29,8 @@ from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.preparation.trees import DescribedTree, read_trees
+from orchestrator.engine.preparation.tree_notes import describe_trees
+from orchestrator.engine.preparation.trees import DescribedTree, list_own_trees, read_trees
 from orchestrator.engine.state.identities import act_for_project, find_settings
 from orchestrator.engine.state.names import (
     INSTALLATION,
@@ -80,6 +81,7 @@ def prepare_run(
     """
     _refuse_missing_secret(task)
     trees, sent = read_trees(task, kept)
+    described = describe_trees(task, list_own_trees(task, trees, sent, kept))
     digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
     recorded = _read_recorded(name, verb, digest, again, project)
     same, now = recorded.same, recorded.observed
@@ -107,7 +109,8 @@ def prepare_run(
         recorded=budgets.observed,
         facts=make_facts(),
         job=job,
-        notes=(*([more] if more else []), *order_notes, *plan_notes(planned, facts), *budgets.notes),
+        notes=(*([more] if more else []), *order_notes, *plan_notes(planned, facts), *budgets.notes, *described.notes),
+        doubts=described.doubts,
         refused=recorded.refused or preflight_error(planned, facts) or (new_refusal if again is None else None),
         accept_host_keys=accept_host_keys,
         project=project,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from orchestrator.plan.desired import TreeSpec
 from orchestrator.remote.host_folder import HOST_FOLDER, WORKDIR
 from orchestrator.remote.tree import Tree, read_snapshot, read_tree
 from orchestrator.task.model import Task
-from orchestrator.task.sent_tree import parse_sent_tree
+from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
 
 DIALECT_WORKDIR = "sky_workdir"  # a link to WORKDIR (templates/run/workdir.sh.j2)
 TRAINER = f"{HOST_FOLDER}/trainer/trainer"
@@ -54,18 +54,30 @@ def read_trees(
     specs: list[tuple[str, str, str]] = []
     if isinstance(task.workdir, str):
         specs.append(("workdir", task.workdir, WORKDIR))
-    local = (mount for mount in task.file_mounts if not mount.from_bucket)
-    specs += [(mount.target, mount.source, place_on_host(mount.target)) for mount in local]
+    mounted = {mount.target: mount.source for mount in task.file_mounts if not mount.from_bucket}
+    specs += [(target, source, place_on_host(target)) for target, source in mounted.items()]
     if task.train is not None:
         specs.append(("trainer", str(_trainer_package()), TRAINER))
     elif gets_library(task):
         specs.append(("orch_run", str(_trainer_package()), PROGRAM_LIBRARY))
-    read = [_read_labelled_tree(label, source, destination, kept.get(label)) for label, source, destination in specs]
+    read = [
+        _read_labelled_tree(label, source, destination, kept.get(label), whole=label in mounted)
+        for label, source, destination in specs
+    ]
     return tuple(spec for spec, _ in read), tuple(tree for _, tree in read)
 
 
+def list_own_trees(
+    task: Task, specs: Iterable[TreeSpec], trees: Iterable[Tree], kept: Collection[str] = ()
+) -> dict[str, Tree]:
+    """Return the workdir and the file mounts that were read where their user works, by label."""
+    sent = list_sent_trees(task)
+    own = {"workdir", *(mount.target for mount in task.file_mounts)} - {*kept, *sent}
+    return {spec.label: tree for spec, tree in zip(specs, trees, strict=True) if spec.label in own}
+
+
 def _read_labelled_tree(
-    label: str, written: str, destination: str, kept: str | DescribedTree | None
+    label: str, written: str, destination: str, kept: str | DescribedTree | None, *, whole: bool
 ) -> tuple[TreeSpec, Tree]:
     count = None
     if isinstance(kept, DescribedTree):
@@ -78,7 +90,7 @@ def _read_labelled_tree(
         source = str(find_snapshot(sent, label))
         tree = read_snapshot(Path(source))
     else:
-        source, tree = str(_expand_home(written).absolute()), read_tree(_expand_home(written))
+        source, tree = str(_expand_home(written).absolute()), read_tree(_expand_home(written), whole=whole)
     return _describe_tree(label, source, destination, tree, count), tree
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from orchestrator.engine.state.snapshots import is_snapshot
@@ -21,14 +22,14 @@ def find_planned_tree(where: Paths, planned: Iterable[Tree], source: str, digest
     for tree in planned:
         if tree.digest == digest and tree.root.absolute() == Path(source):  # a file and a folder of it have one digest
             return tree
-    tree = (read_snapshot if is_snapshot(where, source) else read_tree)(Path(source))
-    if tree.digest != digest:
-        raise UserError(
-            f"{source} changed since it was planned",
-            "its files differ from the planned ones",
-            "run the same command again",
-        )
-    return tree
+    for read in [read_snapshot] if is_snapshot(where, source) else [read_tree, partial(read_tree, whole=True)]:
+        if (tree := read(Path(source))).digest == digest:  # of a workdir, or of a file mount
+            return tree
+    raise UserError(
+        f"{source} changed since it was planned",
+        "its files differ from the planned ones",
+        "run the same command again",
+    )
 
 
 def note_grown_files(tree: Tree, note: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ from orchestrator.cli.execution.act import (
     show,
     show_stages_as_json,
 )
+from orchestrator.cli.execution.missing_files_consent import agree_to_missing_files
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
@@ -59,6 +60,7 @@ def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:
             statuses.append(show(ready, mode))
         return next((status for status in statuses if status), Exit.OK)
     for ready in map(learn_run_buckets, prepared):
+        agree_to_missing_files(ready.doubts, agreed=mode.consent)
         agree_to_costs(ready, agreed=mode.consent)
     return _run(pipeline, mode) if mode.follow else _leave_to_engine(pipeline)
 
