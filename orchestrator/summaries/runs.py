@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any, cast
 
 from orchestrator.formatting import format_microdollars, format_utc
 from orchestrator.plan.observed import Intent
@@ -45,6 +47,12 @@ class RunSummary:
     def owner(self) -> str:
         """The owner of the cluster, who may be another than the login that wrote the record; "" when not on record."""
         return self.cluster.owner
+
+    @property
+    def git(self) -> Mapping[str, str]:
+        """From which commit its newest job's workdir was, as the section `git` of its task; {} when not known."""
+        task = cast("dict[str, Any]", json.loads(self.last.task)) if '"git"' in self.last.task else {}
+        return cast("dict[str, str]", task.get("git", {}))
 
     @property
     def project(self) -> str:
@@ -121,6 +129,11 @@ def format_run_cost(run: RunSummary) -> str:
     return format_microdollars(round(dollars * 1e6)) if dollars else "free"
 
 
+def format_commit(run: RunSummary) -> str:
+    """Format the commit of a run's workdir, with a star where files were changed since; "-" when not known."""
+    return run.git.get("commit", "-")[:9] + ("*" if "changes" in run.git else "")
+
+
 def runs_as_json(runs: Sequence[RunSummary]) -> dict[str, object]:
     """Return runs as in data/runs.schema.json."""
     return {"version": 1, "kind": "runs", "runs": [_as_json(run) for run in runs]}
@@ -142,5 +155,7 @@ def _as_json(run: RunSummary) -> dict[str, object]:
         "status": run.last.status,
         "result": run.result,
         "bucket": run.last.bucket or None,
+        "commit": run.git.get("commit"),
+        "changes": run.git.get("changes"),
         "jobs": [{"id": job.id, "kind": job.kind, "attempts": job.attempt, "status": job.status} for job in run.jobs],
     }

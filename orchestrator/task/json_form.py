@@ -47,7 +47,8 @@ def format_json(task: Task) -> str:
 
 def format_compared(task: Task) -> str:
     """Return the JSON by which two commands are compared; it is the same in a later orch with further fields."""
-    return _format(_make_document(task, _list_compared_fields))
+    # Not by its commit: what is sent is compared, file by file.
+    return _format(_make_document(task.model_copy(update={"git": None}), _list_compared_fields))
 
 
 def parse_json(text: str) -> Task:
@@ -161,6 +162,7 @@ def _make_document(task: Task, list_fields: Callable[[Section], set[str]]) -> Js
             "checkpoint": _without_blanks(dump(task.checkpoint)),
             "recovery": _without_blanks(recovery),
             "limits": _dump(task.limits),
+            "git": None if task.git is None else _dump(task.git),
             "hosts": _without_blanks({"addresses": [_make_host(host, dump(host)) for host in task.hosts]}),
             "config": _without_blanks({name: _make_settings(task.settings(name)) for name in list_driver_options()}),
         }

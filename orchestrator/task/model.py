@@ -16,6 +16,7 @@ from orchestrator.options import Refused
 from orchestrator.task.automatic import Automatic
 from orchestrator.task.driver_sections import list_driver_options, load_settings_section
 from orchestrator.task.errors import InvalidValueError
+from orchestrator.task.git_state import GitState
 from orchestrator.task.resources import AutoStop, Resources, ResourcesSection, Strategy
 from orchestrator.task.section import (
     LAZY,
@@ -305,6 +306,7 @@ class TaskFields(Section):
     recovery: Lazy[Recovery] = own(Recovery.model_construct(), "how often to start again")
     limits: Lazy[Limits] = own(Limits.model_construct(), "when to stop spending")
     train: Lazy[Train] | None = own(None, "use the bundled trainer instead of run")
+    git: Lazy[GitState] | None = own(None, "from which commit the workdir is; orch fills it in")
 
 
 class TaskSection(TaskFields):

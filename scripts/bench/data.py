@@ -185,8 +185,8 @@ def _far_bucket(shards: Path) -> Iterator[str]:
         server.create_bucket("bench")
         for path in shards.iterdir():
             server.client.put_object(Bucket="bench", Key=f"tokens/{path.name}", Body=path.read_bytes())
-        with slow_proxy(int(server.url.rsplit(":", 1)[1]), LATENCY) as port:
-            os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{port}"
+        with slow_proxy(int(server.url.rsplit(":", 1)[1]), LATENCY) as proxy:
+            os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
             kept = readers._KEPT_WHOLE
             readers._KEPT_WHOLE = 0
             try:

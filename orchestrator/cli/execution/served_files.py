@@ -54,6 +54,7 @@ def name_files(task: Task) -> NamedFiles:
     Raises:
         UserError: They cannot be read, or cannot be the same elsewhere.
     """
+    from orchestrator.engine.preparation.git_state import add_git_state
     from orchestrator.engine.preparation.tree_notes import describe_trees
 
     trees: dict[str, Tree] = {}
@@ -66,7 +67,7 @@ def name_files(task: Task) -> NamedFiles:
         if not mount.from_bucket:
             mounts[index] = replace(mount, source=_name_tree(mount.source, trees, whole=True))
             labelled[mount.target] = trees[mounts[index].source]
-    named = task.model_copy(update={"workdir": workdir, "file_mounts": tuple(mounts)})
+    named = add_git_state(task).model_copy(update={"workdir": workdir, "file_mounts": tuple(mounts)})
     described = {name: _describe_tree(task, tree) for name, tree in trees.items()}
     notes = describe_trees(task, labelled)
     return NamedFiles(task=named.to_json(), trees=trees, described=described, notes=notes)

@@ -161,6 +161,8 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
     if task.checkpoint.every is not None:
         pairs.append(("ORCH_CHECKPOINT_EVERY", to_text(str(task.checkpoint.every))))
     pairs += region_variable(task.checkpoint.bucket)
+    if task.git is not None:
+        pairs += [(name, to_text(value)) for name, value in task.git.list_variables()]
     pairs += [(name, hide_likely_secret(name, value)) for name, value in task.envs]
     pairs += [(secret.name, to_text(secret)) for secret in task.secrets]
     return tuple(pairs)

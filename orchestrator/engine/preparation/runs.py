@@ -19,6 +19,7 @@ from orchestrator.engine.preparation.candidates import (
     restore_offer,
 )
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
+from orchestrator.engine.preparation.git_state import add_git_state
 from orchestrator.engine.preparation.limits import (
     build_budgets,
     build_limits,
@@ -80,6 +81,8 @@ def prepare_run(
     the cluster's project, "" for that of the environment.
     """
     _refuse_missing_secret(task)
+    if not {"workdir"} & kept.keys() and again is None:
+        task = add_git_state(task)
     trees, sent = read_trees(task, kept)
     described = describe_trees(task, list_own_trees(task, trees, sent, kept))
     digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)

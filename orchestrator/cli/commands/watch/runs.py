@@ -17,7 +17,7 @@ from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_duration, format_local_time
 from orchestrator.store.lookup import suggest_name
-from orchestrator.summaries.runs import RunSummary, format_run_cost, runs_as_json, summarize_runs
+from orchestrator.summaries.runs import RunSummary, format_commit, format_run_cost, runs_as_json, summarize_runs
 
 
 @click.command(
@@ -64,9 +64,10 @@ def runs(
     elif run_id is not None:
         write_stdout(*_detail_lines(found[0]))
     elif found:
-        head = ("RUN", "CLUSTER", *(["PROJECT"] if all_projects else []), "OWNER", "STARTED", "TOOK", "COST", "RESULT")
+        project = ["PROJECT"] if all_projects else []
+        head = ("RUN", "CLUSTER", *project, "OWNER", "COMMIT", "STARTED", "TOOK", "COST", "RESULT")
         rows = [head, *(_row(run, with_project=all_projects) for run in found[:limit])]
-        write_stdout(*draw_table(rows, sys.stdout, optional=("CLUSTER", "OWNER", "TOOK")))
+        write_stdout(*draw_table(rows, sys.stdout, optional=("CLUSTER", "COMMIT", "OWNER", "TOOK")))
     else:
         whose = f" of cluster '{cluster}'" if cluster is not None else ""
         write_stderr(f"no run{whose} is on record; orch launch --help shows how to begin")
@@ -93,8 +94,26 @@ def _select_runs(
 
 
 def _row(run: RunSummary, *, with_project: bool) -> tuple[str, ...]:
-    whose = (*([run.project] if with_project else []), run.owner or "-", format_local_time(run.jobs[0].created)[5:16])
-    return (run.run_id, run.cluster.name, *whose, format_duration(run.seconds), format_run_cost(run), run.result)
+    whose = (*([run.project] if with_project else []), run.owner or "-", format_commit(run))
+    started = format_local_time(run.jobs[0].created)[5:16]
+    return (
+        run.run_id,
+        run.cluster.name,
+        *whose,
+        started,
+        format_duration(run.seconds),
+        format_run_cost(run),
+        run.result,
+    )
+
+
+def _describe_commit(run: RunSummary) -> str:
+    git = run.git
+    if "commit" not in git:
+        return "the workdir is of none"
+    branch = f" of {git['branch']}" if "branch" in git else ""
+    changed = f", with changes since (SHA-256 {git['changes'][:9]})" if "changes" in git else ""
+    return f"{git['commit']}{branch}{changed}"
 
 
 def _detail_lines(run: RunSummary) -> list[str]:
@@ -106,6 +125,7 @@ def _detail_lines(run: RunSummary) -> list[str]:
         ("took", format_duration(run.seconds)),
         ("cost", f"{format_run_cost(run)} by list price, without disks and buckets"),
         ("result", run.result),
+        ("commit", _describe_commit(run)),
         ("bucket", f"{run.last.bucket}/{run.run_id}/" if run.last.bucket else "none"),
     ]
     if run.last.why:
