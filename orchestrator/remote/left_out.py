@@ -11,8 +11,8 @@ from pathlib import Path
 from orchestrator.remote.tree import IGNORE_FILE, Tree, is_in_git, read_ignore_rule, run_git
 
 _COUNTED = 50_000  # files; a folder with more is larger than it is said to be
-# What programs make anew by themselves: nobody misses it on a host.
-_MADE_ANEW = frozenset(
+# What programs make again by themselves: nobody misses it on a host.
+_MADE_AGAIN = frozenset(
     {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store", ".git"}
 )
 
@@ -37,7 +37,7 @@ class LeftOut:
 
 
 def list_left_out(tree: Tree) -> tuple[LeftOut, ...]:
-    """Return what of a tree's folder is not in it, without what programs make anew, such as __pycache__.
+    """Return what of a tree's folder is not in it, without what programs make again by themselves, such as __pycache__.
 
     Ignored files of submodules are not among it.
     """
@@ -54,7 +54,7 @@ def list_left_out(tree: Tree) -> tuple[LeftOut, ...]:
         paths[name] = f"{IGNORE_FILE} excludes"
     counted, found = 0, list[LeftOut]()
     for name, reason in paths.items():
-        if not _is_made_anew(name):
+        if not _is_made_again(name):
             files, size = _measure(root / name, _COUNTED - counted)
             counted += files
             environment = (root / name / "pyvenv.cfg").exists()  # PEP 405
@@ -68,9 +68,9 @@ def list_parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _is_made_anew(name: str) -> bool:
+def _is_made_again(name: str) -> bool:
     last = name.rstrip("/").rpartition("/")[2]
-    return last in _MADE_ANEW or last.endswith((".pyc", ".egg-info"))
+    return last in _MADE_AGAIN or last.endswith((".pyc", ".egg-info"))
 
 
 def _list_ignored(root: Path) -> list[str]:

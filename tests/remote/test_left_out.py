@@ -18,7 +18,7 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\n
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository as nanoGPT's: prepared data that git ignores, an environment, output, and what tools make anew."""
+    """A repository as nanoGPT's: prepared data that git ignores, an environment, output, and what tools make again."""
     files = {
         ".gitignore": "*.bin\n.venv/\nout*/\n__pycache__/\n",
         ".orchignore": "notes/\n*.mp4\n",

@@ -219,10 +219,6 @@ def test_what_cannot_be_saved_is_refused_before_the_program_goes_on(tmp_path: Pa
     (folder / "link").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="link to a folder"):
         run.save(folder, 1)
-    with pytest.raises(ConfigError, match="holds files"):
-        save_step(run, 1)
-        run.wait()
-        run.restore(folder)
 
 
 def test_three_failed_saves_in_a_row_end_the_program(tmp_path: Path) -> None:

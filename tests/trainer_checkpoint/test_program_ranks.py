@@ -85,11 +85,12 @@ def test_ranks_follow_rank_0_past_a_damaged_checkpoint(tmp_path: Path, shared: b
         assert (place / f"deep/.weights-{rank}").read_bytes() == bytes([1]) * 1000
 
 
-def test_a_failure_of_rank_0_reaches_the_other_ranks(tmp_path: Path) -> None:
+def test_a_failure_of_rank_0_reaches_the_other_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = two_ranks(f"file://{tmp_path}/bucket", tmp_path, 1)
     save_sharded(runs, 1)
     (tmp_path / "in0").mkdir()
     (tmp_path / "in0/mine").touch()
+    monkeypatch.chdir(tmp_path / "in0")
     first, second = at_once(
         lambda: failure_of(lambda: runs[0].restore(tmp_path / "in0")),
         lambda: failure_of(lambda: runs[1].restore(tmp_path / "in1")),

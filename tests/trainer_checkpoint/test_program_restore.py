@@ -147,6 +147,73 @@ def test_the_program_s_own_folder_is_refused(
         run.restore(folder)
 
 
+def test_the_program_s_file_is_in_no_folder_to_restore_to(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(run, 1, "a")
+    (tmp_path / "code/deep").mkdir(parents=True)
+    (tmp_path / "code/deep/train.py").touch()
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "code/deep/train.py")])
+    run.save(tmp_path / "code", 2)
+    run.wait()
+    assert not (tmp_path / "code" / RECORD).exists(), "its code is not the run's to replace"
+    with pytest.raises(ConfigError, match="the program works in it"):
+        run.restore(tmp_path / "code")
+
+
+def test_a_folder_that_the_run_saved_is_replaced_by_the_checkpoint(run: Run, tmp_path: Path) -> None:
+    """As nanoGPT's out_dir on the host of the last attempt: the bucket's checkpoint counts, not what lies there."""
+    out = tmp_path / "out"
+    for step, names in ((1, ("ckpt.pt", "1/state")), (2, ("ckpt.pt", "2/state"))):
+        for name in names:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_text(f"{name} of step {step}")
+        run.save(out, step)
+        run.wait()
+    (out / "ckpt.pt").write_text("of step 3, which was not saved")
+    (out / "log.txt").write_text("mine")
+    damage(run, 2, "part-00000-002.file")  # ckpt.pt
+    assert run.restore(out) == 1
+    assert read(out) == {"ckpt.pt": "ckpt.pt of step 1", "1/state": "1/state of step 1", "log.txt": "mine"}
+    assert not (out / ".orch-restored.kept").exists()
+
+
+def test_files_of_others_stay_and_those_in_the_way_are_set_aside(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(run, 1, "ckpt.pt", "same", "a/b/state", "c", "linked/x")
+    out = tmp_path / "out"
+    (out / "c/deep").mkdir(parents=True)
+    for name in ("ckpt.pt", "a", "c/deep/file", "notes"):
+        (out / name).write_text(f"my {name}")
+    (out / "same").write_text("same of step 1")
+    (out / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    for _ in range(2):
+        assert run.restore(out) == 1
+        aside = out / ".orch-restored.kept"
+        kept = {path.relative_to(aside).parts[1:]: path for path in aside.rglob("*") if not path.is_symlink()}
+        assert {"/".join(parts): path.read_text() for parts, path in kept.items() if path.is_file()} == {
+            name: f"my {name}" for name in ("ckpt.pt", "a", "c/deep/file")
+        }
+    assert read(out) == {
+        "notes": "my notes",
+        **{name: f"{name} of step 1" for name in ("ckpt.pt", "same", "a/b/state", "c", "linked/x")},
+    }
+    assert not list((tmp_path / "elsewhere").iterdir()), "nothing is written through a link of others"
+    assert capsys.readouterr().err.count("are kept in") == 1
+    run.save(out, 2)
+    run.wait()
+    assert not any(name.startswith(".orch") for name in list_files(out))
+
+
+def test_an_attempt_that_finds_no_checkpoint_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for attempt, times in ((1, 0), (2, 1)):
+        run = open_run(f"file://{tmp_path}/bucket", tmp_path, epoch=attempt)
+        assert run.restore(tmp_path / "in") is None and run.restore(tmp_path / "in") is None
+        assert capsys.readouterr().err.count("no checkpoint: earlier attempts ended before their first save") == times
+
+
 def test_an_empty_current_folder_is_restored_to(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(run, 1, "a")
     (tmp_path / "empty").mkdir()

@@ -38,11 +38,13 @@ def list_files(folder: Path) -> list[str]:
         raise ConfigError(f"save({str(folder)!r}): there is no such folder")
     found: list[str] = []
     for place, folders, names in os.walk(folder, onerror=_raise):
+        if Path(place) == folder:
+            folders[:] = [name for name in folders if not name.startswith(RESERVED)]  # of a restore to this folder
         found += [str(Path(place, name).relative_to(folder)) for name in names]
         linked = [name for name in folders if Path(place, name).is_symlink()]
         if linked:
             raise ConfigError(f"{Path(place, linked[0])} is a link to a folder, which is not saved: copy the files")
-    found = [name for name in found if not name.startswith(RESERVED)]  # of a restore to this folder
+    found = [name for name in found if not name.startswith(RESERVED)]
     for name in sorted(found):
         if not (folder / name).is_file():
             raise ConfigError(f"{folder / name} is no file, so it cannot be saved")

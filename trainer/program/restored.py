@@ -1,6 +1,8 @@
-"""The folder to which a program's checkpoint is restored: its files, and a record of what a restore wrote there.
+"""The folder to which a program's checkpoint is restored: its files, and a record of which are the run's.
 
-The record, a lock and the files that are being written have names that no checkpoint may use (see RESERVED).
+Files that a restore wrote, or a save read, are the run's: another restore replaces or removes them. All others are kept,
+and set aside where the checkpoint has a file of their name. The record, a lock, the files that are being written and
+those set aside have names that no checkpoint may use (see RESERVED).
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ _RECORD = f"{RESERVED}.json"
 _LOCK = f"{RESERVED}.lock"
 _LOCK_SECONDS = 3600.0  # another process of the host may be downloading a large checkpoint
 _PARTS = f"{RESERVED}.parts"  # a folder: names of files may be as long as the disk allows
+_KEPT = f"{RESERVED}.kept"  # a folder with files of others, which a restore has set aside
 _SEVERAL = "several"  # in place of a checkpoint
 
 
@@ -37,7 +41,7 @@ def download_files(
     report: Callable[[str], None],
     is_current: Callable[[], bool] = lambda: True,
 ) -> str:
-    """Write the files of a checkpoint to a folder, in place of those of an earlier restore.
+    """Write the files of a checkpoint to a folder, in place of those that the run restored or saved there before.
 
     A file that is there with the right checksum is not read again. Processes that share the folder take turns, and
     files that another one has restored from the same checkpoint stay.
@@ -47,7 +51,7 @@ def download_files(
         manifest: Of the checkpoint.
         folder: Where its files go.
         chosen: Whether a file, named by its path, is one of them.
-        report: Prints a line, when another process has the folder for long.
+        report: Prints a line, when another process has the folder for long, or files are set aside.
         is_current: Whether the checkpoint is still the one to restore, once this process has the folder.
 
     Returns:
@@ -55,7 +59,7 @@ def download_files(
 
     Raises:
         StorageError: The bucket fails, or the disk does.
-        ConfigError: The folder holds files that no restore wrote.
+        ConfigError: The program itself is in the folder, with files that are not the run's.
     """
     parts = [part for part in manifest.parts if chosen(part.file)]
     try:
@@ -67,6 +71,7 @@ def download_files(
         ):
             if not is_current():
                 return "another checkpoint is restored in its place"
+            _set_aside(folder, parts, report)
             _remove_earlier(folder, _identify_checkpoint(store, manifest), {part.file for part in parts})
             temporary = folder / _PARTS
             shutil.rmtree(temporary, ignore_errors=True)  # of a restore that was killed
@@ -90,7 +95,7 @@ def _identify_checkpoint(store: Store, manifest: Manifest) -> str:
 
 def _download(store: Store, folder: str, target: Path, temporary: Path, part: Part) -> str:
     place = target / part.file
-    if place.is_file() and place.stat().st_size == part.size and _digest(place) == part.sha256:
+    if _has_content(place, part):
         return ""
     place.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -107,6 +112,10 @@ def _download(store: Store, folder: str, target: Path, temporary: Path, part: Pa
     return ""
 
 
+def _has_content(path: Path, part: Part) -> bool:
+    return path.is_file() and path.stat().st_size == part.size and _digest(path) == part.sha256
+
+
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -115,11 +124,56 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def note_saved(folder: Path, names: Sequence[str], report: Callable[[str], None]) -> None:
+    """Record that files of a folder are the run's, so that a restore may replace them.
+
+    Raises:
+        StorageError: The disk fails.
+    """
+    if _holds_program(folder):
+        return
+    with hold_lock(folder / _LOCK, seconds=_LOCK_SECONDS, report=report):
+        known = _read_record(folder)[1]
+        if not known.issuperset(names):
+            _write_record(folder, _SEVERAL, known.union(names))
+
+
+def _holds_program(folder: Path) -> bool:
+    """Return whether the working folder or the program's file is in a folder: its files are not only a checkpoint's."""
+    place = folder.resolve()
+    return any(path.is_relative_to(place) for path in (Path.cwd(), Path(sys.argv[0] or ".").resolve()))
+
+
 def _check_own(folder: Path) -> None:
-    """Refuse a folder with files of others. Another process may be restoring to it: its record precedes its files."""
+    """Refuse the program's own folder. Another process may be restoring to it: its record precedes its files."""
     others = [path for path in folder.iterdir() if not path.name.startswith(RESERVED)]
-    if others and not (folder / _RECORD).is_file():
-        raise ConfigError(f"restore({str(folder)!r}): the folder holds files: name a new or empty one")
+    if others and not (folder / _RECORD).is_file() and _holds_program(folder):
+        raise ConfigError(
+            f"restore({str(folder)!r}): the folder holds files, and the program works in it: name another folder"
+        )
+
+
+def _set_aside(folder: Path, parts: Sequence[Part], report: Callable[[str], None]) -> None:
+    """Move files of others that the checkpoint would replace, and what is a file where it needs a folder."""
+    own = _read_record(folder)[1]
+    aside: list[str] = []
+    for part in parts:
+        above = [str(path) for path in reversed(Path(part.file).parents) if path.name]
+        blocking = [name for name in above if (folder / name).is_symlink() or (folder / name).is_file()]
+        name = next(iter(blocking), part.file)
+        place = folder / name
+        if name in own or not (place.exists() or place.is_symlink()) or _has_content(place, part):
+            continue
+        if place.is_dir() and not place.is_symlink() and any(one.startswith(f"{name}/") for one in own):
+            continue  # a folder of files that were the run's
+        number = sum(1 for _ in (folder / _KEPT).glob("*")) if (folder / _KEPT).is_dir() else 0
+        kept = folder / _KEPT / str(number) / name
+        kept.parent.mkdir(parents=True)
+        place.rename(kept)
+        aside.append(name)
+    if aside:
+        some = ", ".join(aside[:3]) + (f" and {len(aside) - 3} more" if len(aside) > 3 else "")
+        report(f"restore: files that this run did not write are kept in {folder / _KEPT}: {some}")
 
 
 def _remove_earlier(folder: Path, checkpoint: str, expected: set[str]) -> None:

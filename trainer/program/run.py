@@ -32,6 +32,7 @@ from .arguments import parse_numbers, parse_whole
 from .end import end_without_bucket
 from .files import copy_files, list_files, reporting_disk
 from .metrics import MetricsParts
+from .restored import note_saved
 from .restorer import Restorer
 from .saver import Save, Saver
 from .staging import Staging, open_staging
@@ -174,7 +175,7 @@ class Run:
         self._metrics: MetricsParts | None = None
         self._stop: StopRequest | None = None
         self._heartbeat.beat(None, "starting")
-        self._closed = False
+        self._closed = self._said_unsaved = False
         _call_at_end(self.close)
 
     def report(self, line: str) -> None:
@@ -233,6 +234,7 @@ class Run:
         with reporting_disk(f"save({str(source)!r})"):
             names, place = list_files(source), source
             if not own:
+                note_saved(source, names, self.report)
                 place = self.new_folder()
                 copy_files(source, names, place)
         saver.submit(Save(step=step, place=place, names=names, meta=given, sharded=sharded))
@@ -256,19 +258,24 @@ class Run:
         written first, or have failed: where every rank saved a step, call it on all of them.
 
         Args:
-            folder: New, empty, or of an earlier restore. Processes of a host may share it.
+            folder: Any but the program's own. Files that this run restored or saved there are replaced or removed.
+                Others stay; where the checkpoint has their name, they are moved to a folder .orch-restored.kept.
+                Processes of a host may share it.
             files: Only paths that match, such as "*.safetensors"; rank 0 reads all, to verify them.
 
         Returns:
             Its step; None for a run without checkpoints.
 
         Raises:
-            ConfigError: The folder holds other files.
+            ConfigError: The folder holds the program.
             StorageError: The bucket fails, the checkpoint's writer is unknown, it is damaged on this rank alone, or
                 rank 0 does not call it.
         """
         found = self._restorer.restore(Path(folder), files) if self._restorer is not None else None
         if found is None:
+            if self.rank == 0 and self.attempt > 1 and not self._said_unsaved and self._restorer is not None:
+                self._said_unsaved = True
+                self.report("no checkpoint: earlier attempts ended before their first save; from the first step again")
             return None
         size = f"{found.size / 1e6:,.1f} MB"
         self.report(f"resumed from step {found.step} of attempt {found.attempt} ({size}), in {self.uri}")
