@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.remote.tree import IGNORE_FILE, Tree, is_in_git, read_ignore_rule, run_git
 
 _COUNTED = 50_000  # files; a folder with more is larger than it is said to be
-# What programs make again by themselves: nobody misses it on a host.
+# What programs make again by themselves: no program on a host misses it.
 _MADE_AGAIN = frozenset(
     {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store", ".git"}
 )

@@ -1,8 +1,8 @@
 """The folder to which a program's checkpoint is restored: its files, and a record of which are the run's.
 
-Files that a restore wrote, or a save read, are the run's: another restore replaces or removes them. All others are kept,
-and set aside where the checkpoint has a file of their name. The record, a lock, the files that are being written and
-those set aside have names that no checkpoint may use (see RESERVED).
+Files that a restore wrote, or a save read, are the run's: another restore replaces or removes them. All others are
+kept, and set aside where the checkpoint has a file of their name. The record, a lock, the files that are being written
+and those set aside have names that no checkpoint may use (see RESERVED).
 """
 
 from __future__ import annotations

@@ -72,11 +72,11 @@ def _without_login(address: str) -> str:
 
 def _find_version_variable(folder: Path) -> str:
     project = _read_project(folder / "pyproject.toml")
-    wanted = {_normalize(re.split(r"[^\w.-]", str(one))[0]) for one in project.get("requires", ())}
+    requires = {_normalize(re.split(r"[^\w.-]", str(one))[0]) for one in project.get("requires", ())}
     for name, variable in _FOR_ALL.items():
-        if name in wanted:
+        if name in requires:
             return variable if name != "pdm-backend" or project["asks_git"] else ""
-    if wanted.isdisjoint(_NAMED):
+    if requires.isdisjoint(_NAMED):
         return ""
     name = _normalize(project.get("name", "")).upper().replace("-", "_")
     return f"{_NAMED_VARIABLE}_FOR_{name}" if name else _NAMED_VARIABLE
