@@ -175,6 +175,8 @@ class Command:
         now = time.monotonic()
         if self._renewed and now - self._taken < self._longest:
             self._counted_from = now
+        elif now - self._counted_from >= self._limit:  # a host that always has output is never waited for
+            raise HostFailure(Failure.TIMEOUT, self._describe_limit())
 
     def _wait(self) -> float:
         """Return the seconds until the next check when no output arrives."""
