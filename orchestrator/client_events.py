@@ -79,7 +79,8 @@ class FollowedEvents:
     def _keep(self, event: Event) -> None:
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
-                return self._events.put(event, timeout=_PAUSE_SECONDS)
+                self._events.put(event, timeout=_PAUSE_SECONDS)
+                return
 
     def _read_messages(self, last: str) -> Iterator[tuple[str, Event | None]]:
         """Yield the number of the last event, and an event, for each message of one connection."""

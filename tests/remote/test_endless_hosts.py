@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,14 @@ def test_output_without_end_ends_a_command_that_only_has_a_result(farm: Farm, mo
         good, evil = fleet.run("echo hello", timeout=Stall(60.0)).hosts
     assert good.outcome.ok
     assert evil.outcome.failure is Failure.TIMEOUT and "printed more than 4 MiB" in evil.outcome.detail
+
+
+def test_a_host_that_always_has_output_ends_at_the_time_of_its_command(farm: Farm) -> None:
+    with Fleet(farm.addresses[:1]) as fleet:
+        line = shell_text_command("timeout 30 cat /dev/zero")  # of this test, if nothing ends it
+        (result,) = fleet.run(line, timeout=1.0, on_output=lambda _host, _block: time.sleep(0.02)).hosts
+    assert result.outcome.failure is Failure.TIMEOUT, result.outcome
+    assert result.outcome.seconds < 20.0
 
 
 def test_signs_of_life_are_no_progress_for_ever(farm: Farm) -> None:
