@@ -165,11 +165,13 @@ class Command:
         self._tail.add(block)
         self._received += len(block)
         if self._on_output:
+            began = time.monotonic()
             try:
                 self._on_output(block)
             except Exception as error:
                 raise _CallbackError(error) from error
             self._heard = time.monotonic()  # a slow callback is not a silent host
+            self._taken += self._heard - began  # nor one that prints for long: a person reads in a pager
         elif self._received > _MOST_UNREAD:
             raise HostFailure(Failure.TIMEOUT, f"it printed more than {_MOST_UNREAD >> 20} MiB, and did not end")
         now = time.monotonic()

@@ -96,6 +96,19 @@ def test_a_host_that_sends_more_than_its_window_is_cut_off(farm: Farm, tmp_path:
     assert peak() - before < 64, "MiB"
 
 
+def test_the_time_of_who_reads_is_not_that_of_the_host(farm: Farm) -> None:
+    blocks: list[bytes] = []
+
+    def read_slowly(_host: HostAddress, block: bytes) -> None:
+        blocks.append(block)
+        time.sleep(0.2)
+
+    with Fleet(farm.addresses[:1]) as fleet:
+        deadline = Stall(0.5, longest=0.5)
+        assert fleet.run("head -c 12000000 /dev/zero", timeout=deadline, on_output=read_slowly).ok
+    assert sum(map(len, blocks)) == 12_000_000 and len(blocks) > 8
+
+
 @pytest.mark.parametrize("mode", ["flood", "after the files"])
 def test_a_copy_ends_when_the_host_sends_something_else(farm: Farm, tmp_path: Path, mode: str) -> None:
     if mode == "flood":
