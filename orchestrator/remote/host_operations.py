@@ -236,7 +236,7 @@ def _list_failures(result: FleetResult, answered: set[int]) -> tuple[HostOutcome
 
 
 def describe_shell_failure(outcome: HostOutcome) -> HostOutcome:
-    """Return the failure of a host whose login shell ran no command, such as nologin, csh, or bash that execs another."""
+    """Return the failure of a host whose login shell ran no command: nologin, csh, or bash that execs another."""
     shown = f"`{outcome.last_line}`" if outcome.last_line else "no output"
     return replace(
         outcome,
@@ -244,5 +244,6 @@ def describe_shell_failure(outcome: HostOutcome) -> HostOutcome:
         signal=None,
         failure=Failure.LOST,
         detail=f"SSH works, but a command has no result: {outcome.verdict}, {shown}",
-        remedy="have a login shell there that runs what SSH sends, such as bash (chsh), and no start file that execs another",
+        remedy="have a login shell there that runs what SSH sends, such as bash (chsh), "
+        "and no start file that execs another",
     )

@@ -257,7 +257,7 @@ class Resolver:
 
 def _describe_mounts(count: int) -> InvalidValueError:
     what = f"{count} entries of `file_mounts` are too many"
-    why = f"each is a step of its own on every host, and at most {_MOST_MOUNTS} are served"
+    why = f"each is a step on every host, and at most {_MOST_MOUNTS} are served"
     return InvalidValueError(what, why, "name folders that contain them")
 
 

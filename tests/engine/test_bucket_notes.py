@@ -248,13 +248,13 @@ def test_a_size_stays_when_its_bucket_cannot_be_read(tmp_path: Path, monkeypatch
     assert load_known_buckets(tmp_path).sizes == {"gs://none/books": 1}
 
 
-def test_no_bucket_is_asked_after_its_time(tmp_path: Path) -> None:
-    asked: list[str] = []
+def test_no_bucket_is_queried_after_its_time(tmp_path: Path) -> None:
+    names: list[str] = []
 
     def ask(name: str) -> BucketPlace:
-        asked.append(name)
+        names.append(name)
         time.sleep(0.1)
         return BucketPlace("EU")
 
     learn_bucket_locations([f"gs://bucket-{number}" for number in range(20)], ask, tmp_path, seconds=0.15)
-    assert len(asked) == 2, "a plan of 10,000 buckets left a thread behind that asked for hours"
+    assert len(names) == 2, "a plan of 10,000 buckets left a thread behind that ran for hours"

@@ -125,7 +125,8 @@ def test_a_colleague_who_begins_while_ours_are_ended_is_named_and_refuses_the_st
     device.touch()
     program = tmp_path / "stubborn.sh"
     program.write_text(
-        f"begin() {{\n  exec 8<'{device}'\n  env -u ORCH_INSTALLATION setsid sleep 62 >/dev/null & echo $! >'{tmp_path}/pid'\n"
+        f"begin() {{\n  exec 8<'{device}'\n  env -u ORCH_INSTALLATION setsid sleep 62 >/dev/null &\n"
+        f"  echo $! >'{tmp_path}/pid'\n"
         f"  sleep 1\n  exit\n}}\ntrap begin TERM\nexec 9<'{device}'\necho held\nwhile :; do sleep 0.1; done\n"
     )
     stubborn = subprocess.Popen(

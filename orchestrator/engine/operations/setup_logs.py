@@ -129,7 +129,7 @@ def _read_from_hosts(
 def _find_folders(
     fleet: Fleet, record: ClusterRecord, ranks: tuple[int, ...]
 ) -> tuple[dict[int, str], tuple[HostOutcome, ...]]:
-    """Return the name of the newest setup by rank, without hosts that had none, and the outcomes of those that failed."""
+    """Return the name of the newest setup by rank, without hosts that had none; and the hosts that failed."""
     mine = host_job_name(record.uid, "setup-")
     result = fleet.run(shell_command("job-newest.sh", mine), ranks=ranks, timeout=SHORT)
     found = {host.outcome.rank: _SETUP.search(host.output) for host in result.hosts if host.outcome.ok}

@@ -29,15 +29,11 @@ _LONGEST = 300  # characters of what a machine says
 _PROGRAMS = ("bash", "ln", "setsid", "tail", "stat", "tar", "sha256sum", "xargs", "timeout")
 _ANSWER = "orch-look "
 # In several lines, as the commands of a launch: csh runs none of those.
-_LOOK = shlex.join(
-    [
-        "exec",
-        "/bin/sh",
-        "-c",
-        f'for p in {" ".join(_PROGRAMS)}; do command -v $p >/dev/null || echo "missing $p"; done\n'
-        f'echo "{_ANSWER}$(uname -sm), $(nproc) cores, $(df -Pk . | awk \'NR==2 {{printf "%d", $4 / 1048576}}\') GiB free"',
-    ]
+_LINES = (
+    f'for p in {" ".join(_PROGRAMS)}; do command -v $p >/dev/null || echo "missing $p"; done',
+    f'echo "{_ANSWER}$(uname -sm), $(nproc) cores, $(df -Pk . | awk \'NR==2 {{printf "%d", $4 / 1048576}}\') GiB free"',
 )
+_LOOK = shlex.join(["exec", "/bin/sh", "-c", "\n".join(_LINES)])
 
 
 def checks(ask: Ask) -> tuple[Check, ...]:
