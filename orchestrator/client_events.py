@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 Event = dict[str, Any]  # `seq`, `cluster`, `kind` and `what`
 _PATH = "/v1/events/stream"
@@ -111,5 +111,7 @@ def _parse_event(text: str) -> Event | None:
         found: Any = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    is_event = isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("cluster", "kind", "what"))
-    return found if is_event else None
+    if not isinstance(found, dict):
+        return None
+    event = cast(Event, found)
+    return event if all(isinstance(event.get(key), str) for key in ("cluster", "kind", "what")) else None

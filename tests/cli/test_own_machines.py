@@ -177,7 +177,7 @@ def test_down_does_not_forget_a_program_that_it_could_not_stop(orch: Orch, perso
     assert "mine" in orch.ok("status")
     (farm.hosts[1].folder / "authorized_keys").write_text(allowed)
     orch.ok("down", "mine", "--yes")
-    assert not farm.hosts[1].user_pids()
+    until("what ended it has ended, too", lambda: not farm.hosts[1].user_pids())
 
 
 def on_terminal(orch: Orch, words: list[str], answers: list[str]) -> tuple[int, str]:
