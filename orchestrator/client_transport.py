@@ -23,7 +23,7 @@ from orchestrator.errors import CloudError, OrchError, UserError
 from orchestrator.service_version import HEADER, is_older, parse_version
 
 Document = dict[str, Any]
-SECONDS = 60.0  # for a complete answer; streams have no end, and send something every 15 s
+SECONDS = 60.0  # for an answer, and again for each MiB of it; streams have no end, and send something every 15 s
 MOST_BYTES = 64 << 20  # of an answer, unpacked: lists come in pages
 
 
@@ -143,7 +143,7 @@ class Transport:
         self._connection.close()
 
     def set_timeout(self, seconds: float = SECONDS) -> None:
-        """Set how long a connection, and an answer, may take from the next connection on."""
+        """Set how long a connection, an answer, and each MiB of it, may take from the next connection on."""
         self._connection.timeout = seconds
 
     def make_connection(self) -> http.client.HTTPConnection:
@@ -221,7 +221,8 @@ class Transport:
         return self._read_answer()
 
     def _read_answer(self) -> http.client.HTTPResponse:
-        self._connection.response_class = make_bounded_response(self._connection.timeout or SECONDS, MOST_BYTES)
+        seconds = self._connection.timeout or SECONDS
+        self._connection.response_class = make_bounded_response(seconds, MOST_BYTES, seconds_per_mebibyte=seconds)
         return self._connection.getresponse()
 
 

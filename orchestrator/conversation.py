@@ -170,6 +170,7 @@ class _AnswerCounter:
 
     most_bytes: int  # of its content
     seconds: float
+    seconds_per_mebibyte: float
     _bytes: int = 0
     _end: float = 0.0
 
@@ -180,11 +181,14 @@ class _AnswerCounter:
         self._bytes += len(content)
         if self._bytes > self.most_bytes + _HEAD_BYTES:
             raise LongAnswerError(f"its answer has more than {self.most_bytes:,} bytes")
-        if time.monotonic() >= self._end:
-            raise TimeoutError(f"its answer did not come within {self.seconds:.0f} s")
+        more = self.seconds_per_mebibyte * self._bytes / (1 << 20)
+        if time.monotonic() >= self._end + more:
+            raise TimeoutError(f"its answer did not come within {self.seconds + more:.0f} s")
 
 
-def make_bounded_response(seconds: float, most_bytes: int) -> type[http.client.HTTPResponse]:
+def make_bounded_response(
+    seconds: float, most_bytes: int, seconds_per_mebibyte: float = 0.0
+) -> type[http.client.HTTPResponse]:
     """Return a class of answers that end in TimeoutError or LongAnswerError beyond a time or size.
 
     It becomes `response_class` of a connection whose socket has a timeout, which is added to the time at most.
@@ -192,13 +196,14 @@ def make_bounded_response(seconds: float, most_bytes: int) -> type[http.client.H
     Args:
         seconds: For a whole answer, since it is waited for.
         most_bytes: Of its content; its head comes on top.
+        seconds_per_mebibyte: More time for what has come, so that a long answer may take a slow link.
     """
 
     class BoundedResponse(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
             super().__init__(sock, *arguments, **options)
             self.fp.close()
-            counter = _AnswerCounter(most_bytes=most_bytes, seconds=seconds)
+            counter = _AnswerCounter(most_bytes=most_bytes, seconds=seconds, seconds_per_mebibyte=seconds_per_mebibyte)
             self.fp = io.BufferedReader(_CountedFile(counter, sock.makefile("rb", buffering=0)))
 
     return BoundedResponse

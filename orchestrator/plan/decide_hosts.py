@@ -257,7 +257,8 @@ def _unreachable(desired: Run, hosts: tuple[HostView, ...]) -> Conclude:
         code="host-lost",
         what=f"{format_hosts(host.rank for host in silent)} of '{desired.cluster}' cannot be reached",
         why=silent[0].silence,
-        next_step=NextStep(
+        next_step=NextStep.parse(silent[0].remedy)
+        or NextStep(
             "orch check hosts FILE",
             "tries all; correct the address in the task file, or start the machine, then the same command again",
         ),

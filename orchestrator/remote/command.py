@@ -165,16 +165,20 @@ class Command:
         self._tail.add(block)
         self._received += len(block)
         if self._on_output:
+            began = time.monotonic()
             try:
                 self._on_output(block)
             except Exception as error:
                 raise _CallbackError(error) from error
             self._heard = time.monotonic()  # a slow callback is not a silent host
+            self._taken += self._heard - began  # nor one that prints for long: a person reads in a pager
         elif self._received > _MOST_UNREAD:
             raise HostFailure(Failure.TIMEOUT, f"it printed more than {_MOST_UNREAD >> 20} MiB, and did not end")
         now = time.monotonic()
         if self._renewed and now - self._taken < self._longest:
             self._counted_from = now
+        elif now - self._counted_from >= self._limit:  # a host that always has output is never waited for
+            raise HostFailure(Failure.TIMEOUT, self._describe_limit())
 
     def _wait(self) -> float:
         """Return the seconds until the next check when no output arrives."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 SHORT = 60.0  # seconds for a command that reads or writes a few small files, on a host under load too
 TRANSFER_SECONDS = 60.0  # seconds without a byte after which a copy is given up
+READ_SECONDS = 3600.0  # seconds for what a log has at this moment: 100 GB at 30 MB/s
 WRITE_SECONDS = 1800.0  # seconds in which a host writes what it has taken completely: a disk may be slow
 SCRIPT_SECONDS = 43_200.0  # seconds for a script that mounts, or downloads a large data set
 _BEAT = 15.0  # seconds between two signs of life of a silent command

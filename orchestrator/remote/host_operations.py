@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.hosts import EndedBy, HostAddress, HostJob, HostOutcome
+from orchestrator.hosts import EndedBy, Failure, HostAddress, HostJob, HostOutcome
 from orchestrator.remote.deadlines import SCRIPT_SECONDS, SHORT, Stall, beat_while
 from orchestrator.remote.marks import parse_marks, read_marks_command, write_mark_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.remote.fleet import HostResult
+    from orchestrator.remote.fleet import FleetResult, HostResult
     from orchestrator.remote.identities import KeyRing
     from orchestrator.remote.tree import Tree
     from orchestrator.remote.trust import HostPins
@@ -160,7 +160,7 @@ class SshHostOperations:
         from orchestrator.remote.jobs import read_job_status
 
         report = read_job_status(self._fleet, job, ranks=ranks, chips=chips)
-        return JobReport(report.jobs, report.result.failed)
+        return JobReport(report.jobs, _list_failures(report.result, {state.rank for state in report.jobs}))
 
     def read_marks(self, ranks: Sequence[int] | None = None) -> MarksReport:
         result = self._fleet.run(read_marks_command(), ranks=ranks, timeout=SHORT)
@@ -227,3 +227,23 @@ def _with_cause(result: HostResult) -> HostOutcome:
 
     cause, remedy = split_next_step(find_cause(result.output).lines)
     return replace(outcome, last_line=cause or outcome.last_line, remedy=remedy)
+
+
+def _list_failures(result: FleetResult, answered: set[int]) -> tuple[HostOutcome, ...]:
+    """Return the outcomes of hosts that reported no state of a job: of those that SSH reaches, with what they show."""
+    silent = (outcome for outcome in result.outcomes if outcome.rank not in answered)
+    return tuple(one if one.failure is not None else describe_shell_failure(one) for one in silent)
+
+
+def describe_shell_failure(outcome: HostOutcome) -> HostOutcome:
+    """Return the failure of a host whose login shell ran no command: nologin, csh, or bash that execs another."""
+    shown = f"`{outcome.last_line}`" if outcome.last_line else "no output"
+    return replace(
+        outcome,
+        exit_code=None,
+        signal=None,
+        failure=Failure.LOST,
+        detail=f"SSH works, but a command has no result: {outcome.verdict}, {shown}",
+        remedy="have a login shell there that runs what SSH sends, such as bash (chsh), "
+        "and no start file that execs another",
+    )

@@ -36,6 +36,8 @@ from orchestrator.task.short_forms import check_mount_source, fill_variables, fo
 from orchestrator.task.yaml_reader import Value
 from orchestrator.values import Secret
 
+_MOST_MOUNTS = 200  # each is a step of a plan, which has at most 1,000, and a bucket that is asked for its place
+
 
 @dataclass(slots=True, kw_only=True)
 class Resolver:
@@ -181,6 +183,9 @@ class Resolver:
 
     def _resolve_mounts(self, envs: Mapping[str, str], scheme: str) -> tuple[FileMount, ...]:
         mounts: list[FileMount] = []
+        if len(self.section.file_mounts) > _MOST_MOUNTS and not self.restored:
+            self._report(("file_mounts",), _describe_mounts(len(self.section.file_mounts)))
+            return ()
         for written, value in self.section.file_mounts.items():
             texts = (written, value) if isinstance(value, str) else (written, value.source, value.name, value.store)
             if self._unfilled & {name for text in texts for name in list_variables(text)}:
@@ -248,6 +253,12 @@ class Resolver:
 
     def _report(self, path: Path, error: InvalidValueError) -> None:
         self.issues.append(Issue(path=path, what=error.what, why=error.why, next_step=error.next_step))
+
+
+def _describe_mounts(count: int) -> InvalidValueError:
+    what = f"{count} entries of `file_mounts` are too many"
+    why = f"each is a step on every host, and at most {_MOST_MOUNTS} are served"
+    return InvalidValueError(what, why, "name folders that contain them")
 
 
 _NODES_ARE_CHOSEN = InvalidValueError("`num_nodes` is chosen with the machines", "accelerators: auto", "remove it")

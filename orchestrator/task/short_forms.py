@@ -18,6 +18,7 @@ _SCHEMES = ("s3://", "gs://", "file://")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _ADDRESS = re.compile(r"(?:([^@\s:]+)@)?(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^@:\[\]\s/-][^@:\[\]\s/]*))(?::([0-9]{1,5}))?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[a-z0-9]+)?")
+_LONGEST_PLACE = 4096  # characters of a path or address, as PATH_MAX of Linux (path_resolution(7), read 2026-11-30)
 
 
 def parse_minutes(text: str) -> int:
@@ -144,15 +145,21 @@ def list_variables(text: str) -> list[str]:
 
 
 def fill_variables(text: str, envs: Mapping[str, str], secret_names: tuple[str, ...]) -> str:
-    """Replace `$NAME` and `${NAME}` by the task's own envs.
+    """Replace `$NAME` and `${NAME}` by the task's own envs, in a path or address.
 
     Raises:
-        InvalidValueError: A name is not one of them.
+        InvalidValueError: A name is not one of them, or the result is too long.
     """
+    length = len(text)
 
     def value(match: re.Match[str]) -> str:
+        nonlocal length
         name = match.group(1) or match.group(2)
         if name in envs:
+            length += len(envs[name]) - len(match.group(0))
+            if length > _LONGEST_PLACE:  # before it is made: 256 KiB of names may stand for gigabytes
+                what = f"`{text[:40]}` has more than {_LONGEST_PLACE:,} characters with its variables filled in"
+                raise InvalidValueError(what, "it is a path or an address", f"write a shorter value for {name}")
             return envs[name]
         if name in secret_names:
             raise InvalidValueError(f"`{name}` is a secret", "secrets do not go into paths", f"move {name} to envs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -245,3 +246,15 @@ def test_a_size_stays_when_its_bucket_cannot_be_read(tmp_path: Path, monkeypatch
         (tmp_path / FILE).write_text(json.dumps({"buckets": {}, "sizes": {"gs://none/books": 1}}))
         learn_bucket_locations(["gs://none/books"], lambda _: BucketPlace("EU"), tmp_path, now=NOW)
     assert load_known_buckets(tmp_path).sizes == {"gs://none/books": 1}
+
+
+def test_no_bucket_is_queried_after_its_time(tmp_path: Path) -> None:
+    names: list[str] = []
+
+    def ask(name: str) -> BucketPlace:
+        names.append(name)
+        time.sleep(0.1)
+        return BucketPlace("EU")
+
+    learn_bucket_locations([f"gs://bucket-{number}" for number in range(20)], ask, tmp_path, seconds=0.15)
+    assert len(names) == 2, "a plan of 10,000 buckets left a thread behind that ran for hours"

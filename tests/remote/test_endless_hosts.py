@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,14 @@ def test_output_without_end_ends_a_command_that_only_has_a_result(farm: Farm, mo
     assert evil.outcome.failure is Failure.TIMEOUT and "printed more than 4 MiB" in evil.outcome.detail
 
 
+def test_a_host_that_always_has_output_ends_at_the_time_of_its_command(farm: Farm) -> None:
+    with Fleet(farm.addresses[:1]) as fleet:
+        line = shell_text_command("timeout 30 cat /dev/zero")  # of this test, if nothing ends it
+        (result,) = fleet.run(line, timeout=1.0, on_output=lambda _host, _block: time.sleep(0.02)).hosts
+    assert result.outcome.failure is Failure.TIMEOUT, result.outcome
+    assert result.outcome.seconds < 20.0
+
+
 def test_signs_of_life_are_no_progress_for_ever(farm: Farm) -> None:
     with evil_ssh("drip") as (port, key), Fleet([farm.addresses[0], place(farm, port, key)], deadline=4.0) as fleet:
         good, evil = fleet.run("true", timeout=Stall(0.5, longest=1.0)).hosts
@@ -85,6 +94,19 @@ def test_a_host_that_sends_more_than_its_window_is_cut_off(farm: Farm, tmp_path:
     assert good.outcome.ok
     assert evil.outcome.failure is Failure.LOST and "more than the" in evil.outcome.detail, evil.outcome
     assert peak() - before < 64, "MiB"
+
+
+def test_the_time_of_who_reads_is_not_that_of_the_host(farm: Farm) -> None:
+    blocks: list[bytes] = []
+
+    def read_slowly(_host: HostAddress, block: bytes) -> None:
+        blocks.append(block)
+        time.sleep(0.2)
+
+    with Fleet(farm.addresses[:1]) as fleet:
+        deadline = Stall(0.5, longest=0.5)
+        assert fleet.run("head -c 12000000 /dev/zero", timeout=deadline, on_output=read_slowly).ok
+    assert sum(map(len, blocks)) == 12_000_000 and len(blocks) > 8
 
 
 @pytest.mark.parametrize("mode", ["flood", "after the files"])

@@ -118,6 +118,36 @@ def test_what_this_installation_left_behind_is_ended(backend: Backend, node: str
     assert ours.wait(5) == -15
 
 
+def test_a_colleague_who_begins_while_ours_are_ended_is_named_and_refuses_the_start(tmp_path: Path, hold: Hold) -> None:
+    """The end of a process of ours takes up to 20 s, and a colleague saw the device free."""
+    device = tmp_path / "dev" / "accel0"
+    device.parent.mkdir()
+    device.touch()
+    program = tmp_path / "stubborn.sh"
+    program.write_text(
+        f"begin() {{\n  exec 8<'{device}'\n  env -u ORCH_INSTALLATION setsid sleep 62 >/dev/null &\n"
+        f"  echo $! >'{tmp_path}/pid'\n"
+        f"  sleep 1\n  exit\n}}\ntrap begin TERM\nexec 9<'{device}'\necho held\nwhile :; do sleep 0.1; done\n"
+    )
+    stubborn = subprocess.Popen(
+        ["bash", program], env={"PATH": "/usr/bin:/bin", "ORCH_INSTALLATION": OURS}, stdout=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    assert stubborn.stdout is not None and stubborn.stdout.readline() == b"held\n"
+    done = start_program("xla", tmp_path)
+    assert (tmp_path / "pid").exists(), done
+    colleague = int((tmp_path / "pid").read_text())
+    try:
+        assert (done.returncode, "started" in done.stdout) == (6, False), done.stderr
+        assert f"process {colleague} (sleep 62 )" in done.stderr
+        assert Path(f"/proc/{colleague}").exists()
+    finally:
+        os.kill(colleague, 9)
+        stubborn.kill()
+        stubborn.wait()
+        stubborn.stdout.close()
+
+
 def test_mark_in_the_value_of_another_variable_is_none(tmp_path: Path, hold: Hold) -> None:
     """Such as the text of a change in a colleague's CI, which others write."""
     colleague = hold("accel0", more={"MESSAGE": f"first\nORCH_INSTALLATION={OURS}\nlast"})
@@ -199,6 +229,17 @@ def test_only_the_gpus_of_this_launch_count(
     named = {number for number, one in enumerate(holders) if f"process {one.pid} " in done.stderr}
     assert named == used
     assert done.returncode == (6 if used else 0), done.stderr
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_no_holder(tmp_path: Path) -> None:
+    """Workers of ours come and go: what has ended has no mark any more, and was taken for a colleague's."""
+    program(tmp_path / "bin" / "nvidia-smi", NVIDIA_SMI.replace('cat "$APPS"', 'cat "$APPS"; : >"$APPS"'))
+    (tmp_path / "apps").write_text("GPU-aa00, 4194305\n")  # above the largest id of Linux
+    done = start_program("cuda", tmp_path, APPS=str(tmp_path / "apps"), ORCH_FABRIC_CHECK="0")
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+    program(tmp_path / "bin" / "nvidia-smi", NVIDIA_SMI)
+    (tmp_path / "apps").write_text("GPU-aa00, 4194305\n")  # of a container, say: it is named, and not seen
+    assert start_program("cuda", tmp_path, APPS=str(tmp_path / "apps"), ORCH_FABRIC_CHECK="0").returncode == 6
 
 
 def test_jax_on_gpus_refuses_too(tmp_path: Path, hold: Hold) -> None:

@@ -7,10 +7,13 @@ import json
 import resource
 import ssl
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from support.endless_server import endless_server
+from support.orch_process import until
 
 from orchestrator import client_ci, client_transport
 from orchestrator.client import Client
@@ -28,8 +31,8 @@ DRIPPING = {
 }
 
 
-def pack(content: bytes) -> bytes:
-    packed = gzip.compress(content)
+def pack(content: bytes, end: int | None = None) -> bytes:
+    packed = gzip.compress(content)[:end]
     return HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
 
 
@@ -40,6 +43,14 @@ def test_an_answer_that_drips_is_cut_off_at_its_time(kind: str) -> None:
         with pytest.raises((CloudError, ServiceError)) as refused:
             client.list_clusters()
         assert "did not come within" in refused.value.why or refused.value.what == "500 No"
+
+
+def test_a_long_answer_over_a_slow_link_is_read_while_it_makes_progress() -> None:
+    """4 MiB within two seconds, for a client that waits one for each."""
+    head = HEAD + b"Content-Length: %d\r\n\r\n{}" % (2 + (4 << 20))
+    with endless_server(head, b" " * (64 << 10), 0.03) as server, Client(server.url, "orch_x") as client:
+        client.set_timeout(1.0)
+        assert client.read_records()[0] == {}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +70,9 @@ def test_an_answer_that_floods_is_cut_off_at_its_bytes(first: bytes, again: byte
 
 
 @pytest.mark.parametrize(
-    "content", [b"[" * 200_000, b"[]", b"{", pack(b"{}")[:-4]], ids=["nested", "list", "half", "half a gzip"]
+    "content",
+    [b"[" * 200_000, b"[]", b"{", pack(b"{}")[:-4], pack(b"{}", -4)],
+    ids=["nested", "list", "half", "half an answer", "half a gzip"],
 )
 def test_an_answer_that_is_no_document_is_an_error_of_the_service(content: bytes) -> None:
     if not content.startswith(b"HTTP"):
@@ -102,3 +115,37 @@ def test_a_ci_that_drips_is_left_at_its_time(kind: str, tmp_path: Path, monkeypa
         with pytest.raises(CloudError) as refused:
             client_ci.request_id_token(environ, "https://orch.example.org")
     assert "did not come within" in refused.value.why or "HTTP 500" in refused.value.why
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 1\n\n"
+
+
+def make_message(data: bytes) -> bytes:
+    return b"id: 2\ndata: " + data + b"\n\n"
+
+
+EVENT = make_message(b'{"seq": 2, "cluster": "c", "kind": "k", "what": "%s"}' % (b"x" * 1000))
+
+
+def test_a_stream_that_floods_fills_no_memory_and_holds_no_one() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with endless_server(STREAM, EVENT * 1000, 0.0) as server, Client(server.url, "orch_x") as client:
+        with client.follow_events() as events:
+            until("it sends", lambda: server.sent > 1 << 20)
+            time.sleep(3.0)
+            assert 0 < len(events.wait(5.0)) <= 2000
+            assert events.wait(5.0), "it reads again"
+        until("it is left", lambda: "events of the service" not in {one.name for one in threading.enumerate()})
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10, "KiB"
+
+
+@pytest.mark.parametrize(
+    "data", [b"[" * 60_000, b"5", b"{}", b'{"cluster": 1, "kind": [], "what": null}', b"{", b"x" * 200_000]
+)
+def test_an_event_that_is_none_is_passed_over(data: bytes) -> None:
+    with (
+        endless_server(STREAM + make_message(data) + EVENT, b": alive\n\n") as server,
+        Client(server.url, "orch_x") as client,
+        client.follow_events() as events,
+    ):
+        assert [one["kind"] for one in events.wait(5.0)] == ["k"]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.engine.loop.follow import find_size_at
 from orchestrator.engine.state.kept_log import copy_log, read_cut
-from orchestrator.errors import UserError
-from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.errors import IdentityMismatch, UserError
+from orchestrator.exits import Exit
+from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.next_step import NextStep
 from orchestrator.plan.ranks import format_hosts
-from orchestrator.remote.deadlines import SHORT
+from orchestrator.plan.steps import GiveUp
+from orchestrator.remote.deadlines import READ_SECONDS, SHORT, TRANSFER_SECONDS, Stall
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_command
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -36,7 +39,7 @@ class LogStart:
 
 
 FROM_BEGINNING = LogStart()
-_START = re.compile(rb"^start (\d+)$", re.MULTILINE)  # what templates/remote/log-start.sh prints
+_START = re.compile(rb"^start (\d{1,18})$", re.MULTILINE)  # what templates/remote/log-start.sh prints
 
 
 def read_log_from(file: Path, start: LogStart) -> bytes:
@@ -88,6 +91,47 @@ def find_offsets(fleet: Fleet, folder: str, ranks: tuple[int, ...], start: LogSt
     return Offsets(
         {rank: int(match[1]) for rank, match in found.items() if match is not None},
         tuple(outcome for outcome in result.outcomes if outcome.failure is not None),
+    )
+
+
+def read_current_logs(
+    fleet: Fleet, folder: str, sink: Sink, ranks: tuple[int, ...], start: LogStart
+) -> tuple[HostOutcome, ...]:
+    """Give the logs of a job as they are at this moment to `sink`. Return the outcomes of hosts that failed."""
+    begin = find_offsets(fleet, folder, ranks, start)
+    answering = [rank for rank in ranks if rank not in {outcome.rank for outcome in begin.silent}]
+
+    def command(host: HostAddress) -> str:
+        return shell_command("log-read.sh", folder, str(begin.offsets.get(host.rank, 0)))
+
+    deadline = Stall(TRANSFER_SECONDS, longest=READ_SECONDS)
+    result = fleet.run(command, ranks=answering, on_output=sink, timeout=deadline)
+    return tuple(outcome for outcome in (*begin.silent, *result.outcomes) if not outcome.ok)
+
+
+def explain_unread(cluster: str, what: str, failed: Sequence[HostOutcome]) -> GiveUp:
+    """Return the end of a command that could not read from some hosts.
+
+    Args:
+        cluster: The cluster.
+        what: What is missing, without the hosts.
+        failed: The outcomes of these hosts.
+
+    Raises:
+        IdentityMismatch: One of them is not the host on record.
+    """
+    lost = any(outcome.failure is not None for outcome in failed)
+    what = f"{what} on {format_hosts(outcome.rank for outcome in failed)}"
+    if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:
+        raise IdentityMismatch(what, wrong[0].detail, wrong[0].remedy or f"orch status {cluster} --refresh")
+    return GiveUp(
+        code="host-lost" if lost else "not-found",
+        status=Exit.HOST_LOST if lost else Exit.NOT_FOUND,
+        what=what,
+        why=failed[0].detail or "its program was not started there",
+        next_step=NextStep(f"orch status {cluster} --refresh", "asks the provider")
+        if lost
+        else NextStep(f"orch status {cluster}"),
     )
 
 

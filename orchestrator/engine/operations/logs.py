@@ -11,8 +11,10 @@ from orchestrator.engine.operations.log_sources import (
     LogStart,
     Sink,
     choose_ranks,
+    explain_unread,
     find_offsets,
     give_local_files,
+    read_current_logs,
 )
 from orchestrator.engine.operations.own_key import await_own_key
 from orchestrator.engine.operations.refresh import refresh_cluster
@@ -21,18 +23,16 @@ from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.errors import IdentityMismatch, NotFoundError
+from orchestrator.errors import NotFoundError
 from orchestrator.exits import Exit
-from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.hosts import Failure, HostOutcome
 from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
-from orchestrator.plan.ranks import count_hosts, format_hosts, label_rank
+from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.stopped import FROM_ELSEWHERE, SIGNAL_CODE, make_stopped_outcome
 from orchestrator.plan.ways_back import resume_or_launch
-from orchestrator.remote.deadlines import TRANSFER_SECONDS, Stall
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
 from orchestrator.store.read import Reader
@@ -119,30 +119,9 @@ def _read_current(
     fleet: Fleet, cluster: str, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart
 ) -> CommandResult:
     """Read the log as it is at this moment."""
-    begin = find_offsets(fleet, _folder(job), ranks, start)
-    answering = [rank for rank in ranks if rank not in {outcome.rank for outcome in begin.silent}]
-
-    def command(host: HostAddress) -> str:
-        return shell_command("log-read.sh", _folder(job), str(begin.offsets.get(host.rank, 0)))
-
-    result = fleet.run(command, ranks=answering, on_output=sink, timeout=Stall(TRANSFER_SECONDS))
-    failed = [outcome for outcome in (*begin.silent, *result.outcomes) if not outcome.ok]
-    if not failed:
-        return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
-    lost = any(outcome.failure is not None for outcome in failed)
-    what = f"no log of job {job.id} on {format_hosts(outcome.rank for outcome in failed)}"
-    if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:
-        raise IdentityMismatch(what, wrong[0].detail, wrong[0].remedy or f"orch status {cluster} --refresh")
-    step = GiveUp(
-        code="host-lost" if lost else "not-found",
-        status=Exit.HOST_LOST if lost else Exit.NOT_FOUND,
-        what=what,
-        why=failed[0].detail or "its program was not started there",
-        next_step=NextStep(f"orch status {cluster} --refresh", "asks the provider")
-        if lost
-        else NextStep(f"orch status {cluster}"),
-    )
-    return CommandResult(step=step, outcomes=tuple(failed), job_id=job.id, run_id=job.run_id)
+    failed = read_current_logs(fleet, _folder(job), sink, ranks, start)
+    step = explain_unread(cluster, f"no log of job {job.id}", failed) if failed else Done("")
+    return CommandResult(step=step, outcomes=failed, job_id=job.id, run_id=job.run_id)
 
 
 def _follow(

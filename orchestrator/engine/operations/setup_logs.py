@@ -12,8 +12,10 @@ from orchestrator.engine.operations.log_sources import (
     LogStart,
     Sink,
     choose_ranks,
+    explain_unread,
     find_offsets,
     give_local_files,
+    read_current_logs,
 )
 from orchestrator.engine.operations.own_key import await_own_key
 from orchestrator.engine.preparation.prepared import CommandResult
@@ -21,10 +23,10 @@ from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import NotFoundError
-from orchestrator.hosts import HostAddress
+from orchestrator.hosts import HostOutcome
 from orchestrator.paths import load_paths
 from orchestrator.plan.steps import Done
-from orchestrator.remote.deadlines import SHORT, TRANSFER_SECONDS, Stall
+from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.jobs import follow_job
 from orchestrator.remote.scripts import shell_command
@@ -107,30 +109,28 @@ def _read_from_hosts(
         admit_here(reader, read, narrator)
         await_own_key(reader, read, narrator)
     with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
-        folders = _find_folders(fleet, record, ranks)
-        if not folders:
+        folders, failed = _find_folders(fleet, record, ranks)
+        if not folders and not failed:
             return None
-        narrator.note(f"this is the output of the newest setup on the hosts of '{record.name}'")
+        if folders:
+            narrator.note(f"this is the output of the newest setup on the hosts of '{record.name}'")
         for folder in sorted(set(folders.values())):
             those = tuple(rank for rank, found in folders.items() if found == folder)
-            offsets = find_offsets(fleet, folder, those, start).offsets
             if follow:
-                follow_job(fleet, folder, sink, offsets=offsets, ranks=those)
+                begin = find_offsets(fleet, folder, those, start)
+                followed = follow_job(fleet, folder, sink, offsets=begin.offsets, ranks=those)
+                failed += tuple(one for one in followed.outcomes if one.failure is not None)
             else:
-                _read_current(fleet, folder, sink, offsets, those)
-    return CommandResult(step=Done(""), job_id=job.id, run_id=job.run_id)
+                failed += read_current_logs(fleet, folder, sink, those, start)
+    step = explain_unread(record.name, "no output of the setup", failed) if failed else Done("")
+    return CommandResult(step=step, outcomes=failed, job_id=job.id, run_id=job.run_id)
 
 
-def _read_current(fleet: Fleet, folder: str, sink: Sink, offsets: dict[int, int], ranks: tuple[int, ...]) -> None:
-    def command(host: HostAddress) -> str:
-        return shell_command("log-read.sh", folder, str(offsets.get(host.rank, 0)))
-
-    fleet.run(command, ranks=ranks, on_output=sink, timeout=Stall(TRANSFER_SECONDS))
-
-
-def _find_folders(fleet: Fleet, record: ClusterRecord, ranks: tuple[int, ...]) -> dict[int, str]:
-    """Return the name of the newest setup by rank; a host without one is left out."""
+def _find_folders(
+    fleet: Fleet, record: ClusterRecord, ranks: tuple[int, ...]
+) -> tuple[dict[int, str], tuple[HostOutcome, ...]]:
+    """Return the name of the newest setup by rank, without hosts that had none; and the hosts that failed."""
     mine = host_job_name(record.uid, "setup-")
     result = fleet.run(shell_command("job-newest.sh", mine), ranks=ranks, timeout=SHORT)
     found = {host.outcome.rank: _SETUP.search(host.output) for host in result.hosts if host.outcome.ok}
-    return {rank: match[1].decode() for rank, match in found.items() if match is not None}
+    return {rank: match[1].decode() for rank, match in found.items() if match is not None}, result.failed

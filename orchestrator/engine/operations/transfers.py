@@ -126,7 +126,7 @@ def learn_buckets_within(ready: PreparedCommand, seconds: float) -> bool:
 
     Args:
         ready: The command that is planned.
-        seconds: How long at most. What is learned after that counts for the next plan.
+        seconds: How long at most. Buckets that were not asked by then are asked for the next plan.
 
     Returns:
         Whether something was learned, so that the plan may be another one.
@@ -135,7 +135,7 @@ def learn_buckets_within(ready: PreparedCommand, seconds: float) -> bool:
     if not addresses:
         return False
     before, context = load_known_buckets(), copy_context()  # with the member for whom it is read
-    read = partial(context.run, learn_bucket_locations, addresses)
+    read = partial(context.run, partial(learn_bucket_locations, addresses, seconds=seconds))
     reading = threading.Thread(target=read, name="buckets", daemon=True)
     reading.start()
     reading.join(seconds)

@@ -6,6 +6,7 @@ It is written when orch talks to a bucket's service, and read by every plan. It 
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import time
@@ -93,7 +94,12 @@ def save_bucket_location(uri: str, place: BucketPlace, state: Path | None = None
 
 
 def learn_bucket_locations(
-    uris: Iterable[str], ask: Ask | None = None, state: Path | None = None, *, now: float | None = None
+    uris: Iterable[str],
+    ask: Ask | None = None,
+    state: Path | None = None,
+    *,
+    now: float | None = None,
+    seconds: float = math.inf,
 ) -> None:
     """Ask where these buckets are, unless it is known, and how large the folders in them are, unless it was just read.
 
@@ -104,10 +110,13 @@ def learn_bucket_locations(
         ask: In place of the bucket's service.
         state: Folder of the cache file; None for that of the environment.
         now: Epoch seconds; None for the time of this computer.
+        seconds: After these no further bucket is asked.
     """
-    at = time.time() if now is None else now
+    at, end = time.time() if now is None else now, time.monotonic() + seconds
     addresses = [uri.rstrip("/") for uri in dict.fromkeys(uris) if bucket_of(uri)]
     for uri in addresses:
+        if time.monotonic() >= end:
+            return
         try:
             if bucket_of(uri) not in load_known_buckets(state).places:
                 save_bucket_location(uri, (ask or _asker(uri))(bucket_of(uri).partition("://")[2]), state)

@@ -19,6 +19,7 @@ from orchestrator.providers.checks import Ask, Check, Outcome, fix, ok, unknown
 from orchestrator.providers.hosts.machines import OwnHost
 from orchestrator.providers.ssh_config import own_address
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.host_operations import describe_shell_failure
 from orchestrator.remote.identities import KeyRing
 from orchestrator.remote.known_hosts import Keys, read_known_hosts
 from orchestrator.remote.trust import HostPins, describe_pin, read_kept_keys
@@ -26,10 +27,13 @@ from orchestrator.remote.trust import HostPins, describe_pin, read_kept_keys
 _SECONDS = 15.0  # until a host that does not answer is given up
 _LONGEST = 300  # characters of what a machine says
 _PROGRAMS = ("bash", "ln", "setsid", "tail", "stat", "tar", "sha256sum", "xargs", "timeout")
-_LOOK = (
-    f'for p in {" ".join(_PROGRAMS)}; do command -v $p >/dev/null || echo "missing $p"; done;'
-    ' echo "$(uname -sm), $(nproc) cores, $(df -Pk . | awk \'NR==2 {printf "%d", $4 / 1048576}\') GiB free"'
+_ANSWER = "orch-look "
+# In several lines, as the commands of a launch: csh runs none of those.
+_LINES = (
+    f'for p in {" ".join(_PROGRAMS)}; do command -v $p >/dev/null || echo "missing $p"; done',
+    f'echo "{_ANSWER}$(uname -sm), $(nproc) cores, $(df -Pk . | awk \'NR==2 {{printf "%d", $4 / 1048576}}\') GiB free"',
 )
+_LOOK = shlex.join(["exec", "/bin/sh", "-c", "\n".join(_LINES)])
 
 
 def checks(ask: Ask) -> tuple[Check, ...]:
@@ -82,10 +86,12 @@ def _try_host(name: str, address: HostAddress, keys: KeyRing, pins: HostPins | N
             transport = fleet.link(temporary).transport(_SECONDS)
             result = fleet.run(_LOOK, timeout=_SECONDS).hosts[0]
         trusted = "; ".join(_describe_trust(temporary, hop, pins) for hop in temporary.hops)
-    if not result.outcome.ok:
-        return _explain(name, address, result.outcome)
-    lines = result.output.decode("utf-8", "replace").strip().splitlines() or [""]
-    words = f"{_where(address)}, key {_plain(transport.accepted_identity)}; {_plain(lines[-1])}"
+    lines = result.output.decode("utf-8", "replace").strip().splitlines()
+    answer = next((line.removeprefix(_ANSWER) for line in lines if line.startswith(_ANSWER)), None)
+    if answer is None or not result.outcome.ok:
+        failed = result.outcome if result.outcome.failure else describe_shell_failure(result.outcome)
+        return _explain(name, address, failed)
+    words = f"{_where(address)}, key {_plain(transport.accepted_identity)}; {_plain(answer)}"
     if lacking := " ".join(program for program in _PROGRAMS if f"missing {program}" in lines):
         return fix(name, f"{words}; it has no {lacking}", f"install there: {lacking}", Exit.SETUP_FAILED)
     return ok(name, f"{words}; {trusted}")
@@ -122,6 +128,8 @@ def _explain(name: str, address: HostAddress, outcome: HostOutcome) -> Outcome:
             return fix(name, words, f"correct the name, or its HostName in ~/.ssh/config: {login}", Exit.HOST_LOST)
         case Failure.REFUSED | Failure.UNREACHABLE:
             return fix(name, words, f"correct the address or the port, or start the machine: {login}", Exit.HOST_LOST)
+        case _ if outcome.remedy:
+            return fix(name, words, outcome.remedy, Exit.HOST_LOST)
         case _:
             return unknown(name, words, login, Exit.HOST_LOST)
 

@@ -239,15 +239,19 @@ orch_owner_lives() { # true when a process belongs to a job of ours whose claim 
   [ -n "$job" ] && orch_is_held "$job/claim"
 }
 orch_sort_holders() { # of orch_holders into orch_stale, and orch_busy: those of a job that still runs; orch_others: not ours
-  local pid
+  local pid others=''
   orch_stale='' orch_busy=''
-  orch_others=''
   for pid in $(orch_holders); do
     if ! orch_is_ours "$pid"; then
-      orch_others+=" $pid"
+      others+=" $pid "
       continue
     fi
     if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
+  done
+  orch_others=''
+  [ -n "$others" ] || return 0
+  for pid in $(orch_holders); do # one that ended meanwhile had no mark any more
+    case $others in *" $pid "*) orch_others+=" $pid" ;; esac
   done
 }
 orch_describe() { # process: its user, command and start
@@ -285,8 +289,9 @@ orch_warn_unseen() { # who may hold the accelerator, and cannot be seen
     || printf 'warning: %d processes of other users are unseen without root: they may hold the accelerator\n' "$count" >&2
 }
 orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
-  local pid signal until
+  local pid signal until named
   orch_sort_holders
+  named=$orch_others
   [ -z "$orch_others" ] || orch_refuse
   for signal in TERM KILL; do
     [ -n "$orch_stale" ] || break
@@ -298,6 +303,7 @@ orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
       orch_sort_holders
     done
   done
+  [ "$orch_others" = "$named" ] || [ -z "$orch_others" ] || orch_refuse # who began while ours were ended
   [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
   [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
 }
