@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from service_site import OUTCOMES, Served, record_run, save_steps, serve, write_points
 from support.orch_process import Orch
+from support.terminal import on_terminal
 
 from orchestrator.__main__ import main
 from orchestrator.acting import acting_as
@@ -385,6 +386,20 @@ def test_output_is_followed_until_the_job_ends(team: Team) -> None:
             process.kill()
             process.communicate()
     assert (process.returncode, out) == (3, "") and "program failed on host 1" in err
+
+
+def test_a_bar_without_a_line_end_is_seen_through_the_service(team: Team) -> None:
+    with acting_as("bob"), team.store() as store:
+        cluster = record_run(store, "bar", "bar", ended=False)
+        keep_output(team, "bar", "attempt-0001", 0, b"begin\n\r10%|\xe2\x96")
+        with on_terminal(team.me.command("logs", "bar", "-f"), env=team.me.env, cwd=team.me.folder) as terminal:
+            terminal.expect(r"begin\n.*10%\|$")
+            keep_output(team, "bar", "attempt-0001", 0, b"\x88\r20%")
+            terminal.expect(r"\r\x1b\[J.*20%$")
+            keep_output(team, "bar", "attempt-0001", 0, b"\r100%\nend\n")
+            terminal.expect(r"100%\n.*end\n")
+            store.record_outcome(cluster, 1, OUTCOMES[3])
+            terminal.finish()
 
 
 @pytest.mark.parametrize("begin", ["x", "attempt-0001/0.log:-1", ":3", "../../../orch.db:0"])
