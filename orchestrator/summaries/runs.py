@@ -12,6 +12,7 @@ from orchestrator.store.audited import format_subject
 from orchestrator.store.job_spans import list_job_spans
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.summaries.output_forms import OutputProgress, output_as_json
 from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times
 
 
@@ -26,6 +27,7 @@ class RunSummary:
         seconds: Time from the opening to the end of its jobs, summed.
         spending: The machines that were billed during its jobs.
         now: When this was read, in epoch seconds.
+        output: What the program's output says; None where it says nothing, or was not read (output_progress.py).
     """
 
     run_id: str
@@ -35,6 +37,7 @@ class RunSummary:
     seconds: float
     spending: Spending
     now: float
+    output: OutputProgress | None = None
 
     @property
     def last(self) -> JobRecord:
@@ -142,5 +145,6 @@ def _as_json(run: RunSummary) -> dict[str, object]:
         "status": run.last.status,
         "result": run.result,
         "bucket": run.last.bucket or None,
+        "from_output": output_as_json(run.output),
         "jobs": [{"id": job.id, "kind": job.kind, "attempts": job.attempt, "status": job.status} for job in run.jobs],
     }

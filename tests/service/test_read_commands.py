@@ -402,6 +402,21 @@ def test_a_bar_without_a_line_end_is_seen_through_the_service(team: Team) -> Non
             terminal.finish()
 
 
+def test_step_and_loss_from_output_are_those_that_the_service_read(team: Team) -> None:
+    task = json.dumps({"metrics": {"pattern": "at {step} obj {loss}"}})
+    with acting_as("bob"), team.store() as store:
+        record_run(store, "unchanged", "unchanged", ended=False)
+        record_run(store, "own", "own", ended=False, task=task)
+        keep_output(team, "unchanged", "attempt-0001", 1, b"step 450/1000  loss 2.31\n")
+        keep_output(team, "own", "attempt-0001", 0, b"at 7 obj nan\n")
+    for line in ("runs", "runs unchanged", "runs own -o json", "status", "status own", "status -o json"):
+        local, served = run_both(team, line.split(), team.now)
+        assert served == local and ("step 450" in local.out or "7" in local.out), line
+    assert "step 450, loss 2.31" in local.out or '"form": "metrics.pattern"' in local.out
+    page = team.served.ask("/runs/unchanged", cookie=team.served.sign_in()).body.decode()
+    assert "<b>step 450, loss 2.31</b> from output" in page
+
+
 @pytest.mark.parametrize("begin", ["x", "attempt-0001/0.log:-1", ":3", "../../../orch.db:0"])
 def test_a_place_in_a_file_that_is_not_kept_shows_nothing_else(kept: Team, begin: str) -> None:
     answer = kept.served.ask(f"/v1/clusters/first/logs?begin={begin}&host=0&tail=0")

@@ -34,6 +34,7 @@ from orchestrator.summaries.clusters import (
     sum_prices,
     summarize_cluster,
 )
+from orchestrator.summaries.output_progress import add_cluster_output
 
 # Machines that a limit, or another program, has ended: auxiliary resources stay until `down`.
 _LEFT_OVER: dict[str, str] = {
@@ -68,7 +69,7 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         _refresh(known)
     with open_store_reader() as store:
         records = _select(store, cluster, owner, all_projects=all_projects)
-        standings = [summarize_cluster(store, record) for record in records]
+        standings = add_cluster_output(store, [summarize_cluster(store, record) for record in records])
         recent = store.events(records[0].qualified_name, limit=5) if cluster else ()
         actors, member = store.last_actors("cluster") if output == "json" else {}, store.member
         refusal = find_file_refusal(store)
@@ -118,7 +119,8 @@ def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) 
     now = time.time()
     owned = bool({item.cluster.owner for item in standings} - {"", member})  # by others
     whose = [*(["PROJECT"] if with_project else []), *(["OWNER"] if owned else [])]
-    columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")
+    output = ["FROM OUTPUT"] if any(item.output is not None for item in standings) else []
+    columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", *output, "PRICE")
     rows: list[tuple[str, ...]] = [("NAME", *whose, *columns)]
     for item in standings:
         intent = item.current
@@ -134,6 +136,7 @@ def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) 
                 intent.candidate.where if intent else "-",
                 str(intent.candidate.market) if intent else "-",
                 describe_job(item.current_job),
+                *([str(item.output or "-")] if output else []),
                 "disks only" if item.stopped else format_price(item.price_per_hour),
             )
         )
@@ -164,6 +167,8 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
         )
         note = f" ({machine.price_note})" if machine.price_note else ""
         facts += [("machines", text), ("price", format_price(machine.price_per_hour) + note)]
+    if item.output is not None:
+        facts.append(("progress", f"{item.output}   from output, {item.output.form}"))
     if item.cluster.project != DEFAULT_PROJECT:
         facts.append(("project", item.cluster.project))
     if item.cluster.owner:
