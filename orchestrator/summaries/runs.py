@@ -87,7 +87,7 @@ def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = 
             cluster=clusters[own[-1].cluster_uid],
             actor=changers.get(_subject(own[-1]), ""),
             jobs=tuple(own),
-            seconds=sum((job.ended or now) - job.created for job in own),
+            seconds=sum(max((job.ended or now) - job.created, 0.0) for job in own),
             spending=Spending(billed=_list_billed(spans.get(run_id, {}), intents, now)),
             now=now,
         )

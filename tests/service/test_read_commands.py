@@ -31,6 +31,7 @@ from orchestrator.cli.execution.served_commands import LOCAL, REFUSED, SERVED, r
 from orchestrator.client import Client
 from orchestrator.client_logins import keep_login
 from orchestrator.client_transport import ServiceError
+from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.errors import UserError
 from orchestrator.plan.teardown import TeardownPolicy
@@ -142,6 +143,7 @@ def run_both(team: Team, words: Sequence[str], now: float, **more: str) -> tuple
     """Run a command as bob on the store itself, and through the service, at the same time of the clock."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: now)
+        patch.setattr(SteadyClock, "now", lambda _clock: now)
         with acting_as("bob"):
             local = run(team.served.orch.folder / "orch", words, **more)
         return local, run(team.me.folder / "orch", words, ORCH_SERVER=team.url, **more)

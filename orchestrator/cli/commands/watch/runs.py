@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import click
 
@@ -12,7 +11,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.watch.run_comparison import write_comparison
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_duration, format_local_time
@@ -57,7 +56,7 @@ def runs(
     run_id = next(iter(run_ids), None)
     with open_store_reader() as store:
         scope = make_scope(store, owner, all_projects=all_projects)
-        found = [run for run in summarize_runs(store, time.time()) if scope.includes(run.project, run.owner)]
+        found = [run for run in summarize_runs(store, read_record_time()) if scope.includes(run.project, run.owner)]
         clusters = {record.name for record in store.all_clusters() if scope.includes(record.project, scope.owner)}
         found = add_output(store, _select_runs(found, clusters, run_id, cluster)[:limit])
     if output == "json":
