@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -35,7 +36,7 @@ def launch(orch: Orch, run: str, more: str = "") -> None:
     orch.ok("launch", "task.yaml", "--yes")
 
 
-def read_document(orch: Orch, *words: str) -> dict[str, object]:
+def read_document(orch: Orch, *words: str) -> Any:
     document = json.loads(orch.ok(*words, "-o", "json"))
     jsonschema.validate(document, json.loads((SCHEMAS / f"{words[0]}.schema.json").read_text()))
     return document
@@ -50,11 +51,11 @@ def test_a_trainer_that_knows_nothing_of_orch_has_step_and_loss_in_runs_and_stat
     assert "step 210, loss 2.200" in orch.ok("status") and "FROM OUTPUT" in orch.ok("status")
     assert "progress  step 210, loss 2.200   from output, tqdm" in orch.ok("status", "mine")
     expected = {"step": 210, "loss": 2.2, "form": "tqdm"}
-    assert read_document(orch, "runs")["runs"][0]["from_output"] == expected  # type: ignore[index]
-    assert read_document(orch, "status")["clusters"][0]["from_output"] == expected  # type: ignore[index]
+    assert read_document(orch, "runs")["runs"][0]["from_output"] == expected
+    assert read_document(orch, "status")["clusters"][0]["from_output"] == expected
     shutil.rmtree(orch.state / "logs")
     assert "FROM OUTPUT" not in orch.ok("runs") + orch.ok("status")
-    assert read_document(orch, "runs")["runs"][0]["from_output"] is None  # type: ignore[index]
+    assert read_document(orch, "runs")["runs"][0]["from_output"] is None
 
 
 def test_a_pattern_of_the_task_file_is_the_only_form(orch: Orch) -> None:
@@ -62,7 +63,7 @@ def test_a_pattern_of_the_task_file_is_the_only_form(orch: Orch) -> None:
     launch(orch, "echo 'it=7 lr 3 obj=nan'; echo 'step 9 loss 1.0'", pattern)
     assert "progress  step 7, loss nan   from output, metrics.pattern" in orch.ok("status", "mine")
     document = read_document(orch, "runs")
-    assert document["runs"][0]["from_output"] == {"step": 7, "loss": None, "form": "metrics.pattern"}  # type: ignore[index]
+    assert document["runs"][0]["from_output"] == {"step": 7, "loss": None, "form": "metrics.pattern"}
 
 
 def test_a_regular_expression_as_pattern_is_refused_with_what_to_write(orch: Orch) -> None:

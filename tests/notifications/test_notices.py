@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_history import FAILURE, SUCCESS, History
@@ -59,7 +60,8 @@ def test_a_notice_of_a_run_has_what_its_output_says(history: History, own_home: 
     assert notice.progress == "step 1, loss 2.31 (from output)\\x1b[2J"
     (message,) = make_messages([notice], "team", "abc", notice.at)
     assert f"progress: {notice.progress}" in message.lines
-    assert message_as_json(message, "abc")["items"][0]["progress"] == notice.progress  # type: ignore[index]
+    sent: Any = message_as_json(message, "abc")
+    assert sent["items"][0]["progress"] == notice.progress
 
 
 def test_commands_on_hosts_are_no_runs(history: History, own_home: Path) -> None:

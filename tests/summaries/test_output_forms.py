@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.summaries.output_forms import FORMS, LONGEST_LINE, OWN, OutputProgress, output_as_json, read_output
+from orchestrator.summaries.output_forms import (
+    FORMS,
+    LONGEST_LINE,
+    OWN,
+    OutputForm,
+    OutputProgress,
+    output_as_json,
+    read_output,
+)
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.output_pattern import LONGEST_PATTERN, parse_pattern
 
@@ -35,12 +43,11 @@ OTHER = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS])
-def test_every_form_reads_its_example_and_names_its_source(form: object) -> None:
-    assert form in FORMS
-    found = read_output([form.example])  # type: ignore[attr-defined]
-    assert found is not None and found.form == form.name  # type: ignore[attr-defined]
+def test_every_form_reads_its_example_and_names_its_source(form: OutputForm) -> None:
+    found = read_output([form.example])
+    assert found is not None and found.form == form.name
     assert (found.step, float(found.loss)) in {(450, 2.31), (450, 2.3104), (None, 2.31)}
-    assert "(read 2026-" in form.source  # type: ignore[attr-defined]
+    assert "(read 2026-" in form.source
 
 
 @pytest.mark.parametrize(("line", "expected"), LINES.items())
