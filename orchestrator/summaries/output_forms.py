@@ -49,17 +49,20 @@ class OutputForm:
 
 _LOSS = rf"(?P<loss>{NUMBER})"
 _TRAINING = "".join(rf"(?<!{word}[ _/.])" for word in ("val", "eval", "valid", "validation", "test", "best", "dev"))
+# The descriptions of Lightning's bars that do not train (the same source as below); HF Trainer's evaluation has none.
+_OTHER_BARS = "Validation|Sanity Checking|Testing|Predicting"
 _STEP = rf"(?P<step>{STEP})"
 # The first form that a line has is taken.
 FORMS: tuple[OutputForm, ...] = (
     OutputForm(
         name="tqdm",  # also Lightning's bar and that of the HF Trainer, which are tqdm's
-        step=rf"\|\s{{0,20}}{_STEP}/\d{{1,20}} \[[\d:]{{1,20}}<[^,\]]{{1,20}},\s{{0,20}}[^,\]]{{1,20}}(?:it/s|s/it)",
+        step=rf"^(?!\s{{0,4}}(?:{_OTHER_BARS}))[^|]{{0,300}}\|[^|]{{0,300}}\|\s{{0,20}}{_STEP}/\d{{1,20}} "
+        r"\[[\d:]{1,20}<[^,\]]{1,20},\s{0,20}[^,\]]{1,20}(?:it/s|s/it)",
         loss=rf"[ ,](?:train(?:ing)?[_/])?loss(?:_step)?={_LOSS}",
         loss_is_optional=True,
         example=" 45%|████▌     | 450/1000 [00:45<00:55, 10.00it/s, loss=2.31]",
         source="tqdm/std.py format_meter, tqdm/tqdm at 000ba6fa; src/lightning/pytorch/callbacks/progress/"
-        "tqdm_progress.py, Lightning-AI/pytorch-lightning at d4a30c98 (read 2026-11-30)",
+        "tqdm_progress.py, Lightning-AI/pytorch-lightning at 03f57f9c (read 2026-11-30)",
     ),
     OutputForm(
         name="HF Trainer",  # its step is in the bar beside it
@@ -82,7 +85,7 @@ FORMS: tuple[OutputForm, ...] = (
         step=rf"completed step: {_STEP}, seconds:",
         loss=rf", loss: {_LOSS}",
         example="completed step: 450, seconds: 1.150, TFLOP/s/device: 470.000, Tokens/s/device: 57000.000, loss: 2.310",
-        source="src/maxtext/common/metric_logger.py, AI-Hypercomputer/maxtext at 0a8aa8f3 (read 2026-11-30)",
+        source="src/maxtext/common/metric_logger.py, AI-Hypercomputer/maxtext at 000e6d8a (read 2026-11-30)",
     ),
     OutputForm(
         name="nanoGPT",
@@ -96,14 +99,15 @@ FORMS: tuple[OutputForm, ...] = (
         step=rf"\| iter \d{{1,20}} step {_STEP} \|",
         loss=rf"\| loss train: {_LOSS}",
         example="Epoch 1 | iter 900 step 450 | loss train: 2.310, val: n/a | iter time: 250.00 ms (step)",
-        source="litgpt/pretrain.py, Lightning-AI/litgpt at e570612c (read 2026-11-30)",
+        source="litgpt/pretrain.py, Lightning-AI/litgpt at 0363060b (read 2026-11-30)",
     ),
     OutputForm(
         name="Megatron-LM",
         step=rf" iteration\s{{1,20}}{_STEP}/\s{{0,20}}\d{{1,20}} \|",
         loss=rf"\| lm loss: {_LOSS}",
         example=" [2026-11-30 10:00:00] iteration      450/    1000 | consumed samples: 3600 | lm loss: 2.3104E+00 |",
-        source="training_log of megatron/training/training.py, NVIDIA/Megatron-LM (read 2026-11-30)",
+        source="training_log of megatron/training/training.py, NVIDIA/Megatron-LM, as its public copies have it "
+        "(read 2026-11-30)",
     ),
     OutputForm(
         name="step and loss",

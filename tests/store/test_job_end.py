@@ -29,7 +29,7 @@ SKEW = st.floats(-60.0, 60.0)  # of one computer, before it is noticed
 def test_an_end_is_never_before_the_begin_and_the_duration_is_that_of_the_hosts(
     waited: float, ran: float, unwatched: float, opener: float, starter: float, observer: float, complete: bool
 ) -> None:
-    """The three computers that open, start and observe a job have clocks of their own."""
+    """Three computers open, start and observe a job, each by its clock."""
     created, started = 1e9 + opener, 1e9 + waited + starter
     at = 1e9 + waited + ran + unwatched + observer
     end = find_end(created=created, started=started, at=at, run=HostRun(seconds=ran, ended=complete))

@@ -35,6 +35,8 @@ OTHER = [
     "{'eval_loss': 2.4, 'eval_runtime': 1.0, 'epoch': 0.45}",
     "validate step: 450  loss:  2.3104  memory: 1.0GiB",
     "Downloading: 45%|####5     | 4.50M/10.0M [00:45<00:55, 100kB/s]",
+    "Validation DataLoader 0:  50%|#####     | 5/10 [00:01<00:01, 4.00it/s]",
+    "Sanity Checking DataLoader 0: 100%|##########| 2/2 [00:01<00:00, 4.00it/s]",
     "Map: 45%|####5     | 450/1000 [00:45<00:55, 10.00 examples/s]",
     "step 450: val loss 2.4",
     "the loss of a step",
