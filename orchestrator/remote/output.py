@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import IO
@@ -9,6 +10,11 @@ from typing import IO
 from orchestrator.hosts import HostAddress
 
 _LONGEST = 1 << 20  # bytes of one line after which it is broken, so that a stream without line ends is shown too
+
+
+# A bar below another one: tqdm goes to the next line, writes, and comes back.
+# Source: moveto of tqdm/std.py, tqdm/tqdm at 000ba6fa (read 2026-11-30).
+_BELOW = re.compile(rb"\n([^\n\x1b]*(?:\x1b\[[0-9;]*m[^\n\x1b]*)*)\x1b\[1?A")
 
 
 class LinePrinter:
@@ -36,6 +42,8 @@ class LinePrinter:
 
     def __call__(self, host: HostAddress, block: bytes) -> None:
         pending = self._pending.pop(host, None) or bytearray()  # one thread per host: its remainder needs no lock
+        if not self._exact and b"\x1b[" in block:
+            block = _BELOW.sub(rb"\r\1\r", block)
         end = block.rfind(b"\n") + 1
         if end:
             end += len(pending)

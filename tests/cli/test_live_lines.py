@@ -180,6 +180,16 @@ def test_elsewhere_a_bar_is_its_last_state() -> None:
     assert stream.getvalue() == prefix + "100% █\n".encode() + prefix + b"next\n"
 
 
+def test_nested_bars_are_redraws_of_one_line() -> None:
+    stream = io.BytesIO()
+    output = printer(stream)
+    for percent in range(0, 101, 5):  # as tqdm moves to its second line and back
+        output.write(host(1), b"\router %d%%" % percent + b"\n\rinner %d%%\x1b[A" % percent)
+    output.write(host(1), b"\router done\n")
+    output.finish()
+    assert stream.getvalue() == prefix_for(host(1)) + b"outer done\n"
+
+
 def test_elsewhere_a_line_that_pauses_is_shown_once_and_again_when_it_changed() -> None:
     stream = io.BytesIO()
     output = printer(stream)
