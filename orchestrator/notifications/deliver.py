@@ -15,6 +15,7 @@ from orchestrator.notifications.reading import read_notices
 from orchestrator.retries import NOTIFICATION
 from orchestrator.store.leases import Lease
 from orchestrator.store.read import Reader
+from orchestrator.store.records import JobRecord
 from orchestrator.store.store import Store
 
 _RECORDED_EVERY = 1000  # events that are nothing to notify of: until then a new process reads them again
@@ -32,6 +33,7 @@ class Delivery:
         now: Returns epoch seconds.
         pause: Waits some seconds, or less when it is to end.
         is_ending: Whether no further try may begin.
+        read_progress: Returns what the output of a job says; "" for nothing.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Delivery:
     now: Callable[[], float]
     pause: Callable[[float], object]
     is_ending: Callable[[], bool]
+    read_progress: Callable[[JobRecord], str] = lambda _job: ""
     _read: int = 0  # the event up to which nothing is left
 
     def deliver_new(self, store: Store, reader: Reader, lease: Lease) -> int:
@@ -61,7 +64,7 @@ class Delivery:
         seq = min(record.seq, head)
         self._read = seq if record.seq > head else max(seq, min(self._read, head))
         while not self.is_ending():
-            notices, last = read_notices(reader, self._read)
+            notices, last = read_notices(reader, self._read, self.read_progress)
             if last == self._read:
                 break
             due = [one for one in notices if one.kind in self.kinds]

@@ -47,6 +47,7 @@ class Message:
             notice = self.notices[0]
             facts = {
                 "why": notice.why,
+                "progress": notice.progress,
                 "next": str(notice.next_step),
                 "project": notice.project if notice.project != DEFAULT_PROJECT else "",
                 "owner": notice.owner,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -43,6 +43,7 @@ class Notice:
         title: What happened, one line.
         cluster: Without its project; "" for a pipeline.
         status: The exit status of what ended; None for what did not end.
+        progress: What the output of its job says; "" where it says nothing.
     """
 
     seq: int
@@ -57,6 +58,7 @@ class Notice:
     run_id: str = ""
     job: int | None = None
     status: int | None = None
+    progress: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +68,12 @@ class Records:
     Attributes:
         clusters: By uid.
         jobs: All jobs of each of these clusters, by its uid.
+        read_progress: Returns what the output of a job says; "" for nothing.
     """
 
     clusters: Mapping[str, ClusterRecord] = field(default_factory=dict[str, ClusterRecord])
     jobs: Mapping[str, tuple[JobRecord, ...]] = field(default_factory=dict[str, tuple[JobRecord, ...]])
+    read_progress: Callable[[JobRecord], str] = lambda _job: ""
 
     def job(self, uid: str, number: int) -> JobRecord | None:
         """Return one job; None where it is not on record."""
@@ -225,8 +229,9 @@ def _about_job(event: EventRecord, kind: Kind, ending: str, job: JobRecord, reco
     name = _short_name(event)
     subject = f"run {job.run_id} on '{name}'" if job.run_id else f"job {job.id} of '{name}'"
     return _about_cluster(
-        event, kind, f"{subject} {ending}", job.cluster_uid, records, run_id=job.run_id, job=job.id, **more
-    )
+        event, kind, f"{subject} {ending}", job.cluster_uid, records, run_id=job.run_id, job=job.id,
+        progress=_clean(records.read_progress(job)), **more,
+    )  # fmt: skip
 
 
 def _about_cluster(event: EventRecord, kind: Kind, title: str, uid: str, records: Records, **more: Any) -> Notice:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from orchestrator.notifications.conditions import (
     ClusterHistory,
@@ -14,21 +15,29 @@ from orchestrator.notifications.notices import Notice, Records, find_cluster_uid
 from orchestrator.plan.spending_budget import measure_usage
 from orchestrator.store.budget_records import list_billed_slices
 from orchestrator.store.read import Reader
-from orchestrator.store.records import EventRecord
+from orchestrator.store.records import EventRecord, JobRecord
 
 _PAGE = 500  # events
 _PAGES = 20  # that are read before something is delivered
 _EVENTS = 1000  # the newest of a cluster, in which the begin of a wait is looked for
 
 
-def read_notices(reader: Reader, after: int) -> tuple[tuple[Notice, ...], int]:
-    """Return the notices past an event, and the last event that was read; `after` when there was none."""
+def read_notices(
+    reader: Reader, after: int, read_progress: Callable[[JobRecord], str] = lambda _job: ""
+) -> tuple[tuple[Notice, ...], int]:
+    """Return the notices past an event, and the last event that was read; `after` when there was none.
+
+    Args:
+        reader: Open.
+        after: The event.
+        read_progress: Returns what the output of a job says; "" for nothing.
+    """
     found: list[Notice] = []
     for _ in range(_PAGES):
         events = reader.events_after(after, _PAGE)
         if not events:
             break
-        found += find_notices(events, _read_records(reader, events))
+        found += find_notices(events, replace(_read_records(reader, events), read_progress=read_progress))
         after = events[-1].seq
         if len(events) < _PAGE:
             break

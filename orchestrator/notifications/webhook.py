@@ -65,4 +65,5 @@ def _notice_as_json(notice: Notice) -> dict[str, object]:
         "run_id": notice.run_id or None,
         "job": notice.job,
         "status": notice.status,
+        "progress": notice.progress or None,
     }

@@ -2,8 +2,8 @@
 
 run.sh the script; env its environment, deleted once read; log append only, so that byte offsets stay valid; claim names
 the process that runs the job (templates/remote/claim.sh); job process numbers; heartbeat, heartbeat.1 … the progress
-that the program reports, if it does; rc the exit status, by rename, last; ended-by why orch or the limits timer ended
-it, before they send a signal.
+that the program reports, if it does; ran for how long it ran; rc the exit status, by rename, last; ended-by why orch or
+the limits timer ended it, before they send a signal.
 The state is a function of the folder. Needs sh, setsid, grep, GNU tail and mv on the host; no agent.
 """
 
@@ -35,6 +35,7 @@ _STATUS = re.compile(
     re.MULTILINE,
 )
 _TAIL = re.compile(rb"^orch-tail (\S{1,128}) ([A-Za-z0-9+/=]{1,100000})$", re.MULTILINE)  # of the log of a failed job
+_RAN = re.compile(rb"^orch-ran (\S{1,128}) (\d{1,11})$", re.MULTILINE)  # hundredths of a second
 _GZIP = 31  # zlib's window bits for gzip
 _CONNECTION_FAILURES = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
 # A log may be silent for days, and a host that runs no command is silent too: its job's state is asked for then.
@@ -312,6 +313,7 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
     found: list[tuple[str, HostJob]] = []
     chips = parse_chip_report(result.output)
     tails = {match[1].decode("utf-8", "replace"): match[2] for match in _TAIL.finditer(result.output)}
+    ran = {match[1].decode("utf-8", "replace"): int(match[2]) / 100 for match in _RAN.finditer(result.output)}
     for match in _STATUS.finditer(result.output):
         name, phase, code, size, step, age, doing, why, last = (
             group.decode("utf-8", "replace") for group in match.groups()
@@ -332,6 +334,7 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
             beat_age=None if age == "-" else int(age) / 1000,
             doing=None if doing == "-" else doing,
             remedy=remedy,
+            ran=ran.get(name),
             chips=chips,
         )
         found.append((name, state))

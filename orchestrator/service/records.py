@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.errors import NotFoundError
 from orchestrator.project import qualify_name
 from orchestrator.remote.chips import chip_as_json
@@ -11,6 +13,7 @@ from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
 from orchestrator.summaries.clusters import clusters_as_json, summarize_cluster
 from orchestrator.summaries.events import events_as_json
+from orchestrator.summaries.output_progress import add_cluster_output, add_output
 from orchestrator.summaries.queue import list_queue, queue_as_json
 from orchestrator.summaries.run_view import RunView, curves_as_json, read_run, run_as_json
 from orchestrator.summaries.runs import runs_as_json, summarize_runs
@@ -31,7 +34,7 @@ def list_runs(call: Call) -> Answer:
     with call.open_reader() as store:
         project, owner = call.read_filter(store)
         ids = store.newest_runs(limit=limit + 1, before=call.query["before"], project=project, owner=owner)
-        found = summarize_runs(store, call.site.now(), ids[:limit])
+        found = add_output(store, summarize_runs(store, call.site.now(), ids[:limit]))
     more = {"before": repr(found[-1].last.created)} if len(ids) > limit else None
     return Answer(document=runs_as_json(found), following=more)
 
@@ -49,7 +52,8 @@ def show_curves(call: Call) -> Answer:
 def read_run_of(call: Call) -> RunView:
     """Return the run that the path names."""
     with call.open_reader() as store:
-        return read_run(store, call.path["run_id"], call.site.now(), call.site.open_bucket, call.site.curves)
+        view = read_run(store, call.path["run_id"], call.site.now(), call.site.open_bucket, call.site.curves)
+        return replace(view, run=add_output(store, [view.run])[0])
 
 
 def list_clusters(call: Call) -> Answer:
@@ -57,7 +61,8 @@ def list_clusters(call: Call) -> Answer:
     with call.open_reader() as store:
         records = select_clusters(store, call)
         actors = store.last_actors("cluster", [record.qualified_name for record in records])
-        return Answer(document=clusters_as_json([summarize_cluster(store, record) for record in records], actors))
+        found = add_cluster_output(store, [summarize_cluster(store, record) for record in records])
+        return Answer(document=clusters_as_json(found, actors))
 
 
 def show_cluster(call: Call) -> Answer:
@@ -65,7 +70,8 @@ def show_cluster(call: Call) -> Answer:
     with call.open_reader() as store:
         record = find_cluster(store, call.path["name"])
         actors = store.last_actors("cluster", [record.qualified_name])
-        return Answer(document=clusters_as_json([summarize_cluster(store, record)], actors))
+        found = add_cluster_output(store, [summarize_cluster(store, record)])
+        return Answer(document=clusters_as_json(found, actors))
 
 
 def show_chips(call: Call) -> Answer:

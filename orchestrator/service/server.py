@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
+from orchestrator.clock import SteadyClock
 from orchestrator.cloud_access import read_cloud_access
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
@@ -121,6 +122,7 @@ def open_site(
         hosts=hosts or HostBoard(),
         member_rules=member_rules or MemberRules(),
         files=files,
+        now=lambda: SteadyClock(paths.state).now(),  # the clock of the records, see read_record_time
     )
     if files:
         site.open_bucket(files, project).check_access(write=True)

@@ -82,7 +82,7 @@ def _describe_attempt(event: EventRecord, job: JobRecord, attempt: int, row: Map
         trace=_name_trace(job),
         key=f"attempt {job.cluster_uid}/{job.id}/{attempt}",
         parent=f"job {job.cluster_uid}/{job.id}",
-        begin=float(row.get("started_at") or ended),
+        begin=min(float(row.get("started_at") or ended), ended),  # clocks of two computers may differ
         end=ended,
         failure=f"{cause}: {why}",
         attributes=_describe_run(event, job) | {"orch.attempt": attempt, "orch.cause": cause},

@@ -14,6 +14,7 @@ from orchestrator.plan.observed import EndedAttempt, Outcome
 from orchestrator.project import to_column
 from orchestrator.store.audited import format_subject
 from orchestrator.store.change import EventDetails, Guard, RowChange, complete_row, insert_row, update_row
+from orchestrator.store.job_end import HostRun, find_end
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import (
@@ -77,7 +78,7 @@ class JobChanges(Ledger):
                 change = _update(cluster, job, {"state": "cancelling"}, f"job {job} is being cancelled")
             else:
                 outcome = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {job} was cancelled")
-                change = make_job_end(cluster, job, outcome, at)
+                change = make_job_end(cluster, job, outcome, max(at, record.created))
             if self.change(change, at=at, guards=(guard_unchanged_job(record),)) is not None:
                 return
 
@@ -208,11 +209,24 @@ class JobChanges(Ledger):
         query = select(attempts).where(attempts.c.cluster_uid == cluster.uid, attempts.c.job_id == job)
         return self._read_all(query.order_by(attempts.c.attempt), ended_from_row)
 
-    def record_outcome(self, cluster: ClusterRecord, job: int, outcome: Outcome, *, lease: Lease | None = None) -> None:
-        """End a job with its outcome, once: an ended job keeps the outcome it has."""
+    def record_outcome(
+        self, cluster: ClusterRecord, job: int, outcome: Outcome, *, lease: Lease | None = None,
+        run: HostRun | None = None,
+    ) -> None:  # fmt: skip
+        """End a job with its outcome, once: an ended job keeps the outcome it has.
+
+        Args:
+            cluster: the cluster of the job.
+            job: number of the job.
+            outcome: how it ended.
+            lease: only its present holder records it.
+            run: what its hosts measured of the newest attempt; it decides when the job ended.
+        """
         for at in self._tries(f"job {job}"):
             record = self.job(cluster, job)
-            changes = (make_job_end(cluster, job, outcome, at),) if record.state != "ended" else ()
+            started = self._started_at(cluster, job) if run is not None else None
+            end = find_end(created=record.created, started=started, at=at, run=run)
+            changes = (make_job_end(cluster, job, outcome, end),) if record.state != "ended" else ()
             if self.change(*changes, at=at, lease=lease, guards=(guard_unchanged_job(record),)) is not None:
                 return
 

@@ -294,6 +294,10 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
 
+    def sent_progress(self) -> Mapping[str, Any] | None:
+        """Return what the output of jobs says where these records are a copy; None for the store itself."""
+        return None
+
     def hold_snapshot(self) -> None:
         """Read one state of the store from here on, whatever others write meanwhile."""
         if self._connection is not None:

@@ -100,7 +100,7 @@ class RecoveryChanges(BudgetChanges):
         for at in self._tries(f"the list of jobs of '{cluster.name}'"):
             query = select(jobs).where(jobs.c.cluster_uid == cluster.uid, jobs.c.state != "ended")
             left = [job for job in self._read_all(query.order_by(jobs.c.id), job_from_row) if job.id in outcomes]
-            ends = (make_job_end(cluster, job.id, outcomes[job.id], at) for job in left)
+            ends = (make_job_end(cluster, job.id, outcomes[job.id], max(at, job.created)) for job in left)
             changes = (*ends, _deleted(cluster, intent, cause, why, at, at))
             guards = tuple(guard_unchanged_job(job) for job in left)
             if self.change(*changes, at=at, lease=lease, guards=guards) is not None:

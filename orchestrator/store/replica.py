@@ -7,6 +7,7 @@ of the service is another one, when this orch reads other tables, and when the f
 from __future__ import annotations
 
 import fcntl
+import json
 import sqlite3
 import time
 import zlib
@@ -194,6 +195,10 @@ class ReplicaReader(Reader):
         """Return whether an unattended engine of the service's user is at work."""
         return self._fact("engine_works") == "1"
 
+    def sent_progress(self) -> Mapping[str, Any]:
+        """Return what the output of jobs says, by cluster uid and job, as the service read it."""
+        return dict(json.loads(self._fact("progress") or "{}"))
+
     def _fact(self, name: str) -> str:
         return next((str(row["value"]) for row in self._rows("SELECT value FROM replica WHERE key = ?", name)), "")
 
@@ -292,6 +297,7 @@ def _write_facts(connection: sqlite3.Connection, position: Position, document: M
         "incarnation": document["incarnation"],
         "member": document["member"],
         "engine_works": int(document["engine_works"]),
+        "progress": json.dumps(document.get("progress", {})),  # a service of an older orch has none
         "seq": until["seq"],
         "hash": until["hash"],
         "tag": tag if document["after"] == until else "",  # else the next request has another address

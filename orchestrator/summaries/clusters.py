@@ -13,6 +13,7 @@ from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_current_job
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.summaries.output_forms import OutputProgress, output_as_json
 
 LEASE = "cluster:{name}"  # the name under which engine/state/lease.py holds a cluster while it works on it
 
@@ -25,6 +26,7 @@ class ClusterSummary:
         state_at: When the state was observed, in epoch seconds.
         ended: Earlier attempts of the current job.
         busy_with: Who works on the cluster now; "" when it is free.
+        output: What the output of the current job says; None where it says nothing, or was not read.
         abandoned: The job whose command ended before its program began, so that nothing waits for its machines.
     """
 
@@ -36,6 +38,7 @@ class ClusterSummary:
     ended: tuple[EndedAttempt, ...]  # earlier attempts of the current job
     busy_with: str
     abandoned: JobRecord | None = None
+    output: OutputProgress | None = None
 
     @property
     def current(self) -> Intent | None:
@@ -223,6 +226,7 @@ def _cluster_json(item: ClusterSummary, actor: str | None) -> dict[str, object]:
             for h in item.cluster.hosts
         ],
         "jobs": [_job_json(job) for job in item.jobs],
+        "from_output": output_as_json(item.output),
     }
 
 

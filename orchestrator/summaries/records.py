@@ -16,6 +16,7 @@ from orchestrator.store.records import EventRecord
 from orchestrator.store.replicated import EVENTS, SENT
 from orchestrator.store.version import OLDEST_READER, SCHEMA_VERSION
 from orchestrator.summaries.events import is_about_entry, mask_columns
+from orchestrator.summaries.output_progress import list_progress
 
 MOST_EVENTS = 1000  # of one document
 _TABLES = tuple(name for name in SENT if name != EVENTS)
@@ -60,6 +61,7 @@ def records_as_json(store: Reader, after: int, member: str, limit: int = MOST_EV
         "columns": {name: list(columns) for name, columns in SENT.items()},
         "events": [_list_values(EVENTS, list_event_columns(event)) for event in found],
         "rows": _list_rows(store, found, with_open=complete),
+        "progress": list_progress(store) if complete else {},
         "leases": [
             {"name": row["name"], "machine": row["machine"], "pid": row["pid"], "doing": row["doing"]}
             for row in store.held_leases()

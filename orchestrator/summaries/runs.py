@@ -14,6 +14,7 @@ from orchestrator.store.audited import format_subject
 from orchestrator.store.job_spans import list_job_spans
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.summaries.output_forms import OutputProgress, output_as_json
 from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times
 
 
@@ -28,6 +29,7 @@ class RunSummary:
         seconds: Time from the opening to the end of its jobs, summed.
         spending: The machines that were billed during its jobs.
         now: When this was read, in epoch seconds.
+        output: What the program's output says; None where it says nothing, or was not read (output_progress.py).
     """
 
     run_id: str
@@ -37,6 +39,7 @@ class RunSummary:
     seconds: float
     spending: Spending
     now: float
+    output: OutputProgress | None = None
 
     @property
     def last(self) -> JobRecord:
@@ -92,7 +95,7 @@ def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = 
             cluster=clusters[own[-1].cluster_uid],
             actor=changers.get(_subject(own[-1]), ""),
             jobs=tuple(own),
-            seconds=sum((job.ended or now) - job.created for job in own),
+            seconds=sum(max((job.ended or now) - job.created, 0.0) for job in own),
             spending=Spending(billed=_list_billed(spans.get(run_id, {}), intents, now)),
             now=now,
         )
@@ -157,5 +160,6 @@ def _as_json(run: RunSummary) -> dict[str, object]:
         "bucket": run.last.bucket or None,
         "commit": run.git.get("commit"),
         "changes": run.git.get("changes"),
+        "from_output": output_as_json(run.output),
         "jobs": [{"id": job.id, "kind": job.kind, "attempts": job.attempt, "status": job.status} for job in run.jobs],
     }

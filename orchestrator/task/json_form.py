@@ -163,6 +163,7 @@ def _make_document(task: Task, list_fields: Callable[[Section], set[str]]) -> Js
             "recovery": _without_blanks(recovery),
             "limits": _dump(task.limits),
             "git": None if task.git is None else _dump(task.git),
+            "metrics": _dump(task.metrics),
             "hosts": _without_blanks({"addresses": [_make_host(host, dump(host)) for host in task.hosts]}),
             "config": _without_blanks({name: _make_settings(task.settings(name)) for name in list_driver_options()}),
         }

@@ -17,6 +17,7 @@ from orchestrator.task.automatic import Automatic
 from orchestrator.task.driver_sections import list_driver_options, load_settings_section
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.git_state import GitState
+from orchestrator.task.output_pattern import check_pattern
 from orchestrator.task.resources import AutoStop, Resources, ResourcesSection, Strategy
 from orchestrator.task.section import (
     LAZY,
@@ -188,6 +189,14 @@ class Limits(Section):
     max_cost: Positive | None = own(None, "US dollars for the whole run, at most", config=True)
 
 
+class Metrics(Section):
+    """What is read from the output of a program that reports no steps. It is shown, and decides nothing."""
+
+    pattern: Annotated[Text, AfterValidator(check_pattern)] = own(
+        "", "a line of the output with {step} and {loss} in the places of the numbers; {} is any text", "a text"
+    )
+
+
 class Train(Section):
     """The bundled trainer instead of `run`. `args` holds its settings, keys dotted."""
 
@@ -305,6 +314,7 @@ class TaskFields(Section):
     checkpoint: Lazy[Checkpoint] = own(Checkpoint.model_construct(), "where and how often to save")
     recovery: Lazy[Recovery] = own(Recovery.model_construct(), "how often to start again")
     limits: Lazy[Limits] = own(Limits.model_construct(), "when to stop spending")
+    metrics: Lazy[Metrics] = own(Metrics.model_construct(), "how step and loss are read from the output")
     train: Lazy[Train] | None = own(None, "use the bundled trainer instead of run")
     git: Lazy[GitState] | None = own(None, "from which commit the workdir is; orch fills it in")
 

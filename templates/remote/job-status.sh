@@ -1,6 +1,7 @@
 # Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING ENDED-BY LAST-LINE".
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none. DOING is
 # no-storage where any of them ended as it cannot use its bucket (trainer/heartbeat.py), else that of the slowest one.
+# "orch-ran JOB HUNDREDTHS" comes before where it is known for how long the job has run, by the host's uptime.
 # ENDED-BY is the reason of whoever sent the job a signal (job-kill.sh), - where no one did.
 # LAST-LINE is the log's last one. For a job that failed, "orch-tail JOB TEXT" comes before: the end of the log, gzip in
 # base64, in which error_lines.py finds the cause.
@@ -78,6 +79,21 @@ reason() { # the first word of ended-by; unknown where a full disk kept no more 
     read -r why rest <"$1/ended-by" || true
     case $why in '' | *[!a-z-]* | ????????????????????*) why=unknown ;; esac
 }
+for_how_long() { # phase, folder of a job: into ran; - where it is not known
+    ran=
+    case $1 in
+    running)
+        began=$(sed -n 's/^began=//p' "$2/job")
+        case $began in '' | *[!0-9]* | ????????????*) ;; *)
+            read -r up rest </proc/uptime
+            ran=$((${up%.*}${up#*.} - began))
+            ;;
+        esac
+        ;;
+    finished) [ ! -e "$2/ran" ] || ran=$(head -c 15 "$2/ran") ;;
+    esac
+    case $ran in '' | *[!0-9]* | ????????????*) ran=- ;; esac
+}
 for job; do
     dir=$ORCH_HOST_DIR/jobs/$job
     rc=-
@@ -105,6 +121,8 @@ for job; do
     - | 0) ;;
     *) printf 'orch-tail %s %s\n' "$job" "$(tail -c 49152 "$dir/log" | gzip -nc | base64 | tr -d '\n')" ;;
     esac
+    for_how_long "$phase" "$dir" 2>/dev/null
+    [ "$ran" = - ] || printf 'orch-ran %s %s\n' "$job" "$ran"
     slowest "$dir"
     reason "$dir"
     printf 'orch-job %s %s %s %s %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$step" "$age" "$doing" "$why" "$last"

@@ -15,6 +15,8 @@ done
 if [ -e job ] || [ -e rc ]; then
     exit 0
 fi
+read -r up rest </proc/uptime # it counts on whatever the host's clock is set to
+began=${up%.*}${up#*.}        # hundredths of a second
 echo '    ' >rc.new # space reserved for the status, so that a full disk does not hide how the job ended
 (
     umask "$mask"
@@ -26,6 +28,7 @@ child=$!
 {
     echo "wrapper=$$"
     echo "group=$child"
+    echo "began=$began"
 } >job.new
 mv -f job.new job
 # Records the size of the log over time, so that logs can be read by time. It ends together with this wrapper.
@@ -43,5 +46,7 @@ mv -f job.new job
 wait "$child"
 status=$?
 echo "$(date +%s) $(wc -c <log)" 2>/dev/null >>log-times
+read -r up rest </proc/uptime
+echo "$((${up%.*}${up#*.} - began))" 2>/dev/null >ran
 printf '%s' "$status" 1<>rc.new
 mv -f rc.new rc

@@ -1,4 +1,4 @@
-"""What hosts print cannot control the terminal, forge another line, or flood the screen; a pipe gets it whole."""
+"""What hosts print cannot control the terminal, forge another line, or flood the screen."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cli.drawing.host_output import HostOutput
 from orchestrator.cli.drawing.host_text import BURST, LONGEST_LINE
+from orchestrator.cli.drawing.terminal import Terminal
 from orchestrator.hosts import HostAddress
 from orchestrator.messages import escape_controls
 from orchestrator.remote.output import prefix_for
@@ -48,9 +49,9 @@ def printed(*blocks: bytes, raw: bool = False) -> bytes:
     stream = io.BytesIO()
     output = HostOutput(
         stream,  # type: ignore[arg-type]  # BytesIO has what a BinaryIO needs
+        terminal=Terminal(live=False, colour=False, width=80),
         prefix=True,
         raw=raw,
-        colour=False,
         lock=threading.RLock(),
         make_room=lambda: None,
         on_closed=None,
@@ -110,7 +111,7 @@ def test_errors_write_out_control_characters_and_shorten_values(tmp_path: Path) 
     assert max(map(len, done.stderr.splitlines())) < 1200
 
 
-def test_exec_on_a_terminal_is_filtered_and_in_a_pipe_whole(tmp_path: Path) -> None:
+def test_exec_on_a_terminal_is_filtered_and_by_raw_whole(tmp_path: Path) -> None:
     state = {**os.environ, "ORCH_HOME": str(tmp_path / "state"), "TERM": "xterm"}
     orch = [sys.executable, "-m", "orchestrator"]
     evil = r"printf '\033]52;c;ZXZpbA==\007 loss 1\r(worker7, rank=7, 10.0.0.8) loss 0\n'"
@@ -118,12 +119,16 @@ def test_exec_on_a_terminal_is_filtered_and_in_a_pipe_whole(tmp_path: Path) -> N
     task.write_text("name: mine\nresources: {infra: local}\nrun: 'true'\n")
     subprocess.run([*orch, "launch", str(task), "-c", "mine", "--yes"], env=state, check=True, capture_output=True)
     try:
-        piped = subprocess.run([*orch, "exec", "mine", evil], env=state, check=True, capture_output=True).stdout
+        piped, whole = (
+            subprocess.run([*orch, "exec", *more, "mine", evil], env=state, check=True, capture_output=True).stdout
+            for more in ((), ("--raw",))
+        )
         on_terminal = _on_terminal([*orch, "exec", "mine", evil], state)
         raw = _on_terminal([*orch, "exec", "--raw", "mine", evil], state)
     finally:
         subprocess.run([*orch, "down", "mine", "--yes"], env=state, check=True, capture_output=True)
-    assert b"\x1b]52" in piped and b"\x1b]52" in raw
+    assert b"\x1b]52" in whole and b"\x1b]52" in raw
+    assert b"loss 1" in whole and b"loss 1" not in piped, "a pipe gets the last state of a line"
     assert b"\x1b]52" not in on_terminal and b"\x07" not in on_terminal
     (line,) = [line for line in on_terminal.splitlines() if b"loss 0" in line]
     assert line.index(b"rank=0") < line.index(b"rank=7"), "the forged prefix stands behind the real one"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_history import FAILURE, SUCCESS, History
 
+from orchestrator.notifications.messages import make_messages
 from orchestrator.notifications.notices import Kind, Notice
 from orchestrator.notifications.reading import read_notices
+from orchestrator.notifications.webhook import message_as_json
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.store.channel_records import CONDITION, ENGINE
@@ -48,6 +51,17 @@ def test_a_failure_has_the_cause_the_next_command_and_no_control_characters(hist
 def test_the_kind_follows_from_how_a_job_ended(history: History, own_home: Path, outcome: Outcome, kind: Kind) -> None:
     history.run(outcome=outcome)
     assert [one.kind for one in notices(own_home)] == [kind]
+
+
+def test_a_notice_of_a_run_has_what_its_output_says(history: History, own_home: Path) -> None:
+    history.run(outcome=FAILURE)
+    with Reader(own_home / "state" / "orch.db") as reader:
+        (notice,), _ = read_notices(reader, 0, lambda job: f"step {job.id}, loss 2.31 (from output)\x1b[2J")
+    assert notice.progress == "step 1, loss 2.31 (from output)\\x1b[2J"
+    (message,) = make_messages([notice], "team", "abc", notice.at)
+    assert f"progress: {notice.progress}" in message.lines
+    sent: Any = message_as_json(message, "abc")
+    assert sent["items"][0]["progress"] == notice.progress
 
 
 def test_commands_on_hosts_are_no_runs(history: History, own_home: Path) -> None:

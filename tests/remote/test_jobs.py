@@ -73,6 +73,19 @@ def test_a_job_runs_detached_with_its_environment_and_leaves_its_exit_code(fleet
     assert phases(fleet, "env") == [JobPhase.FINISHED] * 3
 
 
+def test_a_host_measures_for_how_long_a_job_runs(fleet: Fleet) -> None:
+    assert jobs.start_job(fleet, "measured", b"#!/bin/sh\nsleep 2\n").ok
+    time.sleep(0.5)
+    running = [job.ran for job in jobs.read_job_status(fleet, "measured").jobs]
+    assert all(seconds is not None and 0 <= seconds < 2 for seconds in running), running
+    jobs.follow_job(fleet, "measured", Logs())
+    time.sleep(1)
+    for _ in range(2):
+        ended = [job.ran for job in jobs.read_job_status(fleet, "measured").jobs]
+        assert all(seconds is not None and 2 <= seconds < 8 for seconds in ended), ended
+    assert [job.ran for job in jobs.read_job_status(fleet, "never").jobs] == [None] * 3
+
+
 def test_a_second_start_of_the_same_job_does_nothing_and_succeeds(fleet: Fleet) -> None:
     for number in range(3):
         assert jobs.start_job(fleet, "once", b"#!/bin/sh\necho run %d\n" % number).ok

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from service_site import OUTCOMES, Served, record_run, save_steps, serve, write_points
 from support.orch_process import Orch
+from support.terminal import on_terminal
 
 from orchestrator.__main__ import main
 from orchestrator.acting import acting_as
@@ -30,6 +31,7 @@ from orchestrator.cli.execution.served_commands import LOCAL, REFUSED, SERVED, r
 from orchestrator.client import Client
 from orchestrator.client_logins import keep_login
 from orchestrator.client_transport import ServiceError
+from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.errors import UserError
 from orchestrator.plan.teardown import TeardownPolicy
@@ -141,6 +143,7 @@ def run_both(team: Team, words: Sequence[str], now: float, **more: str) -> tuple
     """Run a command as bob on the store itself, and through the service, at the same time of the clock."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: now)
+        patch.setattr(SteadyClock, "now", lambda _clock: now)
         with acting_as("bob"):
             local = run(team.served.orch.folder / "orch", words, **more)
         return local, run(team.me.folder / "orch", words, ORCH_SERVER=team.url, **more)
@@ -385,6 +388,35 @@ def test_output_is_followed_until_the_job_ends(team: Team) -> None:
             process.kill()
             process.communicate()
     assert (process.returncode, out) == (3, "") and "program failed on host 1" in err
+
+
+def test_a_bar_without_a_line_end_is_seen_through_the_service(team: Team) -> None:
+    with acting_as("bob"), team.store() as store:
+        cluster = record_run(store, "bar", "bar", ended=False)
+        keep_output(team, "bar", "attempt-0001", 0, b"begin\n\r10%|\xe2\x96")
+        with on_terminal(team.me.command("logs", "bar", "-f"), env=team.me.env, cwd=team.me.folder) as terminal:
+            terminal.expect(r"begin\n.*10%\|$")
+            keep_output(team, "bar", "attempt-0001", 0, b"\x88\r20%")
+            terminal.expect(r"\r\x1b\[J.*20%$")
+            keep_output(team, "bar", "attempt-0001", 0, b"\r100%\nend\n")
+            terminal.expect(r"100%\n.*end\n")
+            store.record_outcome(cluster, 1, OUTCOMES[3])
+            terminal.finish()
+
+
+def test_step_and_loss_from_output_are_those_that_the_service_read(team: Team) -> None:
+    task = json.dumps({"metrics": {"pattern": "at {step} obj {loss}"}})
+    with acting_as("bob"), team.store() as store:
+        record_run(store, "unchanged", "unchanged", ended=False)
+        record_run(store, "own", "own", ended=False, task=task)
+        keep_output(team, "unchanged", "attempt-0001", 1, b"step 450/1000  loss 2.31\n")
+        keep_output(team, "own", "attempt-0001", 0, b"at 7 obj nan\n")
+    for line in ("runs", "runs unchanged", "runs own -o json", "status", "status own", "status -o json"):
+        local, served = run_both(team, line.split(), team.now)
+        assert served == local and ("step 450" in local.out or "7" in local.out), line
+    assert "step 450, loss 2.31" in local.out or '"form": "metrics.pattern"' in local.out
+    page = team.served.ask("/runs/unchanged", cookie=team.served.sign_in()).body.decode()
+    assert "<b>step 450, loss 2.31</b> from output" in page
 
 
 @pytest.mark.parametrize("begin", ["x", "attempt-0001/0.log:-1", ":3", "../../../orch.db:0"])

@@ -119,6 +119,8 @@ SERVED = {
     "resources.job_recovery.recover_on_exit_codes": [1],
     "setup": "a",
     "run": "a",
+    "metrics": {},
+    "metrics.pattern": "iter {step} {} loss={loss}",
     "envs": {"A": 1},
     "secrets": {"A": "b"},
     "file_mounts": {"/a": "s3://bbb"},

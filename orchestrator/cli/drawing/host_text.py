@@ -59,8 +59,7 @@ def _describe_left_out(count: int) -> str:
 
 
 def _clean_line(line: str) -> str:
-    """Return what a terminal would finally show of the line: a carriage return begins it again."""
-    line = line.rstrip("\r").rpartition("\r")[2]
+    """Return a line without what could move the cursor, cut to what a person can read."""
     more = len(line) - LONGEST_LINE
     shown = escape_controls(line[:LONGEST_LINE])
     if "\x1b" in shown:

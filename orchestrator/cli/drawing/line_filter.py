@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import re
-import threading
 from collections.abc import Callable
 
 from orchestrator.hosts import HostAddress
+from orchestrator.remote.output import LinePrinter
 
 
-class LineFilter:
-    """Passes complete lines that match on to `sink`; blocks of several hosts may come from several threads."""
+def filter_lines(pattern: re.Pattern[bytes], sink: Callable[[HostAddress, bytes], None], *, raw: bool) -> LinePrinter:
+    """Return a sink that passes complete lines that match on to `sink`; its `close` takes the last ones as complete.
 
-    def __init__(self, pattern: re.Pattern[bytes], sink: Callable[[HostAddress, bytes], None]) -> None:
-        self._pattern = pattern
-        self._sink = sink
-        self._lock = threading.Lock()
-        self._rest: dict[HostAddress, bytes] = {}  # the unfinished last line of each host
+    Args:
+        pattern: What is searched for in each line.
+        sink: Gets the lines; several hosts may send them from several threads.
+        raw: Whether a line keeps what a carriage return overwrote.
+    """
 
-    def write(self, host: HostAddress, block: bytes) -> None:
-        """Take a block of a host's output."""
-        with self._lock:
-            *lines, rest = (self._rest.pop(host, b"") + block).split(b"\n")
-            self._rest[host] = rest
-        self._pass_on(host, [line + b"\n" for line in lines])
+    def pass_on(host: HostAddress, lines: bytes) -> bytes:
+        matching = b"".join(line + b"\n" for line in lines.split(b"\n")[:-1] if pattern.search(line))
+        if matching:
+            sink(host, matching)
+        return b""
 
-    def finish(self) -> None:
-        """Take the last lines that have no end as complete."""
-        with self._lock:
-            left, self._rest = self._rest, {}
-        for host, rest in left.items():
-            self._pass_on(host, [rest] if rest else [])
-
-    def _pass_on(self, host: HostAddress, lines: list[bytes]) -> None:
-        kept = b"".join(line for line in lines if self._pattern.search(line))
-        if kept:
-            self._sink(host, kept)
+    return LinePrinter(io.BytesIO(), prefix=False, clean=pass_on, exact=raw)

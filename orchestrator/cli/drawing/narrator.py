@@ -37,7 +37,7 @@ class TerminalNarrator:
     Args:
         out: For the program's output; the output of setup goes to stderr.
         prefix: Whether each line of the program's output begins with its host.
-        raw: Whether hosts may send control characters to a terminal; a pipe always gets all bytes.
+        raw: Whether hosts may send control characters to a terminal, and a pipe gets what a carriage return overwrites.
         stop_when_closed: Raise OutputClosed when the reader has closed `out`; otherwise report that once and continue.
     """
 
@@ -137,9 +137,9 @@ class TerminalNarrator:
     def _open(self, stream: TextIO, prefix: bool, on_closed: Callable[[], None] | None) -> HostOutput:
         return HostOutput(
             stream.buffer,
+            terminal=inspect_terminal(stream),
             prefix=prefix,
-            raw=self._raw or inspect_terminal(stream).width is None,
-            colour=inspect_terminal(stream).colour,
+            raw=self._raw,
             lock=self._lock,
             make_room=self._end_open_line,
             on_closed=on_closed,
@@ -154,7 +154,7 @@ class TerminalNarrator:
         """Report only a silent program: output is the better sign of life."""
         silent = min(time.monotonic() - self._last_output, seconds)
         if self._terminal.live:
-            if silent >= QUIET_SECONDS:
+            if silent >= QUIET_SECONDS and not self._output.is_live:
                 self._draw(f"the program is running; no output for {format_duration(silent)}")
         elif silent >= SILENT_JOB_SECONDS and seconds - self._reported_at >= SILENT_JOB_SECONDS:
             self._reported_at = seconds
@@ -204,6 +204,8 @@ class TerminalNarrator:
             self._line = self._open_line = ""
 
     def _write(self, text: str) -> None:
+        self._output.erase()
+        self._setup_output.erase()
         with contextlib.suppress(OSError, ValueError):  # stderr is closed: continue without it
             self._stderr.write(text)
             self._stderr.flush()

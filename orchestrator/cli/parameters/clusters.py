@@ -53,6 +53,17 @@ def record_source(*, seconds: float | None = None) -> Generator[Callable[[], Abs
     yield lambda: open_reader_at(store_location(os.environ, load_paths()), project)
 
 
+def read_record_time() -> float:
+    """Return the time for what is measured from records: by the clock that writes them, not by this computer's setting.
+
+    A setting that is a minute behind would show a program of a minute as one of no time.
+    """
+    from orchestrator.clock import SteadyClock
+    from orchestrator.paths import load_paths
+
+    return SteadyClock(load_paths().state).now()
+
+
 def select_hosts(record: ClusterRecord, ranks: tuple[int, ...] | None = None) -> tuple[HostAddress, ...]:
     """Return hosts of a cluster by their last known addresses: all of them, or those of `ranks`."""
     if not record.hosts:

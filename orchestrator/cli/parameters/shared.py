@@ -63,7 +63,7 @@ NO_PREFIX = click.option("--no-prefix", is_flag=True, help="Do not begin each li
 RAW = click.option(
     "--raw",
     is_flag=True,
-    help="Let hosts control the terminal; without it their colours alone pass. Pipes and files get all of it.",
+    help="Let hosts control the terminal; without it their colours alone pass, and of a progress bar its last state.",
 )
 
 ACCEPT_HOST_KEY = click.option(

@@ -160,7 +160,9 @@ def _conclude(session: Session, action: Conclude) -> None:
     outcome = Outcome(
         status=action.status, code=action.code, what=action.what, why=action.why, next_step=action.next_step
     )
-    session.store.record_outcome(session.cluster, job.id, outcome, lease=session.keeper.lease)
+    attempt, seen = session.store.job(session.cluster, job.id).attempt, session.memory.host_run
+    run = seen[1] if seen is not None and seen[0] == f"{job.id}-a{attempt}" else None
+    session.store.record_outcome(session.cluster, job.id, outcome, lease=session.keeper.lease, run=run)
 
 
 def _record_failure(session: Session, action: Action, error: OrchError) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
@@ -22,6 +23,7 @@ from orchestrator.plan.stopped import (
 )
 from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.slices import SliceState
+from orchestrator.store.job_end import HostRun
 from orchestrator.store.records import JobRecord, NewJob
 
 _FIX_BUCKET = "shows its output; fix the bucket, then the same launch"
@@ -39,7 +41,24 @@ def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
     for job, states in _read_states(session, open_jobs):
         outcome = _make_outcome(session, job, states)
         if outcome is not None:
-            session.store.record_outcome(session.cluster, job.id, outcome)
+            session.store.record_outcome(
+                session.cluster, job.id, outcome, run=measure_host_run(session, states, complete=True)
+            )
+
+
+def measure_host_run(session: Session, states: Sequence[HostJob], *, complete: bool) -> HostRun | None:
+    """Return for how long hosts have run a job; None where none reports it, or where time is simulated.
+
+    Args:
+        session: The command.
+        states: The job on its hosts.
+        complete: Whether these are all of them.
+    """
+    seconds = [state.ran for state in states if state.ran is not None]
+    if not seconds or not isinstance(session.services.clock, SteadyClock):
+        return None
+    ended = complete and len(seconds) == len(states) and all(state.phase is JobPhase.FINISHED for state in states)
+    return HostRun(seconds=max(seconds), ended=ended)
 
 
 def find_own_end(session: Session, number: int) -> Outcome | None:

@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.diagnosis import add_diagnosis
+from orchestrator.engine.loop.finished_jobs import measure_host_run
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.loop.silence import find_unwatched_since, note_look
 from orchestrator.engine.loop.silent_hosts import record_silent_hosts, record_silent_provider
@@ -337,6 +338,8 @@ def _job_states(
     report = operations.read_job(host_job_name(uid, folder or "none"), ranks, chips=session.services.wants_chips(uid))
     failures = {outcome.rank: outcome for outcome in report.failed}
     session.memory.log_sizes = {state.rank: state.log_bytes for state in report.jobs}
+    if (run := measure_host_run(session, report.jobs, complete=not report.failed)) is not None:
+        session.memory.host_run = (folder, run)
     return {state.rank: state for state in report.jobs}, failures
 
 

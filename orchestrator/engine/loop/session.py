@@ -26,6 +26,7 @@ from orchestrator.providers.protocol import HasAccounts, NamesCallers, Provider
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.tree import Tree
 from orchestrator.slices import Candidate
+from orchestrator.store.job_end import HostRun
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 
@@ -49,6 +50,7 @@ class Memory:
         first_failed: The rank on which it failed first.
         stacks_of: Folder of the job whose stacks were collected.
         outcomes: One per host, of the last program or failed step.
+        host_run: The job folder that was observed last, and for how long its hosts have run it.
         log_sizes: The bytes of the program's log on each host that answered last, by rank.
         follow_error: Why the output is not followed, as it was reported; "" while it is.
         missing_output: The output of the ended program that has not come; None for none.
@@ -89,6 +91,7 @@ class Memory:
     first_failed: int | None = None
     stacks_of: str = ""
     outcomes: tuple[HostOutcome, ...] = ()
+    host_run: tuple[str, HostRun] | None = None
     log_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
     follow_error: str = ""
     missing_output: MissingOutput | None = None

@@ -30,7 +30,9 @@ from orchestrator.notifications.settings import list_channels, read_channel, rea
 from orchestrator.paths import Paths
 from orchestrator.retries import NOTIFICATION_ROUND
 from orchestrator.store.read import Reader
+from orchestrator.store.records import JobRecord
 from orchestrator.store.store import Store
+from orchestrator.summaries.output_progress import read_kept_progress
 from orchestrator.task.config import Config, load_config
 
 POLL = 2.0  # seconds between two looks at the events
@@ -161,6 +163,7 @@ class Notifier:
             delivery = Delivery(
                 name=name, kinds=kinds, send=partial(self._send, config, name, store.installation),
                 now=self._services.clock.now, pause=self._pause, is_ending=self._is_ending,
+                read_progress=_describe_progress,
             )  # fmt: skip
             while not self._is_ending():
                 try:
@@ -197,6 +200,11 @@ class Notifier:
                         known.add((name, found.cause))
                         store.record_condition(name, found.what, found.cause)
                 self._pause(CONDITIONS_POLL)
+
+
+def _describe_progress(job: JobRecord) -> str:
+    found = read_kept_progress(job)
+    return f"{found} (from output)" if found is not None else ""
 
 
 def _describe(error: Exception) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.cli.execution.act import ActMode, PerformMode, WithoutStore, carry_out
 from orchestrator.cli.execution.confirm_all import confirm_deletion_of_all
 from orchestrator.cli.failures import report_error
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.shared import action_options
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_duration
@@ -214,12 +213,13 @@ def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode, question: st
     if not isinstance(mode, PerformMode) or mode.consent or not can_ask():
         return
     running: list[str] = []
+    now = read_record_time()
     with open_store_reader() as store:
         for name in dict.fromkeys(clusters):
             record = store.cluster(name)
             jobs = store.jobs(record) if record is not None else ()
             running += [
-                f"job {job.id} ({job.kind}, for {format_duration(time.time() - job.created)}) is running on '{name}'"
+                f"job {job.id} ({job.kind}, for {format_duration(now - job.created)}) is running on '{name}'"
                 for job in jobs
                 if job.state == "running"
             ]

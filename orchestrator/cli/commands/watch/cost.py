@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from dataclasses import dataclass
 
 import click
@@ -13,7 +12,7 @@ import click
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.cli.parameters.clusters import open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.formatting import format_microdollars, format_utc
 from orchestrator.messages import join_words
@@ -99,7 +98,7 @@ def cost(ctx: click.Context, by: tuple[str, ...], since: float, all_projects: bo
     """
     if ctx.invoked_subcommand is not None:
         return
-    now = time.time()
+    now = read_record_time()
     with open_store_reader() as store:
         scope = make_scope(store, owner, all_projects=all_projects)
         table = summarize_spending(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.line_filter import LineFilter
+from orchestrator.cli.drawing.line_filter import filter_lines
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import HOSTS, NO_PREFIX, RAW
@@ -108,8 +108,8 @@ def logs(
         write = narrator.output if output == "text" else _json_sink(lines if output == "json" else None)
         if output != "text" and grep is None:
             grep = re.compile(b"")  # complete lines, all of them
-        matching = LineFilter(grep, write) if grep is not None else None
-        sink = write if matching is None else matching.write
+        matching = filter_lines(grep, write, raw=raw) if grep is not None else None
+        sink = write if matching is None else matching
         try:
             start = LogStart(tail=tail, seconds=since)
             ending = read(cluster, job, sink, narrator, hosts=ranks, follow=follow, start=start, setup=setup)
@@ -118,7 +118,7 @@ def logs(
             narrator.note(f"stopped watching; the job continues: {again}   end it: orch cancel {cluster}")
             ctx.exit(130)
         if matching is not None:
-            matching.finish()
+            matching.close()
     if output == "json":
         head = {"version": 1, "kind": "logs", "cluster": cluster, "job": ending.job_id, "run_id": ending.run_id or None}
         write_stdout(json.dumps({**head, "status": ending.status, "lines": lines}, indent=2))

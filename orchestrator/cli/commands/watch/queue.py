@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from dataclasses import replace
 
 import click
@@ -12,7 +11,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.formatting import format_duration
 from orchestrator.store.lookup import find_cluster
@@ -62,7 +61,7 @@ def _row(one: QueuedJob, *, with_project: bool) -> tuple[str, ...]:
     state = job.state + (f", attempt {job.attempt}" if job.attempt > 1 else "")
     if job.state == "ended":
         state = f"exit {job.status}"
-    age = format_duration((job.ended or time.time()) - job.created)
+    age = format_duration((job.ended or read_record_time()) - job.created)
     project = [one.cluster.project] if with_project else []
     return (one.cluster.name, *project, str(job.id), job.kind, state, job.run_id, age, one.driven_by)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stdout
-from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.cli.parameters.clusters import open_store_reader, read_record_time
 from orchestrator.formatting import format_amount, format_dollars, format_duration
 from orchestrator.service_address import find_server
 
@@ -48,7 +47,7 @@ def _compare(run_ids: Sequence[str]) -> dict[str, Any]:
     from orchestrator.summaries.curves import CurveReader
 
     with open_store_reader() as store:
-        found = compare_runs(store, run_ids, time.time(), open_project_bucket, CurveReader())
+        found = compare_runs(store, run_ids, read_record_time(), open_project_bucket, CurveReader())
     return comparison_as_json(found)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import click
 
@@ -12,11 +11,12 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.watch.run_comparison import write_comparison
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_duration, format_local_time
 from orchestrator.store.lookup import suggest_name
+from orchestrator.summaries.output_progress import add_output
 from orchestrator.summaries.runs import RunSummary, format_commit, format_run_cost, runs_as_json, summarize_runs
 
 
@@ -56,18 +56,15 @@ def runs(
     run_id = next(iter(run_ids), None)
     with open_store_reader() as store:
         scope = make_scope(store, owner, all_projects=all_projects)
-        found = [run for run in summarize_runs(store, time.time()) if scope.includes(run.project, run.owner)]
+        found = [run for run in summarize_runs(store, read_record_time()) if scope.includes(run.project, run.owner)]
         clusters = {record.name for record in store.all_clusters() if scope.includes(record.project, scope.owner)}
-    found = _select_runs(found, clusters, run_id, cluster)
+        found = add_output(store, _select_runs(found, clusters, run_id, cluster)[:limit])
     if output == "json":
-        write_stdout(json.dumps(runs_as_json(found[:limit]), indent=2))
+        write_stdout(json.dumps(runs_as_json(found), indent=2))
     elif run_id is not None:
         write_stdout(*_detail_lines(found[0]))
     elif found:
-        project = ["PROJECT"] if all_projects else []
-        head = ("RUN", "CLUSTER", *project, "OWNER", "COMMIT", "STARTED", "TOOK", "COST", "RESULT")
-        rows = [head, *(_row(run, with_project=all_projects) for run in found[:limit])]
-        write_stdout(*draw_table(rows, sys.stdout, optional=("CLUSTER", "COMMIT", "OWNER", "TOOK")))
+        write_stdout(*_table(found, with_project=all_projects))
     else:
         whose = f" of cluster '{cluster}'" if cluster is not None else ""
         write_stderr(f"no run{whose} is on record; orch launch --help shows how to begin")
@@ -93,18 +90,18 @@ def _select_runs(
     raise NotFoundError(f"no run '{run_id}' on record", near, everything)
 
 
-def _row(run: RunSummary, *, with_project: bool) -> tuple[str, ...]:
-    whose = (*([run.project] if with_project else []), run.owner or "-", format_commit(run))
-    started = format_local_time(run.jobs[0].created)[5:16]
-    return (
-        run.run_id,
-        run.cluster.name,
-        *whose,
-        started,
-        format_duration(run.seconds),
-        format_run_cost(run),
-        run.result,
-    )
+def _table(found: list[RunSummary], *, with_project: bool) -> list[str]:
+    output = ["FROM OUTPUT"] if any(run.output is not None for run in found) else []
+    project = ["PROJECT"] if with_project else []
+    head = ("RUN", "CLUSTER", *project, "OWNER", "COMMIT", "STARTED", "TOOK", "COST", *output, "RESULT")
+    rows: list[tuple[str, ...]] = [head]
+    for run in found:
+        started = format_local_time(run.jobs[0].created)[5:16]
+        whose = (*([run.project] if project else []), run.owner or "-", format_commit(run), started)
+        said = [str(run.output or "-")] if output else []
+        cost = (format_duration(run.seconds), format_run_cost(run))
+        rows.append((run.run_id, run.cluster.name, *whose, *cost, *said, run.result))
+    return draw_table(rows, sys.stdout, optional=("CLUSTER", "COMMIT", "OWNER", "TOOK"))
 
 
 def _describe_commit(run: RunSummary) -> str:
@@ -128,6 +125,8 @@ def _detail_lines(run: RunSummary) -> list[str]:
         ("commit", _describe_commit(run)),
         ("bucket", f"{run.last.bucket}/{run.run_id}/" if run.last.bucket else "none"),
     ]
+    if run.output is not None:
+        facts.append(("progress", f"{run.output}   from output, {run.output.form}"))
     if run.last.why:
         facts.append(("reason", run.last.why))
     if run.last.bucket:

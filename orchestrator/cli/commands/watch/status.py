@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 
 import click
 
@@ -13,7 +12,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import refuse_option
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.formatting import format_age, format_duration, format_local_time, format_price
 from orchestrator.messages import count_noun
@@ -34,6 +33,7 @@ from orchestrator.summaries.clusters import (
     sum_prices,
     summarize_cluster,
 )
+from orchestrator.summaries.output_progress import add_cluster_output
 
 # Machines that a limit, or another program, has ended: auxiliary resources stay until `down`.
 _LEFT_OVER: dict[str, str] = {
@@ -68,7 +68,7 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         _refresh(known)
     with open_store_reader() as store:
         records = _select(store, cluster, owner, all_projects=all_projects)
-        standings = [summarize_cluster(store, record) for record in records]
+        standings = add_cluster_output(store, [summarize_cluster(store, record) for record in records])
         recent = store.events(records[0].qualified_name, limit=5) if cluster else ()
         actors, member = store.last_actors("cluster") if output == "json" else {}, store.member
         refusal = find_file_refusal(store)
@@ -88,7 +88,7 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
 
 def _limit_notes(standings: list[ClusterSummary]) -> list[str]:
     """Return a line for each cluster whose machines may have ended by themselves since they were seen."""
-    now = time.time()
+    now = read_record_time()
     passed = [(item.cluster.name, find_passed_limit(item, now)) for item in standings]
     return [
         f"'{name}' has reached its limit of {limit} since it was seen, and may have ended: orch status {name} --refresh"
@@ -115,10 +115,11 @@ def _refresh(records: list[ClusterRecord]) -> None:
 
 
 def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) -> list[str]:
-    now = time.time()
+    now = read_record_time()
     owned = bool({item.cluster.owner for item in standings} - {"", member})  # by others
     whose = [*(["PROJECT"] if with_project else []), *(["OWNER"] if owned else [])]
-    columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")
+    output = ["FROM OUTPUT"] if any(item.output is not None for item in standings) else []
+    columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", *output, "PRICE")
     rows: list[tuple[str, ...]] = [("NAME", *whose, *columns)]
     for item in standings:
         intent = item.current
@@ -134,6 +135,7 @@ def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) 
                 intent.candidate.where if intent else "-",
                 str(intent.candidate.market) if intent else "-",
                 describe_job(item.current_job),
+                *([str(item.output or "-")] if output else []),
                 "disks only" if item.stopped else format_price(item.price_per_hour),
             )
         )
@@ -143,7 +145,7 @@ def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) 
 
 
 def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list[str]:
-    now = time.time()
+    now = read_record_time()
     intent = item.current
     facts = [("cluster", f"{item.cluster.name}   {item.cluster.summary}".rstrip())]
     facts.append(
@@ -164,6 +166,8 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
         )
         note = f" ({machine.price_note})" if machine.price_note else ""
         facts += [("machines", text), ("price", format_price(machine.price_per_hour) + note)]
+    if item.output is not None:
+        facts.append(("progress", f"{item.output}   from output, {item.output.form}"))
     if item.cluster.project != DEFAULT_PROJECT:
         facts.append(("project", item.cluster.project))
     if item.cluster.owner:
@@ -192,7 +196,7 @@ def _past_line(name: str, state: str, why: str) -> str:
 
 
 def _job_row(job: JobRecord) -> tuple[str, ...]:
-    took = format_duration((job.ended or time.time()) - job.created)
+    took = format_duration((job.ended or read_record_time()) - job.created)
     state = job.state + (f", attempt {job.attempt}" if job.attempt > 1 else "")
     hosts = "all" if job.ranks is None else format_ranks(job.ranks)
     result = f"exit {job.status}: {job.what}" if job.state == "ended" else ""
