@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +80,7 @@ def apart(hosts: int, each: int = 1) -> list[str]:
 
 
 @contextmanager
-def launcher_cluster(folder: Path, hosts: int, **programs: str) -> Iterator[LauncherCluster]:
+def launcher_cluster(folder: Path, hosts: int, **programs: str) -> Generator[LauncherCluster]:
     """Make the folder of a cluster; the first job creates it, and it is deleted at the end."""
     (folder / "program").mkdir()
     for name, text in {"show_py": SHOW, **programs}.items():
