@@ -63,11 +63,11 @@ _WITHOUT_VALUE = ("standalone", "module", "no_python", "run_path", "virtual_loca
 
 
 def _is_torchrun():
-    words = getattr(sys, "orig_argv", [])  # of Python 3.10 and later
-    if sys.argv[0] != "-m":
-        return os.path.basename(sys.argv[0]) == "torchrun" or sys.argv[0].endswith("torch/distributed/run.py")
-    module = words[len(words) - len(sys.argv)]
-    return module in ("torch.distributed.run", "torch.distributed.launch")
+    program, words = sys.argv[0], getattr(sys, "orig_argv", None)
+    if program != "-m":
+        return os.path.basename(program) == "torchrun" or program.endswith("torch/distributed/run.py")
+    module = words[len(words) - len(sys.argv)] if words else ""  # Python before 3.10 does not say it
+    return module.split("-m")[-1] in ("torch.distributed.run", "torch.distributed.launch")
 
 
 def _read_options(words):
@@ -119,13 +119,15 @@ class _JaxClusters:
 
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path)
-        load = spec.loader.exec_module
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
 
-        def load_and_add(module):
-            load(module)
-            _add_cluster(module.ClusterEnv)
+            def load_and_add(module):
+                load(module)
+                if hasattr(module, "ClusterEnv"):
+                    _add_cluster(module.ClusterEnv)
 
-        spec.loader.exec_module = load_and_add
+            spec.loader.exec_module = load_and_add
         return spec
 
 
@@ -185,7 +187,7 @@ def _no_gpus():
 
 # A process of another launcher, which sets LOCAL_RANK, has its place from there.
 if {"ORCH_NUM_HOSTS", "ORCH_RANK", "ORCH_COORDINATOR"} <= set(os.environ) and "LOCAL_RANK" not in os.environ:
-    if _is_torchrun():
+    if getattr(sys, "argv", None) and _is_torchrun():
         options = _read_options(sys.argv[1:])
         _refuse_no_processes(options)
         if os.environ["ORCH_NUM_HOSTS"] != "1":
