@@ -1,0 +1,36 @@
+"""Notes of a plan about a program of one's own: the Python that it finds, and words that its launcher refuses. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from orchestrator.catalog.accelerators import is_gpu
+from orchestrator.catalog.image_pythons import AWS_DRIVER
+from orchestrator.slices import HostFacts
+from orchestrator.task.model import Task
+
+# Of torchrun (torch 2.13, torch/distributed/run.py, `--nproc-per-node`); it takes the names with `_`, too.
+_NO_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ]\s*[\"']?\$\{?SKYPILOT_NUM_GPUS_PER_NODE\b")
+_PYTHON = re.compile(r"\b(?:python[0-9.]*|pip[0-9]*|torchrun|accelerate|deepspeed)\b")
+
+
+def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
+    """Yield the notes about a program of one's own."""
+    if task.train is not None or not task.run:
+        return
+    machine = task.choices[0].machine
+    gpus = machine.chips_per_host if is_gpu(machine.name) else 0  # as plan/environment.py counts them
+    if not gpus and _NO_PROCESSES.search(task.run):
+        yield (
+            f"run: SKYPILOT_NUM_GPUS_PER_NODE is 0 on {machine.name}, which has no GPUs, and torchrun does not start 0 "
+            "processes; write --nproc-per-node 1 there"
+        )
+    if facts.image_python and not task.choices[0].container and _PYTHON.search(f"{task.setup}\n{task.run}"):
+        yield f"the image: {facts.image_python}. Another Python: {_name_other(facts.image_python)}"
+
+
+def _name_other(image_python: str) -> str:
+    """Return the line of a task that gets another Python."""
+    ways = "setup: uv venv --python 3.12 ~/venv (uv from its installer), or conda create, which brings Miniforge"
+    return f"accelerator_args: {{framework: torch}}, or {ways}" if image_python == AWS_DRIVER else ways
