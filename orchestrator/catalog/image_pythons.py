@@ -8,11 +8,11 @@ GPU PyTorch 2.9 (Ubuntu 24.04) 20260317"; for Neuron templates/run/neuron_python
 
 from __future__ import annotations
 
-_MANAGED = "where pip installs only into an environment (PEP 668)"
-UBUNTU_2204 = "`python3` is 3.10 of Ubuntu 22.04, without torch and JAX; there is no `python`"
-UBUNTU_2404 = f"`python3` is 3.12 of Ubuntu 24.04, {_MANAGED}, without torch and JAX; there is no `python`"
-AWS_DRIVER = f"`python3` is 3.12 of Ubuntu 24.04, {_MANAGED}, without torch and JAX"
-AWS_TORCH = f"/opt/pytorch/bin/python has torch; `python3` is 3.12 of Ubuntu 24.04, {_MANAGED}"
+_MANAGED = "pip needs an environment (PEP 668)"
+UBUNTU_2204 = "`python3` is 3.10 of Ubuntu 22.04; no `python`, no torch, no JAX"
+UBUNTU_2404 = f"`python3` is 3.12 of Ubuntu 24.04; no `python`, no torch, no JAX; {_MANAGED}"
+AWS_DRIVER = f"`python3` is 3.12 of Ubuntu 24.04; no torch, no JAX; {_MANAGED}"
+AWS_TORCH = f"/opt/pytorch/bin/python has torch; `python3` is 3.12 of Ubuntu 24.04; {_MANAGED}"
 AWS_NEURON = "`python` is that of AWS's Neuron environment, which has the framework"
 
 

@@ -51,7 +51,7 @@ class LauncherCluster:
         return Orch(self.folder, {"PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin", **self.more})
 
     def run(self, script: str, *words: str, timeout: float = 150.0) -> subprocess.CompletedProcess[str]:
-        """Run a script on all hosts of the cluster, as a job of its own."""
+        """Run a script on all hosts of the cluster, as an own job."""
         lines = "".join(f"  {line}\n" for line in script.strip().splitlines())
         task = f"name: mine\nworkdir: program\nresources: {{infra: 'local:{self.hosts}'}}\nrun: |\n{lines}"
         (self.folder / "t.yaml").write_text(task)
@@ -75,7 +75,7 @@ def together(hosts: int, each: int = 1) -> list[str]:
 
 
 def apart(hosts: int, each: int = 1) -> list[str]:
-    """Return what processes see where each host is a world of its own."""
+    """Return what processes see where each host is an own world."""
     return sorted(f"seen {rank} of {each} on {host}" for host in range(hosts) for rank in range(each))
 
 

@@ -24,8 +24,8 @@ def notes(resources: str, program: str = "run: python3 train.py") -> list[str]:
 @pytest.mark.parametrize(
     ("resources", "python", "other"),
     [
-        ("{infra: aws, cpus: 4}", "`python3` is 3.12 of Ubuntu 24.04, where pip installs only", "uv venv"),
-        ("{infra: aws, accelerators: 'H100:8'}", "without torch and JAX", "framework: torch"),
+        ("{infra: aws, cpus: 4}", "no `python`, no torch, no JAX; pip needs an environment (PEP 668)", "uv venv"),
+        ("{infra: aws, accelerators: 'H100:8'}", "no torch, no JAX; pip needs", "framework: torch"),
         (
             "{infra: aws, accelerators: 'H100:8', accelerator_args: {framework: torch}}",
             "/opt/pytorch/bin/python has torch",
@@ -33,19 +33,20 @@ def notes(resources: str, program: str = "run: python3 train.py") -> list[str]:
         ),
         ("{infra: aws, accelerators: 'Trainium:16'}", "`python` is that of AWS's Neuron environment", "uv venv"),
         ("{infra: gcp, accelerators: v5e-8}", "`python3` is 3.10 of Ubuntu 22.04", "conda"),
-        ("{infra: gcp, accelerators: v4-8}", "there is no `python`", "conda"),
+        ("{infra: gcp, accelerators: v4-8}", "no `python`", "conda"),
         ("{infra: gcp, cpus: 4}", "`python3` is 3.12 of Ubuntu 24.04", "uv venv"),
         ("{infra: gcp, accelerators: 'L4:1'}", "PEP 668", "uv venv"),
     ],
 )
 def test_the_plan_names_the_python_of_the_image_and_how_to_get_another(resources: str, python: str, other: str) -> None:
     (note,) = notes(resources)
-    assert note.startswith("the image: ") and python in note and other in note.partition("Another Python: ")[2]
+    assert note.startswith("Python of the image: ") and python in note and other in note.partition("Another: ")[2]
 
 
 def test_no_python_is_named_where_none_is_known_or_used() -> None:
     named = "{infra: aws/us-east-1, cpus: 4, image_id: ami-0123456789abcdef0}"
     assert notes(named) == notes("{infra: local}") == notes("{infra: aws, cpus: 4}", "run: ./train") == []
+    assert notes("{infra: gcp, cpus: 4}", "setup: uv venv ~/e\nrun: ~/e/bin/python train.py") == []
     assert notes("{infra: aws, accelerators: 'H100:8', image_id: 'docker:pytorch/pytorch'}") == []
     assert notes("{infra: aws, accelerators: 'H100:8'}", "train: {}") == []
 

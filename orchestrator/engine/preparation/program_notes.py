@@ -13,6 +13,7 @@ from orchestrator.task.model import Task
 # Of torchrun (torch 2.13, torch/distributed/run.py, `--nproc-per-node`); it takes the names with `_`, too.
 _NO_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ]\s*[\"']?\$\{?SKYPILOT_NUM_GPUS_PER_NODE\b")
 _PYTHON = re.compile(r"\b(?:python[0-9.]*|pip[0-9]*|torchrun|accelerate|deepspeed)\b")
+_BROUGHT = re.compile(r"\b(?:venv|virtualenv|uv|conda|mamba|poetry|pixi)\b|/opt/pytorch/")  # the task has chosen one
 
 
 def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
@@ -26,11 +27,17 @@ def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
             f"run: SKYPILOT_NUM_GPUS_PER_NODE is 0 on {machine.name}, which has no GPUs, and torchrun does not start 0 "
             "processes; write --nproc-per-node 1 there"
         )
-    if facts.image_python and not task.choices[0].container and _PYTHON.search(f"{task.setup}\n{task.run}"):
-        yield f"the image: {facts.image_python}. Another Python: {_name_other(facts.image_python)}"
+    scripts = f"{task.setup}\n{task.run}"
+    if (
+        facts.image_python
+        and not task.choices[0].container
+        and _PYTHON.search(scripts)
+        and not _BROUGHT.search(scripts)
+    ):
+        yield f"Python of the image: {facts.image_python}. Another: {_name_other(facts.image_python)}"
 
 
 def _name_other(image_python: str) -> str:
-    """Return the line of a task that gets another Python."""
-    ways = "setup: uv venv --python 3.12 ~/venv (uv from its installer), or conda create, which brings Miniforge"
+    """Return what a task says for another Python."""
+    ways = "uv venv or conda create in setup"
     return f"accelerator_args: {{framework: torch}}, or {ways}" if image_python == AWS_DRIVER else ways
