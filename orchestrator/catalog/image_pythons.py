@@ -22,3 +22,9 @@ def name_ubuntu_python(image: str) -> str:
         return UBUNTU_2404
     # Runtime versions of TPU VMs, "Cloud TPU software versions": Ubuntu 22.04 below all of them (read November 2026).
     return UBUNTU_2204 if "2204" in image or image.startswith("v2-alpha-tpuv") else ""
+
+
+def name_other_python(image_python: str) -> str:
+    """Return what a task says for another Python than that of the image."""
+    ways = "uv venv or conda create in setup"
+    return f"accelerator_args: {{framework: torch}}, or {ways}" if image_python == AWS_DRIVER else ways

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from orchestrator.catalog.accelerators import is_gpu
-from orchestrator.catalog.image_pythons import AWS_DRIVER
+from orchestrator.catalog.image_pythons import name_other_python
 from orchestrator.slices import HostFacts
 from orchestrator.task.model import Task
 
@@ -34,10 +34,4 @@ def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
         and _PYTHON.search(scripts)
         and not _BROUGHT.search(scripts)
     ):
-        yield f"Python of the image: {facts.image_python}. Another: {_name_other(facts.image_python)}"
-
-
-def _name_other(image_python: str) -> str:
-    """Return what a task says for another Python."""
-    ways = "uv venv or conda create in setup"
-    return f"accelerator_args: {{framework: torch}}, or {ways}" if image_python == AWS_DRIVER else ways
+        yield f"Python of the image: {facts.image_python}. Another: {name_other_python(facts.image_python)}"
