@@ -25,6 +25,7 @@ TOGETHER = {
     "static": f"torchrun {STATIC} show.py",
     "c10d": f"torchrun {C10D} show.py",
     "module": "python -m torch.distributed.run -m show",
+    "own-path": "PYTHONPATH=$PWD torchrun show.py",
 }
 APART = {
     "standalone": "torchrun --standalone show.py",

@@ -31,13 +31,19 @@ export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH
 export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS-$ORCH_COORDINATOR}"
 export JAX_NUM_PROCESSES="${JAX_NUM_PROCESSES-$ORCH_NUM_HOSTS}" JAX_PROCESS_ID="${JAX_PROCESS_ID-$ORCH_RANK}"
 export NODE_RANK="${NODE_RANK-$ORCH_RANK}" # Lightning reads it
+# For a torchrun that does not read the file below, as PYTHONPATH was replaced; the others drop them there. They are the
+# defaults of its options (torch 2.13, torch/distributed/argparse_util.py).
+if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
+  export PET_NNODES="${PET_NNODES-$ORCH_NUM_HOSTS}" PET_NODE_RANK="${PET_NODE_RANK-$ORCH_RANK}"
+  export PET_MASTER_ADDR="${PET_MASTER_ADDR-$MASTER_ADDR}" PET_MASTER_PORT="${PET_MASTER_PORT-$MASTER_PORT}"
+fi
 # The hosts for torchrun and JAX, where the program says nothing about them; other jobs may read the file now.
 mkdir -p -- "$ORCH_HOST_DIR/python"
 cat >"$ORCH_HOST_DIR/python/.sitecustomize.$$" <<'ORCH_PYTHON'
 # Every Python of an own program imports this first, by PYTHONPATH: it gives torchrun and JAX the hosts of the cluster
 # where the person has said nothing. Variables cannot: `torchrun --standalone` and `--nnodes 1` take PET_NNODES and
-# PET_MASTER_PORT for what they leave out, and wait for hosts that do not come. It needs no package, and any Python can
-# parse it; one that does not read it starts torchrun and JAX as they are.
+# PET_MASTER_PORT for what they leave out, and wait for hosts that do not come. So those variables are only for a Python
+# that does not read this file, and are dropped here. It needs no package, and any Python can parse it.
 import os
 import sys
 
@@ -45,6 +51,16 @@ import sys
 _OPTIONS = ("nnodes", "node_rank", "master_addr", "master_port", "max_restarts", "nproc_per_node")
 _OTHER_RENDEZVOUS = ("standalone", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf")
 _WITHOUT_VALUE = ("standalone", "module", "no_python", "run_path", "virtual_local_rank", "use_env", "help")
+
+
+def _drop_defaults():
+    # The variables that orch gives, where they have its values still (templates/run/base.sh.j2).
+    head, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    hosts, rank = os.environ["ORCH_NUM_HOSTS"], os.environ["ORCH_RANK"]
+    ours = {"NNODES": hosts, "NODE_RANK": rank, "MASTER_ADDR": head, "MASTER_PORT": port}
+    for name, value in ours.items():
+        if os.environ.get("PET_" + name) == value:
+            os.environ.pop("PET_" + name, None)
 
 
 def _is_torchrun():
@@ -170,14 +186,19 @@ def _no_gpus():
     return os.environ.get("SKYPILOT_NUM_GPUS_PER_NODE") == "0"
 
 
-# A process of another launcher, which sets LOCAL_RANK, has its place from there.
-if {"ORCH_NUM_HOSTS", "ORCH_RANK", "ORCH_COORDINATOR"} <= set(os.environ) and "LOCAL_RANK" not in os.environ:
+def _give_hosts():
     if getattr(sys, "argv", None) and _is_torchrun():
         options = _read_options(sys.argv[1:])
         _refuse_no_processes(options)
         if os.environ["ORCH_NUM_HOSTS"] != "1":
             sys.argv[1:1] = _list_missing(options)
     sys.meta_path.insert(0, _JaxClusters())
+
+
+if {"ORCH_NUM_HOSTS", "ORCH_RANK", "ORCH_COORDINATOR"} <= set(os.environ):
+    _drop_defaults()
+    if "LOCAL_RANK" not in os.environ:  # it has its place from another launcher, which sets it
+        _give_hosts()
 _import_next()
 ORCH_PYTHON
 mv -f -- "$ORCH_HOST_DIR/python/.sitecustomize.$$" "$ORCH_HOST_DIR/python/sitecustomize.py"
