@@ -13,7 +13,7 @@ STEPS, EVERY, ROWS = 60, 10, 8
 
 run = orch_run.init()
 if run.world > 1:
-    jax.distributed.initialize(os.environ["ORCH_COORDINATOR"], run.world, run.rank)
+    jax.distributed.initialize()
 key = jax.random.key(0)
 state = {"w": jax.random.normal(key, (16, 1)), "velocity": jnp.zeros((16, 1))}
 

@@ -120,6 +120,7 @@ class Budgets:
             `failures`. 0 for programs that do not define it.
         fail_on: Exit statuses that are never restarted.
         final: Exit statuses by which the program itself asks for no restart.
+        reports_steps: Whether the program is known to report its steps, by which a hang is seen.
         capacity_wait: How long a replacement for a lost slice is requested.
         capacity_wait_first: The same for the first slice.
     """
@@ -130,6 +131,7 @@ class Budgets:
     restart_on: tuple[int, ...] = ()
     fail_on: tuple[int, ...] = ()
     final: tuple[int, ...] = ()
+    reports_steps: bool = True
     strategy: Strategy = Strategy.EAGER_NEXT_REGION
     capacity_wait: float = 0.0
     capacity_wait_first: float = 0.0

@@ -160,9 +160,9 @@ def describe_recovery(run: Run) -> tuple[str, ...]:
     if never := (*budgets.fail_on, *budgets.final):
         found.append(f"never after {_statuses(never)}")
     if budgets.hang_deadline > 0:
-        found.append(
-            f"no progress for {format_duration(budgets.hang_deadline)} is treated as a hang, and counts as a loss"
-        )
+        hang = f"no progress for {format_duration(budgets.hang_deadline)} is treated as a hang, and counts as a loss"
+        own = "where your program reports its steps (orch_run, $ORCH_HEARTBEAT_FILE), "
+        found.append(hang if budgets.reports_steps else f"{own}{hang}; without reports no hang is seen")
     if budgets.preemptions and len(run.candidates) > 1:
         near = budgets.strategy is Strategy.FAILOVER
         found.append(f"a replacement is requested {'where the loss was' if near else 'elsewhere'} first")

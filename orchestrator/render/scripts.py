@@ -155,6 +155,7 @@ def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) ->
         conda_files=inputs.conda.rows if inputs.conda else (),
         scratch=inputs.scratch,
         modules=trainer_modules(inputs.backend, _device(inputs)),
+        python_path=False,
         library=False,
         beside=(*beside.libraries, *inputs.packages),
         locked_beside=beside.locked,
@@ -192,6 +193,7 @@ def render_run(inputs: RunInputs) -> str:
         smoke_words=_smoke_words(inputs) if inputs.smoke else None,
         network_words=_words(inputs) if _measures_network(inputs) else None,
         topology=inputs.topology,
+        python_path=True,
         library=inputs.library,
     )
 
@@ -206,6 +208,7 @@ def _render_program(text: str, inputs: SetupInputs | RunInputs) -> str:
         fixed=inputs.fixed,
         own_venv=False,
         neuron=False,
+        python_path=isinstance(inputs, RunInputs),
         library=isinstance(inputs, RunInputs) and inputs.library,
     )
 

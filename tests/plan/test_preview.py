@@ -32,7 +32,7 @@ from orchestrator.plan.actions import (
     StopJob,
 )
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import Budgets, Cancel, Down, Limits, Start, Stop, Strategy, TimerSpec
+from orchestrator.plan.desired import Budgets, Cancel, Down, Limits, Run, Start, Stop, Strategy, TimerSpec
 from orchestrator.plan.dry_run import Plan, assume_success, make_plan
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.observed import Contact, EndedAttempt, HostView, Intent, IntentState, Observed, Outcome
@@ -266,6 +266,19 @@ def test_text_shows_limits_and_what_recovery_depends_on() -> None:
     plain = preview_text.render_text(plan())
     assert "limits" not in plain
     assert "timer" not in plain
+
+
+def test_text_says_when_a_hang_of_an_own_program_is_seen() -> None:
+    given = plans()["with limits"]
+    assert isinstance(given.desired, Run)
+    own = replace(given, desired=replace(given.desired, budgets=replace(given.desired.budgets, reports_steps=False)))
+    shown = " ".join(preview_text.render_text(own).split())
+    assert (
+        "where your program reports its steps (orch_run, $ORCH_HEARTBEAT_FILE), no progress for 30 min is treated"
+        in shown
+    )
+    assert "and counts as a loss; without reports no hang is seen" in shown
+    assert "reports" not in preview_text.render_text(given)
 
 
 def test_script_sets_the_timer_before_anything_else_on_the_hosts_and_names_the_limits() -> None:

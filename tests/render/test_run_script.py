@@ -75,7 +75,7 @@ def test_what_the_user_set_wins_even_when_it_is_empty(backend: Backend, tmp_path
     base = {**TWO, "ORCH_RANKS_PER_HOST": "2", "ORCH_CHECKPOINT_URI": "s3://b/r/checkpoints"}
     ours = shown(backend, tmp_path, base)
     places = {"HOME", "PWD", "OLDPWD", "ORCH_HOST_DIR", "ORCH_WORKDIR"}
-    added = set(ours) - set(base) - places - {"PATH", "LANG", "SHLVL", "_"}
+    added = set(ours) - set(base) - places - {"PATH", "PYTHONPATH", "LANG", "SHLVL", "_"}
     assert {"MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED"} <= added
     for value in ("theirs", ""):
         env = shown(backend, tmp_path, {**base, **dict.fromkeys(added, value)})

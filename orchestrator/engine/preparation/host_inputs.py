@@ -169,8 +169,13 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
 
 
 def _fixed_names(task: Task, facts: HostFacts) -> tuple[str, ...]:
-    """Return the names of the variables that the host's own ~/.bashrc does not change."""
-    return tuple(dict.fromkeys(name for name, _ in build_environment(task, facts)))
+    """Return the names of the variables that the host's own ~/.bashrc does not change.
+
+    Those of orch are left out, as it never changes them: which there are depends on the shell that launches, and the
+    digest of the setup script must not.
+    """
+    names = (name for name, _ in build_environment(task, facts))
+    return tuple(dict.fromkeys(name for name in names if not name.startswith("ORCH_")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ def build_budgets(task: Task) -> Budgets:
         restart_on=recovery.restart_on_exit_codes,
         fail_on=recovery.fail_on_exit_codes,
         final=TRAINER_FINAL if task.train is not None else (),
+        reports_steps=task.train is not None,
         strategy=Strategy(recovery.strategy),
         capacity_wait=recovery.capacity_wait_hours * 3600,
         hang_deadline=recovery.hang_minutes * 60,

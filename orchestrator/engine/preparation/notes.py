@@ -13,6 +13,7 @@ from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_locations import load_known_buckets
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.program_notes import list_program_notes
 from orchestrator.engine.state.identities import identity_of
 from orchestrator.engine.state.recovery_key import RECOVERY_KEY, read_recovery_key
 from orchestrator.messages import count_noun, join_some
@@ -68,6 +69,7 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
     if note := likely_secrets_note(task.envs):
         notes.append(note)
     notes += _status_notes(task)
+    notes += list_program_notes(task, facts)
     return (*notes, *_holder_notes(task, facts), *_trainer_notes(task, facts))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from orchestrator.catalog.image_pythons import AWS_DRIVER, AWS_NEURON, AWS_TORCH, UBUNTU_2404
 from orchestrator.errors import UserError
 from orchestrator.providers.aws.requests import Place, request
 from orchestrator.providers.aws.tags import where
@@ -36,7 +37,8 @@ class Image:
     """One of ami, parameter and name is set. ami: its id. parameter: of SSM, whose value is the id.
 
     name and sdk: what the newest image has in its name, and which Neuron SDK it has, "" for any. why: in words for the
-    plan. backend: what drives the accelerator with it, "" for what usually does.
+    plan. backend: what drives the accelerator with it, "" for what usually does. python: what a program finds, for the
+    plan; "" where that is not known.
     """
 
     ami: str = ""
@@ -45,6 +47,7 @@ class Image:
     sdk: str = ""
     why: str = ""
     backend: str = ""
+    python: str = ""
 
     @property
     def id(self) -> Text:
@@ -101,26 +104,30 @@ def _usual(instance_type: str, framework: str) -> Image:
     jax = "jax" if framework == "jax" else ""
     if is_neuron(instance_type):
         if jax:
-            return Image(parameter=JAX_NEURON, why="image: JAX NeuronX, the newest build", backend=jax)
+            return Image(
+                parameter=JAX_NEURON, why="image: JAX NeuronX, the newest build", backend=jax, python=AWS_NEURON
+            )
         if instance_type.startswith(("trn1", "inf")):
             return Image(
                 name="Deep Learning AMI Neuron PyTorch 2.9 (Ubuntu 24.04)*",
                 sdk="2.28",
                 why="image: Neuron SDK 2.28, the last one for training with PyTorch on this chip",
                 backend="neuron",
+                python=AWS_NEURON,
             )
         return Image(
             name="Deep Learning AMI Neuron torch-neuronx 2.14* (Ubuntu 24.04)*",
             why="image: TorchNeuron (torch-neuronx 2.14, public beta), the newest build",
             backend="neuron",
+            python=AWS_NEURON,
         )
     if framework == "torch" and _WITH_TORCH.match(instance_type):
-        return Image(parameter=GPU_TORCH, why="image: PyTorch 2.12, CUDA and EFA on Ubuntu 24.04, the newest build")
+        why = "image: PyTorch 2.12, CUDA and EFA on Ubuntu 24.04, the newest build"
+        return Image(parameter=GPU_TORCH, why=why, python=AWS_TORCH)
     if instance_type.startswith(("p", "g")):
-        return Image(
-            parameter=GPU, why="image: NVIDIA driver, CUDA and EFA on Ubuntu 24.04, the newest build", backend=jax
-        )
-    return Image(parameter=PLAIN, why="image: Ubuntu 24.04, the newest build", backend=jax)
+        why = "image: NVIDIA driver, CUDA and EFA on Ubuntu 24.04, the newest build"
+        return Image(parameter=GPU, why=why, backend=jax, python=AWS_DRIVER)
+    return Image(parameter=PLAIN, why="image: Ubuntu 24.04, the newest build", backend=jax, python=UBUNTU_2404)
 
 
 def _search(image: Image) -> dict[str, object]:

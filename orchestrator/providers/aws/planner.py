@@ -124,6 +124,7 @@ class AwsPlanner:
             end_command=render_template("aws/end.sh.j2"),
             stop_command=render_template("aws/end.sh.j2") if asked.keeps_disk else "",
             backend=asked.image.backend,
+            image_python=asked.image.python,
         )
 
 

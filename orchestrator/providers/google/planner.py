@@ -9,6 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.catalog.image_pythons import name_ubuntu_python
 from orchestrator.errors import CannotStopError, UserError
 from orchestrator.providers.google import access, adoption, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
@@ -131,6 +132,7 @@ class GooglePlanner:
             return loopback_facts(candidate, variables_of_buckets(), end_verb="delete", stop_verb=verb)
         return HostFacts(
             env=(("PJRT_DEVICE", "TPU"),),
+            image_python=name_ubuntu_python(asked.runtime_version),
             end_command=startup.render_end(),
             stop_command=startup.render_stop() if stops else "",
         )

@@ -26,13 +26,182 @@ orch_head=${ORCH_COORDINATOR%:*}
 orch_head=${orch_head#\[}
 orch_head=${orch_head%\]}
 export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
-# For launchers: Lightning reads NODE_RANK; `torchrun --nproc-per-node N train.py` reads PET_* as the defaults of its
-# options (torch 2.13, torch/distributed/argparse_util.py), so it needs no others on several hosts.
-export NODE_RANK="${NODE_RANK-$ORCH_RANK}"
+# jax.distributed.initialize() reads the first by itself; the other two are for the arguments num_processes and process_id.
+# Source: jax 0.10.2, jax/_src/distributed.py (November 2026).
+export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS-$ORCH_COORDINATOR}"
+export JAX_NUM_PROCESSES="${JAX_NUM_PROCESSES-$ORCH_NUM_HOSTS}" JAX_PROCESS_ID="${JAX_PROCESS_ID-$ORCH_RANK}"
+export NODE_RANK="${NODE_RANK-$ORCH_RANK}" # Lightning reads it
+# For a torchrun that does not read the file below, as PYTHONPATH was replaced; the others drop them there. They are the
+# defaults of its options (torch 2.13, torch/distributed/argparse_util.py).
 if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
   export PET_NNODES="${PET_NNODES-$ORCH_NUM_HOSTS}" PET_NODE_RANK="${PET_NODE_RANK-$ORCH_RANK}"
   export PET_MASTER_ADDR="${PET_MASTER_ADDR-$MASTER_ADDR}" PET_MASTER_PORT="${PET_MASTER_PORT-$MASTER_PORT}"
 fi
+# The hosts for torchrun and JAX, where the program says nothing about them; other jobs may read the file now.
+mkdir -p -- "$ORCH_HOST_DIR/python"
+cat >"$ORCH_HOST_DIR/python/.sitecustomize.$$" <<'ORCH_PYTHON'
+# Every Python of an own program imports this first, by PYTHONPATH: it gives torchrun and JAX the hosts of the cluster
+# where the person has said nothing. Variables cannot: `torchrun --standalone` and `--nnodes 1` take PET_NNODES and
+# PET_MASTER_PORT for what they leave out, and wait for hosts that do not come. So those variables are only for a Python
+# that does not read this file, and are dropped here. It needs no package, and any Python can parse it.
+import os
+import sys
+
+# Options of torchrun by their effect (torch 2.13, torch/distributed/run.py, read November 2026).
+_OPTIONS = ("nnodes", "node_rank", "master_addr", "master_port", "max_restarts", "nproc_per_node")
+_OTHER_RENDEZVOUS = ("standalone", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf")
+_WITHOUT_VALUE = ("standalone", "module", "no_python", "run_path", "virtual_local_rank", "use_env", "help")
+
+
+def _drop_defaults():
+    # The variables that orch gives, where they have its values still (templates/run/base.sh.j2).
+    head, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    hosts, rank = os.environ["ORCH_NUM_HOSTS"], os.environ["ORCH_RANK"]
+    ours = {"NNODES": hosts, "NODE_RANK": rank, "MASTER_ADDR": head, "MASTER_PORT": port}
+    for name, value in ours.items():
+        if os.environ.get("PET_" + name) == value:
+            os.environ.pop("PET_" + name, None)
+
+
+def _is_torchrun():
+    program, words = sys.argv[0], getattr(sys, "orig_argv", None)
+    if program != "-m":
+        return os.path.basename(program) == "torchrun" or program.endswith("torch/distributed/run.py")
+    module = words[len(words) - len(sys.argv)] if words else ""  # Python before 3.10 does not say it
+    return module.split("-m")[-1] in ("torch.distributed.run", "torch.distributed.launch")
+
+
+def _read_options(words):
+    # The options before the training script, by their long names with "_"; argparse takes their beginnings, too.
+    found = {name[4:].lower(): value for name, value in os.environ.items() if name.startswith("PET_")}
+    words = iter(words)
+    for word in words:
+        if not word.startswith("-") or word == "--":
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if not word.startswith("--"):
+            name, equals = "", word[1:2] in ("m", "h") or len(word) > 2  # `-r 3`, `-r3`, and flags
+        if not equals and not (name and any(flag.startswith(name) for flag in _WITHOUT_VALUE)):
+            value = next(words, "")
+        for option in _OPTIONS + _OTHER_RENDEZVOUS:
+            if name and option.startswith(name):
+                found[option] = value
+    return found
+
+
+def _list_missing(said):
+    # The arguments with which torchrun meets all hosts; none where the person asks for something else.
+    hosts, rank = os.environ["ORCH_NUM_HOSTS"], os.environ["ORCH_RANK"]
+    head, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    places = {"node_rank", "master_addr"} & set(said)
+    if any(name in said for name in _OTHER_RENDEZVOUS) or not (head and port):
+        return []
+    if said.get("nnodes") not in (hosts, hosts + ":" + hosts) and ("nnodes" in said or places):
+        return []
+    given = {"nnodes": hosts, "node_rank": rank, "master_addr": head, "master_port": port}
+    if said.get("max_restarts", "0") != "0" and not places:
+        # Hosts that are given by rank do not hear of another one's restart, and wait for it. Restarted processes that
+        # share the launcher's store read the addresses of those that ended. Both seen with torch 2.13, November 2026.
+        os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+        end = ("[" + head + "]" if ":" in head else head) + ":" + said.pop("master_port", port)
+        given = {"nnodes": hosts, "rdzv_backend": "c10d", "rdzv_endpoint": end, "rdzv_id": "orch"}
+        given["rdzv_conf"] = "is_host=" + ("true" if rank == "0" else "false")
+    return ["--" + name + "=" + value for name, value in given.items() if name not in said]
+
+
+class _JaxClusters:
+    # An import hook: jax.distributed.initialize() asks the classes that this package knows, until one fits.
+    # No class reads JAX_NUM_PROCESSES or JAX_PROCESS_ID (jax 0.10.2, jax/_src/clusters/cluster.py, November 2026).
+    def find_spec(self, name, path=None, target=None):
+        if name != "jax._src.clusters":
+            return None
+        from importlib.machinery import PathFinder
+
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_add(module):
+                load(module)
+                if hasattr(module, "ClusterEnv"):
+                    _add_cluster(module.ClusterEnv)
+
+            spec.loader.exec_module = load_and_add
+        return spec
+
+
+def _add_cluster(base):
+    # The last of the classes: the metadata of TPUs, Slurm and Open MPI come first.
+    other = "SLURM_JOB_ID" in os.environ or "OMPI_MCA_orte_hnp_uri" in os.environ  # they name their own coordinator
+    if other and os.environ.get("JAX_COORDINATOR_ADDRESS") == os.environ["ORCH_COORDINATOR"]:
+        del os.environ["JAX_COORDINATOR_ADDRESS"]
+
+    class OrchCluster(base):
+        name = "orch"
+
+        @classmethod
+        def is_env_present(cls):
+            return True
+
+        @classmethod
+        def get_coordinator_address(cls, *args, **keywords):
+            return os.environ["ORCH_COORDINATOR"]
+
+        @classmethod
+        def get_process_count(cls):
+            return int(os.environ.get("JAX_NUM_PROCESSES") or os.environ["ORCH_NUM_HOSTS"])
+
+        @classmethod
+        def get_process_id(cls):
+            return int(os.environ.get("JAX_PROCESS_ID") or os.environ["ORCH_RANK"])
+
+    return OrchCluster
+
+
+def _import_next():
+    # The file of this name that the interpreter would have found, such as Debian's.
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != folder]
+    this = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if getattr(error, "name", "") != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault("sitecustomize", this)
+
+
+def _refuse_no_processes(said):
+    # torchrun itself ends with an AssertionError that has no text.
+    if said.get("nproc_per_node") == "0":
+        why = "SKYPILOT_NUM_GPUS_PER_NODE counts GPUs alone, and is 0 here" if _no_gpus() else "it starts 1 or more"
+        os.write(2, ("error: torchrun is to start 0 processes (--nproc-per-node): " + why + "\n").encode())
+        os._exit(2)
+
+
+def _no_gpus():
+    return os.environ.get("SKYPILOT_NUM_GPUS_PER_NODE") == "0"
+
+
+def _give_hosts():
+    if getattr(sys, "argv", None) and _is_torchrun():
+        options = _read_options(sys.argv[1:])
+        _refuse_no_processes(options)
+        if os.environ["ORCH_NUM_HOSTS"] != "1":
+            sys.argv[1:1] = _list_missing(options)
+    sys.meta_path.insert(0, _JaxClusters())
+
+
+if {"ORCH_NUM_HOSTS", "ORCH_RANK", "ORCH_COORDINATOR"} <= set(os.environ):
+    _drop_defaults()
+    if "LOCAL_RANK" not in os.environ:  # it has its place from another launcher, which sets it
+        _give_hosts()
+_import_next()
+ORCH_PYTHON
+mv -f -- "$ORCH_HOST_DIR/python/.sitecustomize.$$" "$ORCH_HOST_DIR/python/sitecustomize.py"
 
 # Threads of one process: the cores of the machine, shared with the other hosts that are on it.
 if [ -z "${OMP_NUM_THREADS+set}" ]; then
@@ -71,6 +240,8 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # As on machines of the dialect, the base environment is active where orch has installed conda.
   if [ -e "$orch_conda/.orch-complete" ]; then conda activate base; fi
 done
+# sitecustomize.py of templates/python.
+export PYTHONPATH="$ORCH_HOST_DIR/python${PYTHONPATH:+:$PYTHONPATH}"
 # shellcheck disable=SC2046 # names of functions: no blanks
 unset -f $(compgen -A function orch_)
 unset -v "${!orch_@}"

@@ -32,9 +32,8 @@ orch_head=${ORCH_COORDINATOR%:*}
 orch_head=${orch_head#\[}
 orch_head=${orch_head%\]}
 export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
-
-# jax.distributed.initialize() reads the first by itself; the other two are for its arguments num_processes and process_id
-# where it cannot find them out (CPU, GPU, Trainium). Source: jax 0.10.2, jax/_src/distributed.py (November 2026).
+# jax.distributed.initialize() reads the first by itself; the other two are for the arguments num_processes and process_id.
+# Source: jax 0.10.2, jax/_src/distributed.py (November 2026).
 export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS-$ORCH_COORDINATOR}"
 export JAX_NUM_PROCESSES="${JAX_NUM_PROCESSES-$ORCH_NUM_HOSTS}" JAX_PROCESS_ID="${JAX_PROCESS_ID-$ORCH_RANK}"
 

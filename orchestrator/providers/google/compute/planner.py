@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
+from orchestrator.catalog.image_pythons import name_ubuntu_python
 from orchestrator.catalog.machines import ComputeType
 from orchestrator.errors import CannotStopError, UserError
 from orchestrator.providers.google.body import labels_of
@@ -60,6 +61,7 @@ class ComputePlanner:
         env = () if plain else (("PJRT_DEVICE", "TPU"),)
         return HostFacts(
             env=env,
+            image_python=name_ubuntu_python(read(candidate).image.rpartition("/")[2]),
             end_command=render_template("google/end-instance.sh.j2"),
             stop_command=render_template("google/stop-instance.sh.j2") if stops else "",
         )

@@ -1,0 +1,37 @@
+"""Notes of a plan about a program of one's own: the Python that it finds, and words that its launcher refuses. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from orchestrator.catalog.accelerators import is_gpu
+from orchestrator.catalog.image_pythons import name_other_python
+from orchestrator.slices import HostFacts
+from orchestrator.task.model import Task
+
+# Of torchrun (torch 2.13, torch/distributed/run.py, `--nproc-per-node`); it takes the names with `_`, too.
+_NO_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ]\s*[\"']?\$\{?SKYPILOT_NUM_GPUS_PER_NODE\b")
+_PYTHON = re.compile(r"\b(?:python[0-9.]*|pip[0-9]*|torchrun|accelerate|deepspeed)\b")
+_BROUGHT = re.compile(r"\b(?:venv|virtualenv|uv|conda|mamba|poetry|pixi)\b|/opt/pytorch/")  # the task has chosen one
+
+
+def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
+    """Yield the notes about a program of one's own."""
+    if task.train is not None or not task.run:
+        return
+    machine = task.choices[0].machine
+    gpus = machine.chips_per_host if is_gpu(machine.name) else 0  # as plan/environment.py counts them
+    if not gpus and _NO_PROCESSES.search(task.run):
+        yield (
+            f"run: SKYPILOT_NUM_GPUS_PER_NODE is 0 on {machine.name}, which has no GPUs, and torchrun does not start 0 "
+            "processes; write --nproc-per-node 1 there"
+        )
+    scripts = f"{task.setup}\n{task.run}"
+    if (
+        facts.image_python
+        and not task.choices[0].container
+        and _PYTHON.search(scripts)
+        and not _BROUGHT.search(scripts)
+    ):
+        yield f"Python of the image: {facts.image_python}. Another: {name_other_python(facts.image_python)}"

@@ -1,0 +1,67 @@
+"""Notes of a plan about a program of one's own: its Python on the image, processes without GPUs, and hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.host_inputs import host_facts
+from orchestrator.engine.preparation.limits import build_budgets
+from orchestrator.engine.preparation.program_notes import list_program_notes
+from orchestrator.task.model import Task
+from orchestrator.task.parse import parse_task
+
+
+def task(resources: str, program: str = "run: python3 train.py") -> Task:
+    return parse_task(f"{program}\nresources: {resources}\n", file="t.yaml", env={}).only
+
+
+def notes(resources: str, program: str = "run: python3 train.py") -> list[str]:
+    written = task(resources, program)
+    return list(list_program_notes(written, host_facts(list_candidates(written)[0])))
+
+
+@pytest.mark.parametrize(
+    ("resources", "python", "other"),
+    [
+        ("{infra: aws, cpus: 4}", "no `python`, no torch, no JAX; pip needs an environment (PEP 668)", "uv venv"),
+        ("{infra: aws, accelerators: 'H100:8'}", "no torch, no JAX; pip needs", "framework: torch"),
+        (
+            "{infra: aws, accelerators: 'H100:8', accelerator_args: {framework: torch}}",
+            "/opt/pytorch/bin/python has torch",
+            "uv venv",
+        ),
+        ("{infra: aws, accelerators: 'Trainium:16'}", "`python` is that of AWS's Neuron environment", "uv venv"),
+        ("{infra: gcp, accelerators: v5e-8}", "`python3` is 3.10 of Ubuntu 22.04", "conda"),
+        ("{infra: gcp, accelerators: v4-8}", "no `python`", "conda"),
+        ("{infra: gcp, cpus: 4}", "`python3` is 3.12 of Ubuntu 24.04", "uv venv"),
+        ("{infra: gcp, accelerators: 'L4:1'}", "PEP 668", "uv venv"),
+    ],
+)
+def test_the_plan_names_the_python_of_the_image_and_how_to_get_another(resources: str, python: str, other: str) -> None:
+    (note,) = notes(resources)
+    assert note.startswith("Python of the image: ") and python in note and other in note.partition("Another: ")[2]
+
+
+def test_no_python_is_named_where_none_is_known_or_used() -> None:
+    named = "{infra: aws/us-east-1, cpus: 4, image_id: ami-0123456789abcdef0}"
+    assert notes(named) == notes("{infra: local}") == notes("{infra: aws, cpus: 4}", "run: ./train") == []
+    assert notes("{infra: gcp, cpus: 4}", "setup: uv venv ~/e\nrun: ~/e/bin/python train.py") == []
+    assert notes("{infra: aws, accelerators: 'H100:8', image_id: 'docker:pytorch/pytorch'}") == []
+    assert notes("{infra: aws, accelerators: 'H100:8'}", "train: {}") == []
+
+
+@pytest.mark.parametrize(
+    "word", ["--nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE", '--nproc-per-node "${SKYPILOT_NUM_GPUS_PER_NODE}"']
+)
+def test_a_count_of_gpus_is_no_count_of_processes_without_gpus(word: str) -> None:
+    program = f"run: |\n  torchrun {word} train.py"
+    (note,) = notes("{infra: 'local:2'}", program)
+    assert "SKYPILOT_NUM_GPUS_PER_NODE is 0 on local:2" in note and "--nproc-per-node 1" in note
+    assert not [one for one in notes("{accelerators: 'H100:8'}", program) if "SKYPILOT" in one]
+    assert notes("{infra: local}", "run: torchrun --nproc-per-node 1 train.py") == []
+
+
+def test_only_the_bundled_trainer_is_known_to_report_its_steps() -> None:
+    assert not build_budgets(task("{infra: local}")).reports_steps
+    assert build_budgets(task("{infra: local}", "train: {}")).reports_steps
