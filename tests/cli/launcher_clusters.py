@@ -24,7 +24,8 @@ if "RANK" in os.environ:
     world = int(total)
 else:
     world = 1
-print(f"seen {os.environ.get('RANK', '0')} of {world} on {os.environ['ORCH_RANK']}", flush=True)
+seen = f"seen {os.environ.get('RANK', '0')} of {world} on {os.environ['ORCH_RANK']}\\n"
+os.write(1, seen.encode())  # at once: print writes the end of a line by itself
 if os.environ.get("FAILS_ON") == os.environ["ORCH_RANK"]:
     sys.exit(3)
 if "RANK" in os.environ:

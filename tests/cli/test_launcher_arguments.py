@@ -17,6 +17,7 @@ PROGRAMS = {
     "train_sh": "#!/bin/sh\nexec torchrun --nproc-per-node=2 show.py --nnodes 7\n",
     "alone_sh": "#!/bin/sh\nexec torchrun --standalone show.py\n",
     "starts_py": BY_SUBPROCESS,
+    "tune_py": "from torch.distributed.run import main; main(['show.py'])",
 }
 RESTARTS = "torchrun --max-restarts 1 show.py"
 TOGETHER = {
@@ -26,6 +27,7 @@ TOGETHER = {
     "c10d": f"torchrun {C10D} show.py",
     "module": "python -m torch.distributed.run -m show",
     "own-path": "PYTHONPATH=$PWD torchrun show.py",
+    "own-process": "python tune.py",
 }
 APART = {
     "standalone": "torchrun --standalone show.py",

@@ -43,7 +43,8 @@ cat >"$ORCH_HOST_DIR/python/.sitecustomize.$$" <<'ORCH_PYTHON'
 # Every Python of an own program imports this first, by PYTHONPATH: it gives torchrun and JAX the hosts of the cluster
 # where the person has said nothing. Variables cannot: `torchrun --standalone` and `--nnodes 1` take PET_NNODES and
 # PET_MASTER_PORT for what they leave out, and wait for hosts that do not come. So those variables are only for a Python
-# that does not read this file, and are dropped here. It needs no package, and any Python can parse it.
+# that does not read this file, or starts torch's launcher in its own process (`tune run`). It needs no package, and any
+# Python can parse it.
 import os
 import sys
 
@@ -63,12 +64,14 @@ def _drop_defaults():
             os.environ.pop("PET_" + name, None)
 
 
-def _is_torchrun():
+def _is_program(name, *modules):
+    # Whether this process is a program, started by its name, by its file, or as a module.
     program, words = sys.argv[0], getattr(sys, "orig_argv", None)
     if program != "-m":
-        return os.path.basename(program) == "torchrun" or program.endswith("torch/distributed/run.py")
+        files = [module.replace(".", "/") + ".py" for module in modules]
+        return os.path.basename(program) == name or program.endswith(tuple(files))
     module = words[len(words) - len(sys.argv)] if words else ""  # Python before 3.10 does not say it
-    return module.split("-m")[-1] in ("torch.distributed.run", "torch.distributed.launch")
+    return module.split("-m")[-1] in modules
 
 
 def _read_options(words):
@@ -187,7 +190,12 @@ def _no_gpus():
 
 
 def _give_hosts():
-    if getattr(sys, "argv", None) and _is_torchrun():
+    if not getattr(sys, "argv", None):
+        return
+    if _is_program("accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli"):
+        _drop_defaults()  # it says its machines itself, and reads the variables for what it leaves out
+    if _is_program("torchrun", "torch.distributed.run", "torch.distributed.launch"):
+        _drop_defaults()
         options = _read_options(sys.argv[1:])
         _refuse_no_processes(options)
         if os.environ["ORCH_NUM_HOSTS"] != "1":
@@ -196,8 +204,9 @@ def _give_hosts():
 
 
 if {"ORCH_NUM_HOSTS", "ORCH_RANK", "ORCH_COORDINATOR"} <= set(os.environ):
-    _drop_defaults()
-    if "LOCAL_RANK" not in os.environ:  # it has its place from another launcher, which sets it
+    if "LOCAL_RANK" in os.environ:  # it has its place from another launcher, which sets it
+        _drop_defaults()
+    else:
         _give_hosts()
 _import_next()
 ORCH_PYTHON
