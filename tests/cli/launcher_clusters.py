@@ -25,7 +25,7 @@ if "RANK" in os.environ:
 else:
     world = 1
 seen = f"seen {os.environ.get('RANK', '0')} of {world} on {os.environ['ORCH_RANK']}\\n"
-os.write(1, seen.encode())  # at once: print writes the end of a line by itself
+os.write(1, seen.encode())  # in one piece: print writes the end of a line by itself
 if os.environ.get("FAILS_ON") == os.environ["ORCH_RANK"]:
     sys.exit(3)
 if "RANK" in os.environ:
