@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,13 +48,17 @@ def test_a_program_that_prints_faster_than_its_log_is_read_does_not_extend_the_r
     assert received == BLOCK
 
 
+def keep(found: io.BytesIO, _host: HostAddress, block: bytes) -> None:
+    found.write(block)
+
+
 def test_a_log_is_read_from_where_its_last_lines_begin(farm: Farm) -> None:
     write_log(farm, "job-2-a1", b"one\ntwo\nthree")
     for tail, content in ((0, b""), (1, b"three"), (2, b"two\nthree"), (9, b"one\ntwo\nthree")):
-        found: list[bytes] = []
+        found = io.BytesIO()
         with Fleet(farm.addresses) as fleet:
-            failed = read_current_logs(fleet, "job-2-a1", lambda _, one: found.append(one), (0,), LogStart(tail=tail))  # noqa: B023
-        assert (b"".join(found), failed) == (content, ())
+            failed = read_current_logs(fleet, "job-2-a1", partial(keep, found), (0,), LogStart(tail=tail))
+        assert (found.getvalue(), failed) == (content, ())
 
 
 def test_a_host_that_prints_without_end_is_left_at_the_time_of_a_log(
