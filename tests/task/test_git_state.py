@@ -42,6 +42,11 @@ def test_commit_branch_changes_and_remote_are_read(folder: Path) -> None:
     (folder / "a.py").write_text("2")
     changed = read_git_state(folder)
     assert changed is not None and len(changed.changes) == 64
+    (folder / "a.py").write_bytes(b"\0binary 1")
+    binary = read_git_state(folder)
+    (folder / "a.py").write_bytes(b"\0binary 2")
+    git(folder, "config", "diff.external", "false")
+    assert binary is not None and read_git_state(folder) not in (changed, binary), "by content, as git itself shows it"
     git(folder, "checkout", "-q", "--detach")
     git(folder, "remote", "set-url", "origin", "git@example.org:a/b.git")
     detached = read_git_state(folder)

@@ -14,6 +14,8 @@ from orchestrator.remote.tree import is_in_git, run_git
 from orchestrator.task.git_state import GitState
 from orchestrator.task.model import Task
 
+# What is binary, or very large, is named by the digests of its contents alone, and no program of the user formats it.
+_DIFF = ("diff", "HEAD", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color")
 _FAILED = 128  # status of git without a commit, a tag, or a remote
 # Which variable a build takes in place of git's answer. Sources (November 2026): setuptools_scm 10.3 and hatch-vcs 0.5
 # (vcs_versioning 2.6, _overrides.py; hatch-vcs names no package, so only the variable for all packages counts there),
@@ -40,7 +42,7 @@ def read_git_state(folder: Path) -> GitState | None:
         return None
     commit, branch = head
     changed = run_git(folder, "status", "--porcelain", "--untracked-files=no")
-    changes = hashlib.sha256(run_git(folder, "diff", "HEAD", "--binary")).hexdigest() if changed else ""
+    changes = hashlib.sha256(run_git(folder, *_DIFF)).hexdigest() if changed else ""
     variable = _find_version_variable(folder)
     known = {
         "commit": commit,
