@@ -405,7 +405,8 @@ def test_a_bar_without_a_line_end_is_seen_through_the_service(team: Team) -> Non
 
 
 def test_step_and_loss_from_output_are_those_that_the_service_read(team: Team) -> None:
-    task = json.dumps({"metrics": {"pattern": "at {step} obj {loss}"}})
+    git = {"commit": "0123456789abcdef", "branch": "dev", "changes": "fedcba9876543210"}
+    task = json.dumps({"metrics": {"pattern": "at {step} obj {loss}"}, "git": git})
     with acting_as("bob"), team.store() as store:
         record_run(store, "unchanged", "unchanged", ended=False)
         record_run(store, "own", "own", ended=False, task=task)
@@ -416,7 +417,9 @@ def test_step_and_loss_from_output_are_those_that_the_service_read(team: Team) -
         assert served == local and ("step 450" in local.out or "7" in local.out), line
     assert "step 450, loss 2.31" in local.out or '"form": "metrics.pattern"' in local.out
     page = team.served.ask("/runs/unchanged", cookie=team.served.sign_in()).body.decode()
-    assert "<b>step 450, loss 2.31</b> from output" in page
+    assert "<b>step 450, loss 2.31</b> from output" in page and "commit" not in page
+    page = team.served.ask("/runs/own", cookie=team.served.sign_in()).body.decode()
+    assert "commit 012345678, changed since" in page
 
 
 @pytest.mark.parametrize("begin", ["x", "attempt-0001/0.log:-1", ":3", "../../../orch.db:0"])
