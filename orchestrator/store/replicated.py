@@ -33,7 +33,7 @@ REDUCED: dict[str, dict[str, str]] = {
         "held": "nothing: only a command that changes the hosts needs their contents",
     },
     "jobs": {
-        "task": "nothing: variables in it may be secrets; the service compares the settings of runs itself",
+        "task": "only its commit: variables in it may be secrets; the service compares the settings of runs itself",
         "wish": "nothing: only the engine prepares a job again",
     },
     "pipelines": {

@@ -116,6 +116,14 @@ def _reduce_hosts(text: str) -> str:
         return "null"
 
 
+def _reduce_task(text: str) -> str:
+    try:
+        task = cast("dict[str, Any]", json.loads(text or "{}"))
+        return json.dumps({"git": task["git"]}) if isinstance(task.get("git"), dict) else ""
+    except (ValueError, AttributeError):
+        return ""
+
+
 def _reduce_tasks(text: str) -> str:
     return json.dumps([""] * len(json.loads(text)))
 
@@ -131,6 +139,6 @@ def _reduce_request(text: str) -> str:
 _ADDRESS = ("rank", "alias", "host", "port", "user", "internal_ip")
 REDUCERS: Mapping[str, Mapping[str, Callable[[str], str]]] = {
     "clusters": {"hosts": _reduce_hosts, "held": lambda _text: "{}"},
-    "jobs": {"task": lambda _text: "", "wish": lambda _text: ""},
+    "jobs": {"task": _reduce_task, "wish": lambda _text: ""},
     "pipelines": {"tasks": _reduce_tasks, "wish": _reduce_request},
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from orchestrator.engine.state.snapshots import is_snapshot
@@ -22,14 +21,23 @@ def find_planned_tree(where: Paths, planned: Iterable[Tree], source: str, digest
     for tree in planned:
         if tree.digest == digest and tree.root.absolute() == Path(source):  # a file and a folder of it have one digest
             return tree
-    for read in [read_snapshot] if is_snapshot(where, source) else [read_tree, partial(read_tree, whole=True)]:
-        if (tree := read(Path(source))).digest == digest:  # of a workdir, or of a file mount
+    for tree in _read_again(where, Path(source)):
+        if tree.digest == digest:
             return tree
     raise UserError(
         f"{source} changed since it was planned",
         "its files differ from the planned ones",
         "run the same command again",
     )
+
+
+def _read_again(where: Paths, source: Path) -> Iterator[Tree]:
+    """Yield the files as they are now: of a snapshot, else of a workdir, and of a file mount."""
+    if is_snapshot(where, str(source)):
+        yield read_snapshot(source)
+    else:
+        yield read_tree(source)
+        yield read_tree(source, whole=True)
 
 
 def note_grown_files(tree: Tree, note: Callable[[str], None]) -> None:
