@@ -18,6 +18,7 @@ from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.opening import open_store
 from orchestrator.exits import Exit
+from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
 from orchestrator.plan.steps import GiveUp
 from orchestrator.simulator.access import InMemory
@@ -61,7 +62,7 @@ def launched(*, started: bool, down: Callable[[SimHome], None]) -> tuple[SimHome
             cluster = store.cluster("c")
             if cluster is not None and cluster.last_state and [job.started for job in store.jobs(cluster)] == [started]:
                 store.set_desired_state(cluster, "down")
-                end_jobs(store, cluster, "cluster 'c' is taken down", "", waiting=True, begun=False)
+                end_jobs(store, cluster, "cluster 'c' is taken down", lambda _: NextStep(), waiting=True, begun=False)
                 clock.meanwhile = made_way
 
     def made_way(seconds: float) -> None:
