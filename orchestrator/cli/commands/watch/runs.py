@@ -93,13 +93,14 @@ def _select_runs(
 def _table(found: list[RunSummary], *, with_project: bool) -> list[str]:
     output = ["FROM OUTPUT"] if any(run.output is not None for run in found) else []
     project = ["PROJECT"] if with_project else []
-    head = ("RUN", "CLUSTER", *project, "OWNER", "COMMIT", "STARTED", "TOOK", "COST", *output, "RESULT")
+    commit = ["COMMIT"] if any("commit" in run.git for run in found) else []
+    head = ("RUN", "CLUSTER", *project, "OWNER", *commit, "STARTED", "TOOK", "COST", *output, "RESULT")
     rows: list[tuple[str, ...]] = [head]
     for run in found:
         started = format_local_time(run.jobs[0].created)[5:16]
-        whose = (*([run.project] if project else []), run.owner or "-", format_commit(run), started)
+        whose = (*([run.project] if project else []), run.owner or "-", *([format_commit(run)] if commit else []))
         said = [str(run.output or "-")] if output else []
-        cost = (format_duration(run.seconds), format_run_cost(run))
+        cost = (started, format_duration(run.seconds), format_run_cost(run))
         rows.append((run.run_id, run.cluster.name, *whose, *cost, *said, run.result))
     return draw_table(rows, sys.stdout, optional=("CLUSTER", "COMMIT", "OWNER", "TOOK"))
 
