@@ -1,4 +1,4 @@
-"""What of a folder is not sent to the hosts, and why: what git ignores, and what .orchignore excludes. Local only."""
+"""Files of a folder that are not sent to the hosts, and why: what git ignores, what .orchignore excludes. Local only."""
 
 from __future__ import annotations
 

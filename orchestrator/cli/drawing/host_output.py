@@ -60,7 +60,7 @@ class HostOutput:
 
     @property
     def is_live(self) -> bool:
-        """Whether unfinished lines stand on the terminal."""
+        """True while unfinished lines stand on the terminal."""
         return self._lines.visible > 0
 
     def write(self, host: HostAddress, block: bytes) -> None:

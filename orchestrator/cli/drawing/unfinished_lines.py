@@ -29,7 +29,7 @@ _LONGEST_STATE = 4096  # bytes of a state, of which a terminal shows the first c
 
 @dataclass(slots=True)
 class UnfinishedLine:
-    """What one host has written of a line; times are of the monotonic clock.
+    """The part of a line that one host has written; times are of the monotonic clock.
 
     Attributes:
         written: The state that was written last, where lines cannot be rewritten.

@@ -1,4 +1,4 @@
-"""What a plan says of the files that it sends: what stays behind, what the program names of that, and what is empty."""
+"""Notes of a plan on the files that it sends: what stays behind, what the program names of that, what is empty."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WRITES = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeNotes:
-    """What is said of the files of a task.
+    """The notes on the files of a task.
 
     Attributes:
         notes: What a user should know before agreeing.
@@ -112,14 +112,18 @@ def _find_named(left: list[LeftOut], task: Task, workdir: Tree) -> Iterator[tupl
     for where, text in _read_started(task, workdir):
         for word in _WORD.finditer(text):
             one = names.find(word[1], quoted=text[word.start() - 1 : word.start()] in ('"', "'"))
-            if one is not None and one.path not in found and not _WRITES.search(text[: word.start()][-80:]):
+            if (
+                one is not None
+                and one.path not in found
+                and not _WRITES.search(text[max(word.start() - 80, 0) : word.start()])
+            ):
                 found.add(one.path)
                 yield one, where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Names:
-    """By which a program may open what stays behind."""
+    """The names by which a program may open what stays behind."""
 
     paths: Mapping[str, LeftOut]  # of files, and of folders with "/"
     file_names: Mapping[str, LeftOut]  # without their folder
