@@ -1,4 +1,4 @@
-"""Files of a folder that are not sent to the hosts, and why: what git ignores, what .orchignore excludes. Local only."""
+"""Files of a folder that are not sent to the hosts, and why: git ignores them, or .orchignore does. Local only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from orchestrator.remote.tree import IGNORE_FILE, Tree, is_in_git, read_ignore_rule, run_git
 
-_COUNTED = 50_000  # files; a folder with more is larger than it is said to be
+# Files that are counted in all, and of one folder, such as an environment: every plan waits for it.
+_COUNTED, _COUNTED_EACH = 10_000, 2_000
 # What programs make again by themselves: no program on a host misses it.
 _MADE_AGAIN = frozenset(
     {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store", ".git"}
@@ -27,6 +28,7 @@ class LeftOut:
         files: How many files that are.
         size: Bytes of these files.
         environment: Whether it is a virtual environment of Python.
+        is_more: Whether there may be more than was counted.
     """
 
     path: str
@@ -34,6 +36,7 @@ class LeftOut:
     files: int
     size: int
     environment: bool = False
+    is_more: bool = False
 
 
 def list_left_out(tree: Tree) -> tuple[LeftOut, ...]:
@@ -55,10 +58,15 @@ def list_left_out(tree: Tree) -> tuple[LeftOut, ...]:
     counted, found = 0, list[LeftOut]()
     for name, reason in paths.items():
         if not _is_made_again(name):
-            files, size = _measure(root / name, _COUNTED - counted)
+            most = min(_COUNTED - counted, _COUNTED_EACH)
+            files, size = _measure(root / name, most)
             counted += files
             environment = (root / name / "pyvenv.cfg").exists()  # PEP 405
-            found.append(LeftOut(path=name, reason=reason, files=files, size=size, environment=environment))
+            found.append(
+                LeftOut(
+                    path=name, reason=reason, files=files, size=size, environment=environment, is_more=files >= most > 1
+                )
+            )
     return tuple(found)
 
 

@@ -136,3 +136,7 @@ def test_a_folder_with_very_many_files_is_counted_to_a_bound(repository: Path, m
     monkeypatch.setattr("orchestrator.remote.left_out._COUNTED", 3)
     (repository / "raw/d.bin").write_text("x")
     assert sum(one.files for one in list_left_out(read_tree(repository)) if one.path.endswith("/")) <= 4
+    monkeypatch.setattr("orchestrator.remote.left_out._COUNTED", 100)
+    monkeypatch.setattr("orchestrator.remote.left_out._COUNTED_EACH", 2)
+    notes = describe(repository, monkeypatch, run="true").notes
+    assert "git ignores: at least 6 files" in notes[0] and "excludes: 2 files" in notes[1]

@@ -66,7 +66,8 @@ def _describe_left_out(left: list[LeftOut]) -> Iterator[str]:
         some = [one for one in left if one.reason == reason]
         largest = join_some([f"{one.path} {format_size(one.size)}" for one in some], 3)
         files, size = count_noun(sum(one.files for one in some), "file"), format_size(sum(one.size for one in some))
-        yield f"the workdir is sent without what {reason}: {files}, {size} ({largest})"
+        least = "at least " if any(one.is_more for one in some) else ""
+        yield f"the workdir is sent without what {reason}: {least}{files}, {size} ({largest})"
 
 
 def _describe_content(label: str, tree: Tree) -> Iterator[str]:
