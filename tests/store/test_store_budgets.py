@@ -93,7 +93,7 @@ def refused(cluster: Cluster, text: str, price: float | None = 20.0, **other: ob
     return caught.value
 
 
-@pytest.mark.parametrize("pairs", [25, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("pairs", [25, pytest.param(1000, marks=[pytest.mark.full, pytest.mark.timeout(600)])])
 def test_of_two_slices_planned_at_the_same_time_one_fits(location: Location, pairs: int) -> None:
     with ExitStack() as stack:
         two = [stack.enter_context(opened(location, name)) for name in ("a", "b")]

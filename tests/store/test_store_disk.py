@@ -274,7 +274,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small file system")
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], capture_output=True, check=False
     )
     if mounted.returncode != 0:
         pytest.skip(f"no right to mount: {mounted.stderr.decode().strip()}")
@@ -287,7 +287,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_reported_and_the_store_continues_when_there_is_space_again(tiny_disk: Path) -> None:
     database = tiny_disk / "orch.db"
     ballast = tiny_disk / "ballast"
-    ballast.write_bytes(b"x" * 400_000)
+    ballast.write_bytes(b"x" * 1_200_000)
     acknowledged, said = filled(database, 0)
     assert acknowledged > 10
     assert "error[store]" in said

@@ -183,7 +183,10 @@ BEGIN
         event_after := orch_event_columns(table_name, row_is.wanted, names);
         CONTINUE WHEN event_after IS NULL;
       END IF;
-      SELECT left(table_name, -1) || ' ' || string_agg(made_row ->> name, '/' ORDER BY ordinality) INTO event_subject
+      -- as audited.format_subject
+      SELECT left(table_name, -1) || ' '
+          || string_agg(replace(replace(made_row ->> name, '%', '%25'), '/', '%2F'), '/' ORDER BY ordinality)
+        INTO event_subject
         FROM json_array_elements_text(orch_keys() -> table_name) WITH ORDINALITY AS keys(name, ordinality);
     ELSE
       made := made || true;
