@@ -250,6 +250,8 @@ def _is_kept(name: str, old: str, new: str) -> bool:
 
 def _make_digest(cluster: str, document: Mapping[str, Any], price: float | None, transfers: Sequence[Transfer]) -> str:
     bare = _without_prices(document)
+    # A wait asks for nothing, and what is left of it is another time at each look.
+    bare["steps"] = [step for step in bare["steps"] if step["do"] != "wait"]
     machines = bare["wanted"].pop("candidates", None)
     moved = [one.dollars for one in transfers] if is_large(transfers) else []
     amount = None if None in moved else sum(one for one in moved if one is not None)

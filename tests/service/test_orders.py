@@ -7,19 +7,21 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from jsonschema import Draft202012Validator
-from service_site import Reply, Served, record_run, serve
+from service_site import CANDIDATE, Reply, Served, record_run, serve
 from support.orch_process import Orch, until
 
 from orchestrator.cli.drawing.engine_log import EngineLog
 from orchestrator.engine.services import real_services
 from orchestrator.engine.unattended.orders import carry_out_order
 from orchestrator.paths import load_paths
+from orchestrator.plan.observed import IntentState
 from orchestrator.service.openapi import load_schema
 from orchestrator.store.leases import Lease
 from orchestrator.store.order_records import OrderRecord
@@ -196,6 +198,24 @@ def test_a_form_shows_the_present_plan_when_it_is_another_one(site: Served) -> N
     answer = site.ask("/order", method="POST", signed=False, body=urlencode(fields).encode(), **sent)
     assert answer.status == 412 and "changed since" in answer.text
     assert fields_of(answer.text)["plan"] == fields_of(shown.text)["plan"]
+
+
+def test_the_pause_after_a_request_makes_no_other_plan(site: Served) -> None:
+    one_host, body = replace(CANDIDATE, accelerator="v5litepod-8", hosts=1), {"verb": "start", "cluster": "paused"}
+    seen: list[Any] = []
+    for sent in (60.0, -60.0):  # seconds from now: within the pause, and after it
+        with Store(site.orch.state / "orch.db", lambda sent=sent: time.time() + sent) as store:
+            cluster = store.cluster("paused") or record_run(store, "paused", "old", candidate=one_host)
+            store.note_state(cluster, "stopped")
+            lease = store.acquire("cluster:paused", "a test")
+            assert isinstance(lease, Lease)
+            store.update_intent(lease, cluster, "paused-1", IntentState.ACCEPTED)
+            store.release(lease)
+        seen += [plan(site, body), plan(site, body)]
+    first = [one["steps"]["steps"][0] for one in seen]
+    assert [step["do"] for step in first] == ["wait", "wait", "start_slice", "start_slice"]
+    assert first[0]["at_most_seconds"] > first[1]["at_most_seconds"], "what is left of the pause is shown"
+    assert len({one["plan"] for one in seen}) == 1
 
 
 def test_an_engine_that_was_killed_after_it_queued_a_run_queues_it_once(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ class Collector:
     requests: int = 0
 
     def values(self) -> dict[str, float]:
-        """Return the newest number of each metric, by name and labels."""
+        """Return the numbers of the newest export, by name and labels. An earlier one may have states that ended."""
         found: dict[str, float] = {}
-        for request in self.metrics:
+        for request in self.metrics[-1:]:
             for metric in request.resource_metrics[0].scope_metrics[0].metrics:
                 data: Any = metric.gauge if metric.HasField("gauge") else metric.sum
                 for point in data.data_points:
