@@ -77,7 +77,7 @@ def core_lane(run: Run) -> int:
     ran = run.folder / "ran"
     core_tests(run, env={"ORCH_RAN_TESTS": str(ran)})
     if changed.folders:
-        run.beside("tests of --changed", *pytest(), "--collect-only", *changed.test_paths(), env={"ORCH_LANE": CHANGED})
+        run.beside("tests of --changed", *pytest(), "--collect-only", *changed.test_paths(), env=changed.env)
     run.finish("types: pyright")
     if changed.folders:
         changed.report_not_run(*run.wait("tests of --changed"), ran)
@@ -113,8 +113,13 @@ class Changed:
         self.run, self.green, self.watches = run, Green(ROOT), Watches.load()
         self.tree = self.green.digest(self.green.tree())
         self.base = self.green.base()
+        paths = list(self.green.changed_paths(self.base)) if self.base else []
+        self.env = {
+            "ORCH_LANE": CHANGED,
+            "ORCH_CHANGED_PATHS": "\n".join(path for path in paths if path.startswith("tests/")),
+        }
         if self.base:
-            self.folders = self.watches.touched(self.green.changed_paths(self.base))
+            self.folders = self.watches.touched(paths)
         else:
             self.folders = dict.fromkeys(self.watches.folders, "everything, for there is no base")
         self.parts = {
@@ -186,7 +191,7 @@ class Changed:
             core_tests(self.run, self.folders)
         else:
             for folder in self.parts[part]:
-                whole_folder(self.run, folder, self.watches, {"ORCH_LANE": CHANGED})
+                whole_folder(self.run, folder, self.watches, self.env)
         return len(self.run.failed) == before
 
 

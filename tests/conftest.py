@@ -16,7 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
-from support.lanes import FULL, LANE, has_core_tests, is_core
+from support.lanes import FULL, LANE, has_core_tests, is_changed, is_core
 
 # A runner in the background hands down an ignored Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -79,18 +79,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The other order would leave a worker alone with one of them in the end.
     """
-    left_out = {item for item in items if not in_lane(item)}
+    left_out = list_left_out(items)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     first = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("core")}
     items[:] = sorted((item for item in items if item not in left_out), key=lambda item: item.path not in first)
 
 
-def in_lane(item: pytest.Item) -> bool:
-    """Return whether the lane of this run runs a test. Without a lane, what is named runs."""
+def list_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests that the lane of this run leaves out. Without a lane, what is named runs."""
     if LANE == "core":
-        return is_core(item)
-    return LANE != "changed" or item.get_closest_marker("full") is None
+        return {item for item in items if not is_core(item)}
+    if LANE != "changed":
+        return set()
+    left_out = {item for item in items if item.get_closest_marker("full")}
+    slow = [item for item in items if item.get_closest_marker("slow") and item not in left_out]
+    first = {item.path: item for item in reversed(slow)}
+    return left_out | {
+        item for item in slow if item is not first[item.path] and not is_core(item) and not is_changed(item.path)
+    }
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -69,6 +69,7 @@ def assert_no_folder_is_kept(orch: Orch) -> None:
     assert list((orch.state / "acceptance").iterdir()) == []
 
 
+@pytest.mark.full  # minutes of a processor
 def test_the_whole_run_passes_on_google(orch: Orch, google: SimulatedGoogle) -> None:
     done = orch("acceptance", "gcp", "--bucket", "gs://runs", "--accelerators", "L4:1", timeout=400)
     report = read_report(orch)
@@ -88,6 +89,7 @@ def test_the_whole_run_passes_on_google(orch: Orch, google: SimulatedGoogle) -> 
     assert_no_folder_is_kept(orch)
 
 
+@pytest.mark.full  # minutes of a processor
 def test_the_whole_run_passes_on_ec2(aws: SimulatedAws, tmp_path: Path) -> None:
     orch = Orch(tmp_path, dict(aws.env))
     keys = dict(zip(("aws_access_key_id", "aws_secret_access_key"),

@@ -15,6 +15,7 @@ WORDS = ("model=tiny", "model.dim=64", "model.layers=2", "seq_len=32", "batch=4"
 
 
 @pytest.mark.promise("P42")
+@pytest.mark.full  # minutes of a processor
 def test_a_resume_uses_the_programs_of_its_run_on_both_computers_and_none_without_the_key(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a line to learn from\n" * 2000)
     cache, bucket = tmp_path / "cache", f"file://{tmp_path}/bucket"

@@ -99,7 +99,7 @@ def commit(root: Path) -> None:
 
 
 def lane(root: Path, *words: str, **more: str) -> tuple[int, str]:
-    dropped = ("ORCH_LANE", "ORCH_RAN_TESTS", "ORCH_PROOF_REPORT", "PYTEST_OPENED_FILES")
+    dropped = ("ORCH_LANE", "ORCH_CHANGED_PATHS", "ORCH_RAN_TESTS", "ORCH_PROOF_REPORT", "PYTEST_OPENED_FILES")
     env = {name: value for name, value in os.environ.items() if name not in dropped}
     env |= {"PATH": f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}", **more}
     command, out = [sys.executable, "scripts/lane.py", *words], subprocess.PIPE

@@ -105,6 +105,9 @@ def test_core(): ...
 @pytest.mark.slow
 def test_slow(): ...
 
+@pytest.mark.slow
+def test_second_slow(): ...
+
 def test_plain(): ...
 """
 OF_STACK = """
@@ -122,15 +125,20 @@ def test_each_lane_has_its_tests(tmp_path: Path) -> None:
     for name, text in {"plan/test_a": MARKED, "plan/test_b": OF_STACK, "engine/test_c": MARKED}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text)
-    every = {"a::full", "a::core", "a::slow", "a::plain", "b::of_stack", "c::full", "c::core", "c::slow", "c::plain"}
-    expected = {
-        "core": {"a::core", "a::plain", "c::core"},
-        "changed": every - {"a::full", "c::full"},
-        "full": every,
-        "": every,
-    }
-    for lane, names in expected.items():
-        ids = collected(tmp_path, ORCH_LANE=lane)
+    of_file = ("full", "core", "slow", "second_slow", "plain")
+    every = {"b::of_stack", *(f"{file}::{name}" for file in "ac" for name in of_file)}
+    without_full = every - {"a::full", "c::full"}
+    one_slow = {"a::slow", "c::slow", "a::second_slow", "c::second_slow"}
+    cases: list[tuple[dict[str, str], set[str]]] = [
+        ({"ORCH_LANE": "core"}, {"a::core", "a::plain", "c::core"}),
+        ({"ORCH_LANE": "changed"}, without_full - one_slow),  # the first slow test of a file is the core one
+        ({"ORCH_LANE": "changed", "ORCH_CHANGED_PATHS": "x\ntests/engine/test_c.py"},
+         without_full - {"a::slow", "a::second_slow"}),
+        ({"ORCH_LANE": "full"}, every),
+        ({}, every),
+    ]  # fmt: skip
+    for lane, names in cases:
+        ids = collected(tmp_path, **lane)
         assert {re.sub(r".*test_(\w)\.py::test_", r"\1::", name) for name in ids} == names, lane
 
 
@@ -238,7 +246,7 @@ def command(folder: Path, *words: str) -> list[str]:
 
 def environment(**env: str) -> dict[str, str]:
     """Return the environment of a run without a lane."""
-    ours = {name: value for name, value in os.environ.items() if name != "ORCH_LANE"}
+    ours = {name: value for name, value in os.environ.items() if name not in ("ORCH_LANE", "ORCH_CHANGED_PATHS")}
     return {**ours, "PYTHONPATH": str(TESTS), **env}
 
 

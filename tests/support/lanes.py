@@ -19,6 +19,7 @@ _T = TypeVar("_T")
 
 LANE = os.environ.get("ORCH_LANE", "")
 FULL = LANE == "full"
+CHANGED_PATHS = frozenset(os.environ.get("ORCH_CHANGED_PATHS", "").split("\n"))  # relative to the checkout
 # Folders that the core runs whole, but for slow tests: pure code, whose tests are many and cheap, and what holds the
 # project together. Of the others it runs what is marked `core` and one test of each promise.
 CORE_FOLDERS = frozenset({"catalog", "first_contact", "infrastructure", "plan", "summaries", "task", "values"})
@@ -86,3 +87,8 @@ def is_core(item: pytest.Item) -> bool:
     of_promise = f"{item.path.parent.name}/{Path(path).name}::{name}" in list_representatives().values()
     whole = item.path.parent.name in CORE_FOLDERS and not item.get_closest_marker("slow")
     return of_promise or whole or item.get_closest_marker("core") is not None
+
+
+def is_changed(file: Path) -> bool:
+    """Return whether a file of tests is itself among what `--changed` is about."""
+    return f"tests/{file.parent.name}/{file.name}" in CHANGED_PATHS
