@@ -21,7 +21,7 @@ def show_readiness(call: Call) -> Answer:
 def show_metrics(call: Call) -> Answer:
     """Answer with numbers in the text format of Prometheus."""
     with call.open_reader() as store:
-        measures = read_measures(store, call.site.delivery)
+        measures = read_measures(store)
     return Answer(text="\n".join(line for one in measures for line in _format_measure(one)) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a service: for Prometheus, and for OpenTelemetry."""
+"""The numbers of a service, for Prometheus and what reads its format."""
 
 from __future__ import annotations
 
@@ -28,23 +28,8 @@ class Measure:
     is_counter: bool = False
 
 
-@dataclass(kw_only=True)
-class Delivery:
-    """What this process has sent to an OpenTelemetry collector.
-
-    Attributes:
-        is_on: Whether it sends.
-        sent: Requests that the collector took.
-        failed: Requests that it did not take; their spans are sent again.
-    """
-
-    is_on: bool = False
-    sent: int = 0
-    failed: int = 0
-
-
-def read_measures(store: Reader, delivery: Delivery) -> tuple[Measure, ...]:
-    """Return the numbers of a store, and those of what this process sends to a collector."""
+def read_measures(store: Reader) -> tuple[Measure, ...]:
+    """Return the numbers of a store."""
     summaries = [summarize_cluster(store, record) for record in store.clusters()]
     prices = [one.price_per_hour for one in summaries]
     current = [one.current for one in summaries if one.current is not None]
@@ -68,12 +53,4 @@ def read_measures(store: Reader, delivery: Delivery) -> tuple[Measure, ...]:
         Measure(
             name="orch_events_total", meaning="Events of the audit.", values={"": store.count_events()}, is_counter=True
         ),
-        *(_measure_delivery(delivery) if delivery.is_on and not store.only_project else ()),  # of the whole service
-    )
-
-
-def _measure_delivery(delivery: Delivery) -> tuple[Measure, ...]:
-    meaning, values = "Requests to the OpenTelemetry collector.", {"sent": delivery.sent, "failed": delivery.failed}
-    return (
-        Measure(name="orch_telemetry_requests_total", meaning=meaning, values=values, label="result", is_counter=True),
     )

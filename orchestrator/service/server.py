@@ -32,8 +32,6 @@ from orchestrator.service.host_board import HostBoard
 from orchestrator.service.member_rules import MemberRules
 from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.site import Site
-from orchestrator.service.telemetry import send_telemetry
-from orchestrator.service.telemetry_settings import read_telemetry_settings
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
 
@@ -54,7 +52,6 @@ def serve_pages(
     member_rules: MemberRules | None = None,
     provider: OidcSettings | None = None,
     files: str = "",
-    report: Callable[[str], None] = lambda _line: None,
 ) -> None:
     """Serve API and page until a signal, or until `stop` is set.
 
@@ -69,24 +66,14 @@ def serve_pages(
         member_rules: What tasks of members may use of this computer; None for nothing.
         provider: The identity provider by which people sign in.
         files: The bucket in which all servers of the team keep files that members send; "" for this computer's disk.
-        report: Prints a line.
 
     Raises:
         OrchError: The bucket cannot be written.
-        UserError: Others could read along, the port is taken, or OpenTelemetry is not installed.
+        UserError: Others could read along, or the port is taken.
     """
     entrance.check()
-    settings = read_telemetry_settings(os.environ)
     site, gate = open_site(paths, wake_engine, hosts, member_rules, provider, files)
-    telemetry = send_telemetry(
-        settings,
-        open_reader=site.open_reader,
-        delivery=site.delivery,
-        place=find_folder(paths) / "telemetry",
-        version=version,
-        report=report,
-    )
-    with telemetry, _listen(entrance.host, entrance.port) as listening:
+    with _listen(entrance.host, entrance.port) as listening:
         address = Address.of(entrance, listening.getsockname()[1])
         application, streams = build_application(site, gate, entrance, address.port, version, provider)
         config = _configure(application, entrance)

@@ -14,7 +14,6 @@ from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.opening import open_store
 from orchestrator.paths import load_paths
 from orchestrator.service.host_board import HostBoard
-from orchestrator.service.measures import Delivery
 from orchestrator.service.member_rules import MemberRules
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.failures import StoreError
@@ -38,7 +37,6 @@ class Site:
         files: The bucket in which all servers of the team keep files that members send; "" where each keeps its own.
         hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
-        delivery: What this process has sent to an OpenTelemetry collector.
     """
 
     location: Location
@@ -50,7 +48,6 @@ class Site:
     files: str = ""
     hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
-    delivery: Delivery = field(default_factory=Delivery)
 
     def open_reader(self, project: str = "", only_project: str = "") -> Reader:
         """Open the store for reading. Use it as a context manager.

@@ -58,11 +58,6 @@ class EventReads(ABC):
         for row in self._rows("SELECT * FROM events ORDER BY seq"):
             yield event_from_row(row)
 
-    def find_beginning(self, cluster: str, subject: str, until: int) -> float | None:
-        """Return when a row of a cluster first changed, in epoch seconds, by events up to a number; else None."""
-        query = "SELECT at FROM events WHERE cluster = ? AND subject = ? AND seq <= ? ORDER BY seq LIMIT 1"
-        return next((float(row["at"]) for row in self._rows(query, cluster, subject, until)), None)
-
     def count_events(self) -> int:
         """Return how many events there are; for a reader of one project only its own."""
         if not self.only_project:

@@ -201,7 +201,7 @@ def _serve_page(
     try:
         wake = _leave_to_engine if engine is None else lambda: None
         rules = MemberRules(allowed=frozenset(allowed), ssh=ssh)
-        serve_pages(where, entrance, __version__, start, stop, wake, hosts, rules, settings, files, write_stderr)
+        serve_pages(where, entrance, __version__, start, stop, wake, hosts, rules, settings, files)
     except KeyboardInterrupt:
         write_stderr("the page ends; jobs continue")
     finally:
