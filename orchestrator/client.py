@@ -348,39 +348,6 @@ class Client(TeamCalls):
             time.sleep(1.0)
         return found
 
-    def request_device_code(self, computer: str) -> Document:
-        """Ask for a token for a computer, and return the codes: a person lets it in on the page. Needs no token."""
-        return self._post("/v1/device/code", {"computer": computer})
-
-    def wait_for_device_token(self, codes: Document) -> str:
-        """Return the token of this computer when a person has let it in.
-
-        Args:
-            codes: What `request_device_code` returned.
-
-        Raises:
-            AccessError: It was refused, or no person let it in in time.
-        """
-        pause, end = int(codes["interval"]), time.monotonic() + int(codes["expires_in"])
-        while time.monotonic() < end:
-            time.sleep(pause)
-            try:
-                return str(self._post("/v1/device/token", {"device_code": codes["device_code"]})["access_token"])
-            except ServiceError as error:
-                if error.oauth_error == "slow_down":
-                    pause += 5  # RFC 8628, section 3.5
-                elif error.oauth_error == "access_denied":
-                    raise AccessError(
-                        "this computer was not let in", "a person refused it", "orch login URL"
-                    ) from error
-                elif error.oauth_error == "expired_token":
-                    raise AccessError("this computer was not let in in time", "", "orch login URL") from error
-                elif error.oauth_error != "authorization_pending":
-                    raise
-            except CloudError:
-                pause = min(2 * pause, 60)  # a service that restarts
-        raise AccessError("this computer was not let in in time", "", f"orch login {self.url}")
-
     def make_link(self) -> str:
         """Return an address that opens the page once, within 15 minutes."""
         return f"{self.url}/login#{self._post('/v1/links', None)['link']}"

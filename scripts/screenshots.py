@@ -67,7 +67,7 @@ PAGES = {
     "accuracy": "/accuracy",
     "events": "/events",
     "events-cluster": "/events?cluster=llama",
-    "device": "/device",
+    "token": "/token",
     "error": "/runs/llama-8b",
     "refused": "/?limit=0",
 }

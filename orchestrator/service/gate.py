@@ -18,7 +18,6 @@ from pathlib import Path
 from orchestrator.acting import acting_as
 from orchestrator.errors import AccessError, ConflictError, OrchError
 from orchestrator.private_files import make_private_folder, write_whole
-from orchestrator.service.guesses import GuessCounter
 from orchestrator.service.oidc import Identity
 from orchestrator.service.route import Person, Role
 from orchestrator.service.token_exchange import TrustedIssuers
@@ -70,7 +69,6 @@ class Gate:
         open_store: Opens it for a change, for a cause that its events name.
         clock: The time in epoch seconds.
         provider: The address of the identity provider by which people sign in; "" for none.
-        guesses: Wrong codes of computers that ask to be let in.
         issuers: Whose tokens are exchanged, where a rule says so.
     """
 
@@ -80,7 +78,6 @@ class Gate:
     open_store: Callable[[str], Store]
     clock: Callable[[], float] = time.time
     provider: str = ""
-    guesses: GuessCounter = field(default_factory=GuessCounter)
     issuers: TrustedIssuers = field(default_factory=TrustedIssuers)
     _token: str = ""
 

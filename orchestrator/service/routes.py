@@ -8,7 +8,6 @@ from orchestrator.service import (
     budget_form,
     budgets,
     comparing,
-    devices,
     entry_pages,
     guide_page,
     health,
@@ -25,7 +24,7 @@ from orchestrator.service import (
 )
 from orchestrator.service.budget_form import BudgetForm
 from orchestrator.service.budgets import BudgetRequest
-from orchestrator.service.devices import DecisionForm, DeviceRequest, DeviceTokenRequest
+from orchestrator.service.computer_tokens import ComputerForm, create_computer_token, show_computer_form
 from orchestrator.service.drawing.chip_marks import MEASURES
 from orchestrator.service.entry_pages import JoinForm, LinkForm, NameForm, SignOutForm
 from orchestrator.service.job_output import show_output
@@ -80,7 +79,6 @@ _GUIDE = tuple(Parameter(name=name, default="", meaning=f"The answer to `{name}`
                for name in guide_page.KEYS)  # fmt: skip
 _TREE_NAME = Parameter(name="name", default=FOLDER, meaning="`content` for a folder, the name of a single file.")
 _TARGET = Parameter(name="target", default="", meaning="The page to which it leads.")
-_USER_CODE = Parameter(name="user_code", default="", meaning="The code that the computer shows.")
 _JSON, _PAGE, _TEXT, _EVENTS = Medium.JSON, Medium.PAGE, Medium.TEXT, Medium.EVENTS
 _ANYONE, _VIEWER, _MEMBER = Role.ANYONE, Role.VIEWER, Role.MEMBER
 
@@ -165,19 +163,13 @@ ROUTES: tuple[Route, ...] = (
           parameters=(_LIMIT,), meaning="The newest orders."),
     Route(name="order", path="/v1/orders/{uid}", role=_VIEWER, medium=_JSON, schema="order",
           handler=orders.show_order, meaning="One order, and how it ended."),
-    Route(name="device-code", path="/v1/device/code", method="POST", role=_ANYONE, medium=_JSON, schema="device-code",
-          handler=devices.request_device, request=DeviceRequest,
-          meaning="The codes of a computer that asks to be let in (RFC 8628)."),
-    Route(name="device-token", path="/v1/device/token", method="POST", role=_ANYONE, medium=_JSON,
-          schema="device-token", handler=devices.redeem_device, request=DeviceTokenRequest,
-          meaning="Its token, once a person has let it in; until then 400 with `error` as RFC 8628 names it."),
     Route(name="token-exchange", path="/v1/tokens/exchange", method="POST", role=_ANYONE, medium=_JSON, oauth=True,
           schema="exchanged-token", handler=token_exchange.exchange_token, request=token_exchange.ExchangeForm,
           meaning="A token for a job of CI, for the OIDC token of an issuer that a rule trusts (RFC 8693)."),
-    Route(name="device-page", path="/device", role=_VIEWER, medium=_PAGE, handler=devices.show_device,
-          parameters=(_USER_CODE,), meaning="The page on which a person lets a computer in."),
-    Route(name="device-decision", path="/device", method="POST", role=_VIEWER, medium=_PAGE,
-          handler=devices.decide_device, request=DecisionForm, meaning="Let a computer in, or refuse it."),
+    Route(name="computer-token-page", path="/token", role=_VIEWER, medium=_PAGE, handler=show_computer_form,
+          meaning="The page on which a person makes a token for a computer."),
+    Route(name="computer-token", path="/token", method="POST", role=_VIEWER, medium=_PAGE,
+          handler=create_computer_token, request=ComputerForm, meaning="Make a token for a computer; shown once."),
     Route(name="login-page", path="/login", role=_ANYONE, medium=_PAGE, handler=entry_pages.show_login,
           parameters=(_TARGET,), meaning="How to sign in."),
     Route(name="login", path="/login", method="POST", role=_ANYONE, medium=_PAGE, handler=entry_pages.open_link,

@@ -65,7 +65,6 @@ TABLES_NOT_AUDITED: dict[str, str] = {
     "admissions": "renewed every day, and ends by itself; who joins or leaves the team is audited in computers",
     "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",
     "entry_codes": "digests of what works once; the session or token that one opens has its event",
-    "device_grants": "computers that wait, for minutes; everyone may add one; the token that one gets has its event",
     "run_keys": "secrets: an event would show them to everyone who may read events",
     "blobs": "contents by their digests; the events of jobs have the digests",
     "notification_channels": "how far messages about the events were delivered; one that fails is tried again",

@@ -378,12 +378,6 @@ _ENTRY_CODES = (
     "CREATE TABLE entry_codes (digest VARCHAR NOT NULL PRIMARY KEY, kind VARCHAR NOT NULL, details TEXT NOT NULL, "
     "until FLOAT NOT NULL)"
 )
-_DEVICE_GRANTS = (
-    "CREATE TABLE device_grants (digest VARCHAR NOT NULL PRIMARY KEY, user_code VARCHAR NOT NULL, "
-    "computer VARCHAR NOT NULL, created FLOAT NOT NULL, until FLOAT NOT NULL, state VARCHAR NOT NULL DEFAULT 'open', "
-    "polled FLOAT NOT NULL DEFAULT 0, member VARCHAR NOT NULL DEFAULT '', role VARCHAR NOT NULL DEFAULT '', "
-    "token_until FLOAT NOT NULL DEFAULT 0, session VARCHAR NOT NULL DEFAULT '')"
-)
 _STATEMENTS_TO_7: tuple[str, ...] = (
     _BUDGETS,
     _SESSIONS,
@@ -391,8 +385,6 @@ _STATEMENTS_TO_7: tuple[str, ...] = (
     _SIGN_INS,
     "CREATE UNIQUE INDEX one_sign_in_of_a_member ON sign_ins (member)",
     _ENTRY_CODES,
-    _DEVICE_GRANTS,
-    "CREATE UNIQUE INDEX one_grant_of_a_user_code ON device_grants (user_code)",
     "CREATE INDEX jobs_by_run ON jobs (run_id)",
     "CREATE INDEX jobs_by_time ON jobs (created, run_id, kind)",
 )
@@ -436,7 +428,6 @@ _STATEMENTS_TO_8: tuple[str, ...] = (
     "ALTER TABLE invitations ADD COLUMN project VARCHAR NOT NULL DEFAULT ''",
     _TRUST_RULES,
     _PROJECT_SETTINGS,
-    "ALTER TABLE device_grants ADD COLUMN address VARCHAR NOT NULL DEFAULT ''",
     _BILLS,
     "CREATE INDEX bills_by_token ON bills (token)",
     _BLOCKS,

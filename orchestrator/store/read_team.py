@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.store.bill_records import BillRecord, BlockRecord, PredictionRecord
     from orchestrator.store.channel_records import ChannelRecord
     from orchestrator.store.order_records import OrderRecord
-    from orchestrator.store.session_records import DeviceGrant, InvitationRecord, SessionRecord, SignInRecord
+    from orchestrator.store.session_records import InvitationRecord, SessionRecord, SignInRecord
     from orchestrator.store.setting_records import ProjectSetting
     from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, SliceOwner
     from orchestrator.store.token_records import TokenRecord
@@ -202,13 +202,6 @@ class TeamReads(ABC):
     def has_entry_code(self, digest: str) -> bool:
         """Whether a secret that works once is kept, also one that is too old."""
         return any(True for _ in self._rows("SELECT digest FROM entry_codes WHERE digest = ?", digest))
-
-    def find_grant(self, *, digest: str = "", user_code: str = "") -> DeviceGrant | None:
-        """Return the grant of a device code's or of a user code's digest, also one that is too old; or None."""
-        from orchestrator.store.session_records import DeviceGrant, from_row
-
-        rows = self._rows("SELECT * FROM device_grants WHERE digest = ? OR user_code = ?", digest, user_code)
-        return next((from_row(DeviceGrant, row) for row in rows), None)
 
     def find_sign_in(self, identity: str) -> SignInRecord | None:
         """Return the sign-in of a person of an identity provider, or None."""

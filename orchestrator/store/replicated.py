@@ -56,7 +56,6 @@ NOT_SENT: dict[str, str] = {
     "sign_ins": "the same",
     "trust_rules": "the same",
     "entry_codes": "the same",
-    "device_grants": "the same",
     "host_pins": "keys of people's own machines, for commands that log in there",
     "computers": "keys of the team's computers, for commands that log in from there",
     "admissions": "addresses of the team's computers",

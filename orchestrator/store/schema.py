@@ -296,24 +296,6 @@ entry_codes = Table(
     Column("until", Float, nullable=False),
 )
 
-device_grants = Table(
-    "device_grants",
-    metadata,
-    Column("digest", String, primary_key=True),  # of the device code
-    Column("user_code", String, nullable=False),  # digest of the code that a person reads
-    Column("computer", String, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("until", Float, nullable=False),
-    Column("state", String, nullable=False, server_default="open"),  # open, approved, denied, used
-    Column("polled", Float, nullable=False, server_default=text("0")),
-    Column("member", String, nullable=False, server_default=""),
-    Column("role", String, nullable=False, server_default=""),
-    Column("token_until", Float, nullable=False, server_default=text("0")),
-    Column("session", String, nullable=False, server_default=""),  # of who let it in
-    Column("address", String, nullable=False, server_default=""),  # from which it asks; "" where a proxy hides it
-    Index("one_grant_of_a_user_code", "user_code", unique=True),
-)
-
 host_pins = Table(
     "host_pins",
     metadata,

@@ -110,38 +110,6 @@ class EntryCode:
     until: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceGrant:
-    """A computer that waits for a person to let it in (RFC 8628).
-
-    Attributes:
-        digest: SHA-256 of its device code.
-        user_code: SHA-256 of the code that the person reads on the computer.
-        computer: How it calls itself.
-        state: "open", "approved", "denied", or "used" when it has got its token.
-        polled: When it last asked.
-        until: In epoch seconds.
-        member: Who let it in; "" before.
-        role: Of its token.
-        token_until: When its token expires.
-        session: Digest of the session of who let it in; when that has ended, it gets nothing.
-        address: From which it asks; "" where a proxy hides it.
-    """
-
-    digest: str
-    user_code: str
-    computer: str
-    created: float
-    until: float
-    state: str = "open"
-    polled: float = 0.0
-    member: str = ""
-    role: str = ""
-    token_until: float = 0.0
-    session: str = ""
-    address: str = ""
-
-
 def digest_identity(issuer: str, subject: str) -> str:
     """Return the key of a person of an identity provider."""
     return hashlib.sha256(f"{issuer}\0{subject}".encode()).hexdigest()

@@ -10,7 +10,6 @@ from orchestrator.store.blob_changes import BlobChanges
 from orchestrator.store.channel_changes import ChannelChanges
 from orchestrator.store.checkpoint_trust import CheckpointTrust
 from orchestrator.store.cluster_changes import ClusterChanges
-from orchestrator.store.device_grants import DeviceGrants
 from orchestrator.store.host_pin_changes import HostPinChanges
 from orchestrator.store.job_changes import JobChanges
 from orchestrator.store.order_changes import OrderChanges
@@ -32,7 +31,6 @@ class Store(
     TeamChanges,
     SessionChanges,
     SignInChanges,
-    DeviceGrants,
     RunKeys,
     CheckpointTrust,
     BlobChanges,

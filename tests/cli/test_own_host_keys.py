@@ -25,7 +25,7 @@ SECRET_TASK = TASK + "secrets: {TOKEN: sesame}\n"
 NEW_TABLES = (
     *("host_pins", "provider_records", "computers", "run_keys", "blobs", "slice_owners", "admissions"),
     *("orders", "tokens", "notification_channels"),
-    *("sessions", "invitations", "sign_ins", "entry_codes", "device_grants", "budgets"),
+    *("sessions", "invitations", "sign_ins", "entry_codes", "budgets"),
     *("trust_rules", "project_settings", "bills", "blocks", "predictions", "trusted_checkpoints"),
 )
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection
 
 from playwright.sync_api import Page
 from service_here import Shown
@@ -77,20 +75,11 @@ def accept_invitation(page: Page, shown: Shown) -> None:
     page.get_by_role("button", name="Accept the invitation").click()
 
 
-def ask_for_computer(page: Page, shown: Shown) -> None:
-    """Show a computer that asks to be let in."""
-    connection = HTTPConnection("127.0.0.1", shown.port, timeout=30)
-    content = json.dumps({"computer": "ada-laptop"})
-    connection.request("POST", "/v1/device/code", content, {"content-type": "application/json"})
-    code = json.loads(connection.getresponse().read())["user_code"]
-    connection.close()
-    open_path(page, shown, f"/device?user_code={code}")
-
-
-def let_computer_in(page: Page, shown: Shown) -> None:
-    """Show that a computer was let in."""
-    ask_for_computer(page, shown)
-    page.get_by_role("button", name="Let it in").click()
+def make_computer_token(page: Page, shown: Shown) -> None:
+    """Show the token of a computer."""
+    open_path(page, shown, "/token")
+    page.get_by_label("Name of the computer").fill("ada-laptop")
+    page.get_by_role("button", name="Make a token").click()
 
 
 def choose_taken_name(page: Page, shown: Shown) -> None:
@@ -130,8 +119,7 @@ WAYS: dict[str, Callable[[Page, Shown], None]] = {
     "launch-plan": plan_launch,
     "spend-form": open_budget_form,
     "spend-refused": refuse_budget,
-    "device-asks": ask_for_computer,
-    "device-done": let_computer_in,
+    "computer-token": make_computer_token,
     "choose-name": choose_taken_name,
     "joined": accept_invitation,
 }

@@ -155,7 +155,7 @@ def log_in(site: Served, folder: Path, port: int, role: str = "member") -> Orch:
     folder.mkdir()
     url, orch = f"http://127.0.0.1:{port}", Orch(folder)
     secret = site.orch.ok("token", "create", folder.name, "--member", folder.name, "--role", role)
-    orch.ok("login", url, stdin=secret)
+    orch.ok("login", url, "--token-stdin", stdin=secret)
     return Orch(folder, {"ORCH_SERVER": url})
 
 

@@ -201,6 +201,6 @@ def test_login_of_a_job_prints_a_token_once_and_keeps_none(job: Job, tmp_path: P
     assert refused.returncode != 0 and "does not accept your token" in refused.stderr
     missing = orch("login", "--ci")
     assert "this job has no token of its CI" in missing.stderr and missing.stderr.count("\n") <= 5
-    wrong = orch("login", job.url, stdin="orch_wrong\n")
+    wrong = orch("login", job.url, "--token-stdin", stdin="orch_wrong\n")
     assert "does not accept this token; nothing is kept" in wrong.stderr and "orch token create" in wrong.stderr
     assert not list(orch.folder.rglob("logins.json"))

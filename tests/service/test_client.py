@@ -164,14 +164,16 @@ def test_a_login_keeps_the_token_for_this_user_alone(
 ) -> None:
     url, ada = f"http://127.0.0.1:{service.port}", Orch(tmp_path)
     secret = service.orch.ok("token", "create", f"ada-{os.getpid()}", "--member", "ada")
-    link = ada.ok("login", url, stdin=secret)
+    link = ada.ok("login", url, "--token-stdin", stdin=secret)
     assert link.startswith(f"{url}/login#")
     kept = ada.state / "service" / "logins.json"
     assert kept.stat().st_mode & 0o777 == 0o600
     assert ada.ok("login").startswith(f"{url}/login#")
-    wrong = ada("login", url, stdin="orch_wrong\n")
+    wrong = ada("login", url, "--token-stdin", stdin="orch_wrong\n")
     assert wrong.returncode == 4 and "orch_wrong" not in wrong.stderr, wrong.stderr
-    assert ada("login", url, stdin="").returncode == 2
+    assert ada("login", url, "--token-stdin", stdin="").returncode == 2
+    missing = ada("login", url, stdin=secret)
+    assert missing.returncode == 2 and f"next: orch login {url} --token-stdin < FILE" in missing.stderr
     monkeypatch.setenv("ORCH_HOME", str(tmp_path / "orch"))
     with Client.connect() as client:
         assert client.show_member()["member"] == "ada"

@@ -31,7 +31,7 @@ PATHS = (
     "/clusters/first", "/queue", "/launch", "/order?verb=down&cluster=first", "/orders/asked", "/compare",
     "/compare?run=one&run=two", "/compare?run=one&run=two&x=dollars", "/spend", "/spend?by=cluster%2Cday&since=all",
     "/spend?by=run", "/accuracy", "/accuracy?owner=unheard-of", "/events", "/events?cluster=first", "/new",
-    "/new?infra=local", "/device", "/runs/none", "/nothing",
+    "/new?infra=local", "/token", "/runs/none", "/nothing",
 )  # fmt: skip
 OUTSIDE = ("/login", "/join", "/clusters")  # without a session
 LOOKS: dict[str, dict[str, Any]] = {
@@ -137,7 +137,7 @@ FOCUSED = """() => {
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/runs/one", "/compare?run=one&run=two", "/launch", "/new?infra=local", "/spend", "/device"]
+    "path", ["/", "/runs/one", "/compare?run=one&run=two", "/launch", "/new?infra=local", "/spend", "/token"]
 )
 def test_the_keyboard_reaches_everything_and_is_seen_where_it_is(browser: Browser, shown: Shown, path: str) -> None:
     context, page = open_browser(browser, viewport={"width": 390, "height": 800})

@@ -43,7 +43,7 @@ class Place:
         folder.mkdir()
         secret = self.site.orch.ok("token", "create", name, "--member", member, "--role", role)
         orch = Orch(folder)
-        orch.ok("login", url, stdin=secret)
+        orch.ok("login", url, "--token-stdin", stdin=secret)
         return Orch(folder, {"ORCH_SERVER": url})
 
 

@@ -57,7 +57,7 @@ def rented(tmp_path: Path) -> Iterator[Rented]:
         service.ok("config", "set", "aws.instance_profile", "orch-host")
         with serve(service, page_only=False) as site:
             url, secret = f"http://127.0.0.1:{site.port}", service.ok("token", "create", "laptop", "--member", "ada")
-            Orch(tmp_path / "ada").ok("login", url, stdin=secret)
+            Orch(tmp_path / "ada").ok("login", url, "--token-stdin", stdin=secret)
             ada = Orch(tmp_path / "ada", {"ORCH_SERVER": url})
             ada.ok("launch", "two.yaml", "--detach", "--yes")
             until("the job runs", lambda: '"running"' in ada.ok("queue", "-o", "json"))

@@ -161,9 +161,8 @@ def _let_people_in(canaries: Canaries, site: Served) -> None:
     canaries.look("refusal of a token", f"{refused.headers}{refused.text}")
     invited = site.orch.ok("token", "invite", "bob-laptop", "--member", "bob")
     canaries.plant("invitation", re.findall(r"#(\S+)", invited)[0])
-    body = json.dumps({"computer": "laptop"}).encode()
-    code = site.ask("/v1/device/code", method="POST", signed=False, body=body, content_type="application/json").document
-    canaries.plant("device code", code["device_code"])
+    shown = site.send_form("/token", site.sign_in(), computer="desk").text
+    canaries.plant("token by the page", re.findall(r"orch_[\w-]+", shown)[0])
 
 
 def _run_a_job_that_fails(canaries: Canaries, site: Served, go: Path, hook: Receiver) -> str:

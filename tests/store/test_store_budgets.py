@@ -483,7 +483,7 @@ def test_an_upgrade_gives_members_what_they_need_of_the_new_table(postgres: Post
     import psycopg
 
     with psycopg.connect(owner, autocommit=True) as raw:
-        raw.execute(b"DROP TABLE budgets, sessions, invitations, sign_ins, entry_codes, device_grants")
+        raw.execute(b"DROP TABLE budgets, sessions, invitations, sign_ins, entry_codes")
         raw.execute(b"DROP TABLE project_settings, trust_rules, bills, blocks, predictions, trusted_checkpoints")
         raw.execute(b"DROP INDEX jobs_by_run, jobs_by_time, events_by_kind, orders_by_verb")
         raw.execute(b"ALTER TABLE tokens DROP COLUMN project, DROP COLUMN parent")

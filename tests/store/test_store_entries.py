@@ -9,15 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
 
 from orchestrator.errors import AccessError, ConflictError, NotFoundError, OrchError
-from orchestrator.store import device_grants, schema
-from orchestrator.store.device_grants import MOST_OF_ADDRESS
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.session_records import (
-    DeviceGrant,
     EntryCode,
     InvitationRecord,
     SessionRecord,
@@ -32,7 +28,6 @@ NOW = time.time()
 INVITATION = InvitationRecord(
     digest="i", name="laptop", member="ada", role="member", token_days=90, created=NOW, expires=NOW + 1000
 )
-GRANT = DeviceGrant(digest="d", user_code="u", computer="laptop", created=NOW, until=NOW + 1000)
 RULE = TrustRule(
     uid="r", name="ci", issuer="https://ci.example.org", claims={"sub": "s"}, member="ci", role="member", project="",
     seconds=900, created=NOW,
@@ -137,17 +132,10 @@ def test_an_invitation_that_many_open_together_makes_one_token(location: Locatio
         assert [one.state for one in reader.invitations()] == ["used"]
 
 
-@pytest.mark.parametrize("kind", ["code", "grant"])
-def test_a_code_that_many_use_together_works_once(location: Location, kind: str) -> None:
+def test_a_code_that_many_use_together_works_once(location: Location) -> None:
     with Store(location, lambda: NOW) as store:
         store.keep_entry_code(EntryCode(digest="c", kind="link", details="{}", until=NOW + 1000))
-        store.open_grant(GRANT)
-        assert store.decide_grant(GRANT, {"state": "approved", "member": "ada"})
-        assert not store.decide_grant(GRANT, {"state": "denied"}), "decided before"
-    if kind == "code":
-        found = race(location, lambda store, _: store.take_entry_code("c", "link") is not None)
-    else:
-        found = race(location, lambda store, _: store.use_grant(GRANT))
+    found = race(location, lambda store, _: store.take_entry_code("c", "link") is not None)
     assert sorted(found) == [False] * (THREADS - 1) + [True]
 
 
@@ -215,42 +203,6 @@ def test_everything_of_a_member_is_taken_back_together(location: Location) -> No
         with pytest.raises(NotFoundError):
             store.revoke_member("ada")
         assert [one.name for one in store.tokens() if one.counts_at(NOW)] == ["o"]
-
-
-def test_computers_that_wait_are_few_and_forgotten_in_their_time(location: Location) -> None:
-    with Store(location, lambda: NOW) as store:
-        store.open_grant(replace(GRANT, digest="let in", user_code="x", address="10.0.0.1", created=NOW - 2))
-        assert store.decide_grant(replace(GRANT, digest="let in"), {"state": "approved"})
-        store.open_grant(replace(GRANT, digest="other", user_code="y", address="10.0.0.2", created=NOW - 1))
-        for number in range(MOST_OF_ADDRESS + 5):
-            one = replace(GRANT, digest=f"d{number}", user_code=f"u{number}", until=NOW + 1, address="10.0.0.1")
-            store.open_grant(replace(one, created=NOW + number))
-        assert _count_grants(store) == MOST_OF_ADDRESS + 1, "who asks often loses the own codes, and no one is refused"
-        store.open_grant(GRANT)
-    with open_reader_at(location) as reader:
-        assert reader.find_grant(digest="d0") is None and reader.find_grant(digest="other") is not None
-        assert reader.find_grant(digest="let in") is not None
-        assert reader.find_grant(digest=f"d{MOST_OF_ADDRESS + 4}") is not None
-    with Store(location, lambda: NOW + 2) as store:
-        store.open_grant(GRANT)
-    with open_reader_at(location) as reader:
-        assert reader.find_grant(digest=f"d{MOST_OF_ADDRESS + 4}") is None
-        assert reader.find_grant(user_code="u") == reader.find_grant(digest="d") == GRANT
-
-
-def test_a_flood_of_computers_lets_the_oldest_go(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_grants, "MOST_GRANTS", 5)
-    with Store(location, lambda: NOW) as store:
-        for number in range(8):
-            store.open_grant(replace(GRANT, digest=f"d{number}", user_code=f"u{number}", created=NOW + number))
-        assert _count_grants(store) == 5
-    with open_reader_at(location) as reader:
-        assert [reader.find_grant(digest=f"d{number}") is not None for number in (2, 3, 7)] == [False, True, True]
-
-
-def _count_grants(store: Store) -> int:
-    with store._database.reading() as tx:
-        return int(tx.execute(select(func.count()).select_from(schema.device_grants)).scalar_one())
 
 
 def test_a_session_is_read_as_it_was_written(location: Location) -> None:

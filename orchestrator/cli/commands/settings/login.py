@@ -22,16 +22,14 @@ _UNAUTHORIZED = 401
 @click.command(
     cls=OrchCommand,
     examples=[
-        ("orch login https://orch.example.org", "shows a code; you let this computer in on the page of the service"),
-        ("orch login https://orch.example.org < token", "with a token; prints a link to the page"),
-        ("orch login https://orch.example.org --token", "asks for the token, without showing it"),
+        ("orch login https://orch.example.org", "asks for a token, which you make on the page of the service"),
+        ("orch login https://orch.example.org --token-stdin < token", "reads it from a file or a pipe"),
         ("export ORCH_TOKEN=$(orch login https://orch.example.org --ci)", "in a job of CI, by its own token"),
         ("orch login", "another link to the page of the service that was logged in to last"),
     ],
 )
 @click.argument("url", required=False)
-@click.option("--token", "ask_token", is_flag=True, help="Ask for a token, also on a terminal.")
-@click.option("--name", default="", help="How this computer calls itself, and its token; without it, its host name.")
+@click.option("--token-stdin", is_flag=True, help="Read the token from standard input.")
 @click.option("--ci", "by_job", is_flag=True, help="Print a short token for this job of CI; nothing is kept.")
 @click.option("--id-token-variable", default="ORCH_ID_TOKEN", show_default=True, metavar="NAME",
               help="With --ci: the variable with the token of the job.")  # fmt: skip
@@ -39,13 +37,13 @@ _UNAUTHORIZED = 401
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Certificate of the authority behind it, as PEM.")  # fmt: skip
 def login(
-    url: str | None, ca: Path | None, name: str, id_token_variable: str, id_token_file: Path | None, *,
-    ask_token: bool, by_job: bool,
+    url: str | None, ca: Path | None, id_token_variable: str, id_token_file: Path | None, *,
+    token_stdin: bool, by_job: bool,
 ) -> None:  # fmt: skip
     """Log in to a service of your team, and keep its token for this user alone.
 
-    On a terminal you let this computer in on the page of the service, where you are signed in. Elsewhere a token comes
-    by standard input, from `orch token create`.
+    You make the token on the page of the service, where you are signed in, or by `orch token create`. A terminal asks
+    for it without showing it.
 
     With --ci a job is let in by the token that its CI gives to it, where a rule is for it (`orch token trust`). Jobs of
     GitHub Actions need no login: with ORCH_SERVER each command takes its own token.
@@ -61,19 +59,12 @@ def login(
             write_stdout(client.make_link())
         return
     authority = str(ca.absolute()) if ca else ""
-    by_page = sys.stdin.isatty() and not ask_token
-    if by_page:
-        with Client(url, "", ca=authority) as client:
-            token = _ask_a_person(client, name or os.uname().nodename)
-    else:
-        token = _read_token()
+    token = _read_token(url, token_stdin=token_stdin)
     with Client(url, token, ca=authority) as client:
         member = _show_member(client)
         keep_login(client.url, token, authority)
-        if not by_page:
-            write_stdout(client.make_link())
-    about = "" if by_page else "; the link above opens the page once"
-    write_stderr(f"you are {member['member']} ({member['role']}) at {client.url}{about}")
+        write_stdout(client.make_link())
+    write_stderr(f"you are {member['member']} ({member['role']}) at {client.url}; the link above opens the page once")
 
 
 def _print_token_of_job(url: str | None, ca: str, variable: str, file: Path | None) -> None:
@@ -106,30 +97,19 @@ def _show_member(client: Client) -> dict[str, object]:
         raise AccessError(
             f"{client.url} does not accept this token; nothing is kept",
             "it is mistyped, of another service, expired, or taken back",
-            f"orch login {client.url}   on a terminal, or: orch token create   on the service's computer",
+            f"make one at {client.url}/token, or by: orch token create",
         ) from error
 
 
-def _ask_a_person(client: Client, name: str) -> str:
-    """Return the token that a person gives to this computer on the page of the service."""
-    from orchestrator.client_transport import ServiceError
-
-    try:
-        codes = client.request_device_code(name[:60])
-    except ServiceError as error:
-        if error.http_status not in (404, 405):
-            raise
-        raise UserError("this service is older, and needs a token", "", f"orch login {client.url} --token") from error
-    write_stderr(
-        f"open {codes['verification_uri_complete']}",
-        f"and let this computer in, if the page shows the code {codes['user_code']}",
-        f"waiting for {codes['expires_in'] // 60} minutes at most (Ctrl-C ends it) ...",
-    )
-    return client.wait_for_device_token(codes)
-
-
-def _read_token() -> str:
-    line = click.prompt("token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline(1000)
+def _read_token(url: str, *, token_stdin: bool) -> str:
+    if token_stdin:
+        line = sys.stdin.readline(1000)
+    elif sys.stdin.isatty():
+        write_stderr(f"make a token at {url.rstrip('/')}/token, and paste it here")
+        line = click.prompt("token", hide_input=True, err=True)
+    else:
+        why, step = "there is no terminal to ask on", f"orch login {url} --token-stdin < FILE"
+        raise UserError("the token is missing", why, step)
     if not (token := str(line).strip()) or not token.isascii():
-        raise UserError("no token is given", "it comes by standard input", "orch login URL < FILE")
+        raise UserError("no token is given", "", f"orch login {url} --token-stdin < FILE")
     return token

@@ -113,7 +113,7 @@ def _describe_state(one: dict[str, Any], now: float) -> str:
     examples=[
         ("orch token create ada-laptop --member ada", "reads, and launches and ends clusters of ada"),
         ("orch token create wall --member team --role viewer --days 365", "for a screen on the wall"),
-        ("orch token create ada-laptop --member ada > token && orch login https://orch.example.org < token", ""),
+        ("orch token create ada-laptop --member ada > token", "for: orch login URL --token-stdin < token"),
     ],
 )
 @click.argument("name")
