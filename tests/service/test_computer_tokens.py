@@ -140,7 +140,8 @@ def test_orch_login_on_a_terminal_asks_for_the_token(team: Served, tmp_path: Pat
     assert process.stderr.readline() == f"make a token at {url}/token, and paste it here\n"
     os.write(near, f"{make_token(team, session_of(team, 'ada'), 'adas')}\n".encode())
     out, rest = process.communicate(timeout=60)
-    os.close(near), os.close(far)
+    os.close(near)
+    os.close(far)
     assert process.returncode == 0 and f"you are ada (member) at {url}" in rest, rest
     assert out.startswith(f"{url}/login#") and ada.ok("login").startswith(f"{url}/login#")
 
