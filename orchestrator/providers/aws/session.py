@@ -17,7 +17,6 @@ from typing import Any
 from orchestrator.clock import read_date
 from orchestrator.cloud_access import SIMULATED
 from orchestrator.cloud_identities.role import USUAL_CALLER, AssumedRole, make_role_session
-from orchestrator.conversation import make_bounded_response
 from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 from orchestrator.providers.aws.endpoint import loopback_endpoint
@@ -122,6 +121,8 @@ class AwsSession:
 
 def _bound_answers(client: Any) -> None:
     """Bound every answer in time and size. The library has no setting for it, only the classes of its connections."""
+    from orchestrator.conversation import make_bounded_response
+
     http = client._endpoint.http_session
     response = make_bounded_response(ANSWER_SECONDS, MOST_BYTES)
     for scheme, pool in http._pool_classes_by_scheme.items():

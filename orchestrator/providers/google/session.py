@@ -23,7 +23,6 @@ from orchestrator.cloud_access import (
     read_cloud_access,
 )
 from orchestrator.cloud_identities.service_account import impersonate
-from orchestrator.conversation import make_bounded_response
 from orchestrator.distribution import install_command
 from orchestrator.errors import CredentialsError, UserError
 
@@ -90,6 +89,8 @@ class Session:
         """A connection of its own with the credentials; its answers tell the time."""
         import google_auth_httplib2  # type: ignore[import-untyped]  # the library ships no types
         import httplib2  # type: ignore[import-untyped]  # the library ships no types
+
+        from orchestrator.conversation import make_bounded_response
 
         library: Any = httplib2
         response = make_bounded_response(timeout, MOST_BYTES)
