@@ -58,7 +58,7 @@ def test_the_plan_says_which_job_ends(orch_process: Orch, filled: Path, verb: st
     ("command", "text"),
     [
         ("launch", "the question before money is spent"),
-        ("down", "the questions about running jobs and about adopted machines"),
+        ("down", "the question about running jobs"),
         ("reap", "the question before the orphans are ended"),
         ("stop", "the question about running jobs"),
         ("cancel", "this command asks nothing"),
