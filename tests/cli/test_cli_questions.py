@@ -87,7 +87,6 @@ def test_help_of_yes_says_what_it_skips(orch_process: Orch, home: Path, command:
         ("down", "mone"),
         ("cancel", "mone"),
         ("local", "preempt", "mone", "0"),
-        ("release", "mone"),
         ("resume", "mone"),
         ("pull", "mone"),
     ],
