@@ -113,7 +113,6 @@ class Driver:
         state_folders: Folders below the state folder that show that it was used from here.
         place_option: The option that names an account or project, whose slices a sweep finds; "" for none.
         account_variable: The variable that chooses the credentials of another account; "" for none.
-        adopts: What can be adopted of the user's own there, such as "VM"; "" for nothing.
         account_prefixes: Beginnings of the environment variables that lead to its accounts.
         without_accounts: Variables that hide its accounts on this computer; {folder} stands for an empty folder.
         bucket_scheme: Of the buckets beside its machines, such as "s3"; "" for none.
@@ -134,7 +133,6 @@ class Driver:
     state_folders: tuple[str, ...] = ()
     place_option: str = ""
     account_variable: str = ""
-    adopts: str = ""
     account_prefixes: tuple[str, ...] = ()
     without_accounts: tuple[tuple[str, str], ...] = ()
     bucket_scheme: str = ""

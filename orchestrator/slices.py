@@ -101,11 +101,6 @@ class Candidate:
         return dict(self.details).get(key, default)
 
     @property
-    def adopted(self) -> str:
-        """The provider's name of adopted machines; "" for those that orch creates."""
-        return self.detail("adopted")
-
-    @property
     def where(self) -> str:
         """The place: provider/region/zone."""
         return "/".join(part for part in (self.provider, self.region, self.zone) if part)
@@ -232,7 +227,6 @@ class OwnedSlice:
     Attributes:
         created: Seconds since the epoch.
         intent: The label that names its record.
-        adopted: It existed before orch managed it.
         machine: What the provider calls one of its machines, such as "p5.48xlarge" or "v5litepod-8"; "" when unknown.
         count: How many of them the provider shows.
         spot: Whether the provider may preempt them.
@@ -247,7 +241,6 @@ class OwnedSlice:
     created: float
     where: str = ""
     intent: str = ""
-    adopted: bool = False
     machine: str = ""
     count: int = 0
     spot: bool = False
@@ -272,26 +265,6 @@ class RecoveredSlice:
     epoch: int
     host_public: tuple[str, ...] = ()
     closed: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnmanagedSlice:
-    """Unmanaged machines that may be adopted, as observed now.
-
-    Attributes:
-        candidate: The candidate that describes the same machines.
-        installation: Label of an orch on them, "" where there is none; so are `cluster` and `intent`.
-        problem: Why they cannot be adopted, unless they are managed by us already.
-        notes: Remarks for the user before the adoption.
-    """
-
-    candidate: Candidate
-    state: SliceState
-    installation: str = ""
-    cluster: str = ""
-    intent: str = ""
-    problem: OrchError | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

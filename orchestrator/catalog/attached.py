@@ -71,9 +71,9 @@ class Describes(Protocol):
 
 @lru_cache(maxsize=256)
 def find_attached_prices(candidate: Candidate) -> AttachedPrices:
-    """Return what disks and addresses of a candidate cost. Machines that orch did not make have unknown ones."""
+    """Return what disks and addresses of a candidate cost."""
     found = Attached()
-    if has_part(candidate.provider, "attached") and not candidate.adopted:
+    if has_part(candidate.provider, "attached"):
         with suppress(UserError):  # of an older orch, which could make what this one cannot
             found = cast(Describes, load_part(candidate.provider, "attached")).describe_attached(candidate)
     return AttachedPrices(

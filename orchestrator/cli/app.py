@@ -138,7 +138,6 @@ SECTIONS = (
             LazyCommand(
                 "notebook", "orchestrator.cli.commands.hosts.notebook:notebook", "Jupyter on a host, in your browser."
             ),
-            LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage an existing machine."),
         ),
     ),
     Section(
@@ -151,11 +150,6 @@ SECTIONS = (
                 "down",
                 "orchestrator.cli.commands.stop.lifecycle:down",
                 "Delete the hosts and their disks; billing ends.",
-            ),
-            LazyCommand(
-                "release",
-                "orchestrator.cli.commands.hosts.adopt:release",
-                "Stop managing an adopted machine; it keeps running.",
             ),
             LazyCommand("reap", "orchestrator.cli.commands.stop.reap:reap", "Find and end orphaned machines."),
             LazyCommand(

@@ -9,7 +9,7 @@ Packages, from the bottom up; `lint-imports` checks that imports only go down th
     preparation/: from a task or a command's arguments to a `PreparedCommand`.
     training/: questions to the bundled trainer: memory and time, ahead-of-time compilation.
     loop/: the loop that fulfils a prepared command.
-    operations/: commands that need no loop: adopt, reap, logs, refresh, profile, download a checkpoint.
+    operations/: commands that need no loop: reap, logs, refresh, profile, download a checkpoint.
     unattended/: jobs and pipelines that run without a terminal.
     rehearsal/: a task on simulated machines, with faults, and the report of it.
 """

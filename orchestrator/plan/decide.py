@@ -12,10 +12,10 @@ from dataclasses import replace
 from orchestrator.exits import Exit
 from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.next_step import NextStep
-from orchestrator.plan import decide_adopt, decide_expiry, decide_growth, decide_hosts, decide_job, decide_slice, limits
+from orchestrator.plan import decide_expiry, decide_growth, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop
+from orchestrator.plan.desired import Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.evidence import find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE
@@ -52,7 +52,7 @@ def _decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
         case Run():
             if observed.current is not None:
                 desired = desired.adapt(observed.current.candidate)
-            return decide_adopt.keep_adopted_machines(desired, observed, _run(desired, observed, facts))
+            return _run(desired, observed, facts)
         case Down():
             return _down(desired, observed, facts)
         case Stop():
@@ -61,8 +61,6 @@ def _decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
             return _start(desired, observed, facts)
         case Cancel():
             return _cancel(desired, observed)
-        case Adopt():
-            return decide_adopt.decide_adoption(desired, observed, facts)
 
 
 def _run(desired: Run, observed: Observed, facts: Facts) -> Step:

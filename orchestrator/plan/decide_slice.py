@@ -20,7 +20,7 @@ from orchestrator.plan.actions import (
     StopJob,
 )
 from orchestrator.plan.causes import LOSSES, SLICE_LOSSES, EndCause
-from orchestrator.plan.desired import Adopt, Budgets, Run
+from orchestrator.plan.desired import Budgets, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE, format_time
 from orchestrator.plan.observed import Intent, IntentState, Observed
@@ -430,14 +430,14 @@ def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int, n
             ("orch-installation", desired.installation),
             ("orch-cluster", Text.of(desired.cluster)),
             ("orch-intent", Text.of(desired.uid, f"-{generation}")),
-            *list_owner_labels(desired),
+            *_list_owner_labels(desired),
             *((("orch-record", Text.of(desired.record[:LABEL_DIGITS])),) if desired.record else ()),
         ),
     )
     return CreateSlice(spec, generation, facts.requests[candidate.provider].create_request(spec))
 
 
-def list_owner_labels(desired: Run | Adopt) -> tuple[tuple[str, Text], ...]:
+def _list_owner_labels(desired: Run) -> tuple[tuple[str, Text], ...]:
     """Return the labels that say in which project the machines are, and whose, for people and for `recover`."""
     found = (("orch-project", desired.project), ("orch-member", desired.member))
     return tuple((key, Text.of(value)) for key, value in found if value)

@@ -315,25 +315,4 @@ class Cancel:
     budgets: Budgets = Budgets()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopt:
-    """Record machines that orch did not create, and install our SSH key on them.
-
-    Attributes:
-        slice_stem: What the names of its slices begin with.
-        candidate: Names the machines (`adopted`).
-        project: The cluster's project, for a label; "" for no label.
-        member: Its owner, in the form of a label; "" for no label.
-    """
-
-    cluster: str
-    slice_stem: str
-    uid: Text
-    installation: Text
-    candidate: Candidate
-    budgets: Budgets = Budgets()
-    project: str = ""
-    member: str = ""
-
-
-Desired: TypeAlias = Run | Down | Stop | Start | Cancel | Adopt
+Desired: TypeAlias = Run | Down | Stop | Start | Cancel

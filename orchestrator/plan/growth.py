@@ -33,7 +33,7 @@ def may_grow(desired: Run, observed: Observed, *, launched: float) -> bool:
     intent = observed.current
     if not desired.grow or not desired.create or intent is None or observed.pending_end is not None:
         return False
-    if desired.checkpoint_uri is None or not desired.budgets.preemptions or intent.candidate.adopted:
+    if desired.checkpoint_uri is None or not desired.budgets.preemptions:
         return False
     began = max((launched, *(ended.at for ended in observed.ended)))
     moved = max((ended.at for ended in observed.ended if ended.cause is EndCause.GROWN), default=-math.inf)

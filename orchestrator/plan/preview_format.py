@@ -20,11 +20,11 @@ from orchestrator.plan.actions import (
     StopJob,
     SyncTree,
 )
-from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, Strategy
+from orchestrator.plan.desired import Cancel, Desired, Down, Run, Start, Stop, Strategy
 from orchestrator.plan.dry_run import Plan
 from orchestrator.plan.ranks import count_hosts
 from orchestrator.plan.teardown import TeardownPolicy
-from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec
+from orchestrator.slices import Candidate, CapacityBlock, Owned
 
 
 def escape_control(value: str) -> str:
@@ -101,14 +101,6 @@ def name_verb(desired: Desired) -> str:
             return "start"
         case Cancel():
             return "cancel"
-        case Adopt():
-            return "adopt"
-
-
-def describe_create(spec: SliceSpec) -> str:
-    """Describe what a CreateSlice does, without the machines."""
-    adopted = spec.candidate.adopted
-    return f"adopt '{adopted}' as '{spec.name}'" if adopted else f"create '{spec.name}'"
 
 
 def describe_teardown(run: Run) -> str:

@@ -144,7 +144,7 @@ class _Script:
         match action:
             case CreateSlice():
                 yield from _comment(
-                    head, f"{fmt.describe_create(action.spec)} ({fmt.describe_machines(action.spec.candidate)})"
+                    head, f"create '{action.spec.name}' ({fmt.describe_machines(action.spec.candidate)})"
                 )
                 yield from self._request(action.request)
             case EndSlice():

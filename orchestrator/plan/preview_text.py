@@ -206,7 +206,7 @@ def _describe_action(action: Action) -> tuple[str, str]:
     """Return what an action does, and how much it sends."""
     match action:
         case CreateSlice(spec=spec):
-            return f"{fmt.describe_create(spec)} ({_count(spec.candidate.hosts, 'host')})", _requests(action)
+            return f"create '{spec.name}' ({_count(spec.candidate.hosts, 'host')})", _requests(action)
         case EndSlice():
             return f"end '{action.name}' ({action.why})", _requests(action)
         case StopSlice():

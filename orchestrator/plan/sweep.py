@@ -23,7 +23,6 @@ class SweepVerdict(StrEnum):
     TRACKED = "tracked"  # an open record refers to it
     LEFT_OVER = "left over"  # our record says that it was deleted or never created
     LEAVING = "leaving"  # listed, and already absent
-    ADOPTED = "adopted"  # no open record, but orch did not create it
     UNKNOWN = "unknown"  # our label, and no record
     EARLIER = "earlier"  # the label of another installation, made before this store: perhaps by a lost one of ours
     FOREIGN = "foreign"  # the label of another installation
@@ -83,8 +82,6 @@ def classify_slice(
                 found, SweepVerdict.EARLIER, "of another store, older than this one: a colleague may use it"
             )
         return SweptSlice(found, SweepVerdict.FOREIGN, f"of installation {found.installation or '(none)'}")
-    if found.adopted:
-        return SweptSlice(found, SweepVerdict.ADOPTED, "it was adopted, and no record of it is open: end it by hand")
     # A slice whose end is recorded is ended again: it may be stuck without a running command.
     if intent is not None:
         reason = "its record is closed" if intent.billed_until is not None else f"its record says {intent.state}"

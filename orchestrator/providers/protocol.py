@@ -2,7 +2,7 @@
 
 `Planner` is pure: it turns a task into places and options of candidates, and candidates into requests. `Provider` does
 I/O. The optional capabilities `AddsNotes`, `ChecksTasks`, `HasAccounts`, `HasPlaces`, `AdmitsAddresses`,
-`ChecksLogins`, `Finishes`, `Recovers`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that cannot
+`ChecksLogins`, `Finishes`, `Recovers`, `Stops` and `Preempts` are separate protocols: a provider that cannot
 stop a slice has not got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
@@ -34,7 +34,6 @@ from orchestrator.slices import (
     SliceKeys,
     SliceSpec,
     SliceView,
-    UnmanagedSlice,
 )
 
 if TYPE_CHECKING:  # these load pydantic, and light commands load planners
@@ -264,32 +263,6 @@ class Stops(Protocol):
 
 
 @runtime_checkable
-class Adopts(Provider, Protocol):
-    """A provider that can manage existing machines of another owner, and release them unchanged.
-
-    To adopt is to create a slice whose candidate has the detail `adopted`: it labels the machines as ours and adds our
-    key, and changes nothing else of them. Sent again with the same token, it completes the same adoption.
-    """
-
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
-        """Describe an existing machine without changing it.
-
-        `user` is the account to log in with; "" for the usual one.
-
-        Raises:
-            UserError: It can never be adopted.
-            NotFoundError: It does not exist.
-            AccessError: Permission is missing.
-            CloudError: The provider failed.
-        """
-        ...
-
-    def release(self, name: str) -> None:
-        """Take our labels and our key off the slice's machines, which stay. Repeating it does nothing."""
-        ...
-
-
-@runtime_checkable
 class PlansAdmission(Planner, Protocol):
     """A planner that knows which slices are reached through a firewall of ours."""
 
@@ -362,16 +335,6 @@ class ChecksTasks(Planner, Protocol):
 
     def preflight_error(self, task: Task, facts: HostFacts) -> OrchError | None:
         """Return the first error of the choices of a task that are for this provider, or None."""
-        ...
-
-
-class Releases(Planner, Protocol):
-    """A planner that can plan a release."""
-
-    def release_request(self, name: str, candidate: Candidate) -> Request: ...
-
-    def describe_adopted(self, candidate: Candidate) -> str:
-        """Return what a slice consists of that orch did not make, such as "VM 'mine'"."""
         ...
 
 

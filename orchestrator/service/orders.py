@@ -164,15 +164,11 @@ def _list_what_ends(call: Call, plan: OrderPlan) -> list[str]:
         record = store.cluster(plan.cluster)
         jobs = store.jobs(record) if record is not None else ()
     now = call.site.now()
-    lines = [
+    return [
         f"job {job.id} ({job.kind}, for {format_duration(now - job.created)}) is running on '{plan.cluster}'"
         for job in jobs
         if job.state == "running"
     ]
-    current = ready.recorded.current
-    if ready.verb == "down" and current is not None and current.candidate.adopted:
-        lines.append(f"'{plan.cluster}' was adopted: this deletes machines with their disks, which orch did not create")
-    return lines
 
 
 def _confirm_plan(call: Call, request: OrderRequest) -> OrderPlan:

@@ -105,8 +105,6 @@ def find_refusal(
         run_id: The run for which it is, "" for a new one; None for none.
         starts: The name of a stopped slice that is to be started; "" for a new one.
     """
-    if candidate.adopted and not starts:
-        return None  # it exists and is paid for: it counts, and is not refused
     slices = list_billed_slices(reader, now, run_id) if budgets else ()
     slices = tuple(replace(one, starts=one.intent.name == starts) for one in slices)
     for budget in budgets:

@@ -52,7 +52,7 @@ def read_capacity(store: Reader, now: float) -> dict[CapacityKey, CapacityFigure
 
 
 def list_requests(events: Iterable[EventRecord], now: float) -> Iterator[CapacityRequest]:
-    """Yield the requests that events record, oldest first. Own and adopted machines are none.
+    """Yield the requests that events record, oldest first. Own machines are none.
 
     Args:
         events: Of the kinds "intent" and "job", oldest first.
@@ -81,7 +81,7 @@ def _begin(after: dict[str, str], at: float) -> _Request | None:
         candidate = candidate_from_json(after["candidate"])
     except StoreError:  # of a newer orch
         return None
-    if isinstance(candidate.market, Owned) or candidate.adopted or candidate.price_per_hour == 0:
+    if isinstance(candidate.market, Owned) or candidate.price_per_hour == 0:
         return None
     return _Request(key=make_key(candidate, name_market(candidate.market)), at=at)
 

@@ -58,7 +58,7 @@ def test_the_plan_says_which_job_ends(orch_process: Orch, filled: Path, verb: st
     ("command", "text"),
     [
         ("launch", "the question before money is spent"),
-        ("down", "the questions about running jobs and about adopted machines"),
+        ("down", "the question about running jobs"),
         ("reap", "the question before the orphans are ended"),
         ("stop", "the question about running jobs"),
         ("cancel", "this command asks nothing"),
@@ -87,7 +87,6 @@ def test_help_of_yes_says_what_it_skips(orch_process: Orch, home: Path, command:
         ("down", "mone"),
         ("cancel", "mone"),
         ("local", "preempt", "mone", "0"),
-        ("release", "mone"),
         ("resume", "mone"),
         ("pull", "mone"),
     ],

@@ -125,7 +125,6 @@ def test_the_places_that_answered_and_the_others_are_printed(orch: Orch) -> None
         (replace(FOUND, state=SliceState.ABSENT), None, SweepVerdict.LEAVING),
         (FOUND, None, SweepVerdict.UNKNOWN),
         (replace(FOUND, intent=""), INTENT, SweepVerdict.UNKNOWN),
-        (replace(FOUND, adopted=True), None, SweepVerdict.ADOPTED),
         (replace(FOUND, installation="them"), None, SweepVerdict.FOREIGN),
         (replace(FOUND, installation="them", created=899.0), None, SweepVerdict.EARLIER),
         (replace(FOUND, installation="them", created=0.0), None, SweepVerdict.EARLIER),

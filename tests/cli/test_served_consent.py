@@ -109,13 +109,6 @@ def test_a_refused_plan_is_not_ordered() -> None:
     assert (refused.value.exit_status, refused.value.code, service.orders) == (6, "conflict", [])
 
 
-def test_adopted_machines_are_not_deleted_without_a_question() -> None:
-    service = ChangingService(prices=[0.0], ends=["'mine' was adopted: this deletes machines"], changes=0)
-    with client_of(service) as client, pytest.raises(UserError, match="was adopted"):
-        carry_out_served(client, START, PerformMode())
-    assert service.orders == []
-
-
 @pytest.mark.parametrize("price", [0.0, 2.0])
 def test_large_transfers_need_consent_beside_machines_and_alone(
     price: float, capsys: pytest.CaptureFixture[str]

@@ -75,8 +75,7 @@ def only_there(command: Command) -> bool:
 
 
 def by_gcloud(command: Command) -> bool:
-    """Whether it is gcloud's, or about the TPU VM that gcloud made on the page."""
-    return command.text.startswith("gcloud") or "theirs" in command.text.split()
+    return command.text.startswith("gcloud")
 
 
 def is_run(command: Command) -> bool:

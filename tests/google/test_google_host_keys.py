@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from orchestrator.providers.core.faults import Answer, Kind, Refused
-from orchestrator.providers.google.host_keys import KEY_PATIENCE, LEARN_PATIENCE, HostKeys
+from orchestrator.providers.google.host_keys import KEY_PATIENCE, HostKeys
 from orchestrator.slices import SliceState
 
 PUBLIC = ("ssh-ed25519 AAAA0 host", "ssh-ed25519 AAAA1 host")
@@ -60,7 +60,6 @@ def test_the_wait_is_limited_and_begins_again_with_the_next_one() -> None:
 def test_what_can_never_be_read_holds_nothing_back(kind: Kind) -> None:
     keys = Waiting().keys
     assert keys.check("c-1", PUBLIC, refused(kind)) is None
-    assert keys.learn("c-1", 2, refused(kind)) == ()
 
 
 def test_hosts_without_any_attribute_are_waited_for_and_no_answer_is_an_error() -> None:
@@ -68,17 +67,3 @@ def test_hosts_without_any_attribute_are_waited_for_and_no_answer_is_an_error() 
     assert keys.check("c-1", PUBLIC, refused(Kind.NOT_FOUND)) is not None
     with pytest.raises(Refused):
         keys.check("c-1", PUBLIC, refused(Kind.UNAVAILABLE))
-    with pytest.raises(Refused):
-        keys.learn("c-1", 2, refused(Kind.UNAVAILABLE))
-
-
-def test_keys_of_adopted_hosts_are_learned_from_all_of_them_or_from_none() -> None:
-    waiting = Waiting(reported=("AAAA0", ""))
-    assert waiting.keys.learn("c-1", 2, waiting.read) is None
-    waiting.reported = ("AAAA0", "AAAA1")
-    assert waiting.keys.learn("c-1", 2, waiting.read) == ("ssh-ed25519 AAAA0", "ssh-ed25519 AAAA1")
-    waiting.reported = ("AAAA0", "")
-    assert waiting.keys.learn("c-1", 2, waiting.read) is None
-    waiting.time += LEARN_PATIENCE
-    assert waiting.keys.learn("c-1", 2, waiting.read) == ()
-    assert waiting.keys.learn("c-2", 2, refused(Kind.NOT_FOUND)) == ()

@@ -59,3 +59,13 @@ def test_zone_that_is_closed_to_the_project_hides_nothing_that_is_ours(bench: Be
     bench.fake.faults = [Fault("us-west4-a/queuedResources", closed)]
     with pytest.raises(AccessError):
         bench.provider().owned(INSTALLATION)
+
+
+@pytest.mark.promise("P5")
+def test_a_person_s_own_node_that_an_earlier_orch_labelled_is_never_listed_and_never_ended(bench: Bench) -> None:
+    labels = {"orch-installation": INSTALLATION, "orch-cluster": "demo", "orch-intent": TOKEN, "orch-adopted": "demo-1"}
+    place = f"{PLACE}/nodes/theirs"
+    bench.fake.nodes[place] = {"name": place, "state": "READY", "labels": labels}
+    assert bench.provider().owned(INSTALLATION) == ()
+    bench.provider().end("demo-1", TOKEN)
+    assert place in bench.fake.nodes and not [one for one in bench.fake.calls if one.startswith("DELETE")]

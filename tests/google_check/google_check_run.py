@@ -138,8 +138,8 @@ def waiting(project: Project, folder: Path) -> None:
         assert api.operation(f"projects/{PROJECT}/{place}/operations/not-there") is None
 
 
-def adopted(project: Project, folder: Path) -> None:
-    """A node that is there gets our marks."""
+def taken_over(project: Project, folder: Path) -> None:
+    """A node that is there gets other labels."""
     provider = TpuProvider(open_api(open_session()), folder / "google", project.clock.now)
     provider.create(make_spec("marked", RUNS["a node"]), make_keys(1, folder))
     until(project, provider, "marked", SliceState.READY)
@@ -153,7 +153,7 @@ def adopted(project: Project, folder: Path) -> None:
     until(project, provider, "marked", SliceState.ABSENT)
 
 
-STEPS: tuple[Callable[[Project, Path], None], ...] = (slices, elsewhere, early, ways, instances, waiting, adopted)
+STEPS: tuple[Callable[[Project, Path], None], ...] = (slices, elsewhere, early, ways, instances, waiting, taken_over)
 
 
 def make_spec(name: str, candidate: Candidate) -> SliceSpec:

@@ -517,7 +517,7 @@ def test_every_command_is_served_or_local_or_refused() -> None:
 
 WORDS = {"exec": ["first", "true"], "blocks": ["list"], "local": ["preempt", "first", "0"], "watch": ["first"],
          "top": ["first"], "profile": ["first"], "ssh": ["first"], "cp": ["x", "first:x"], "forward": ["first", "80"],
-         "notebook": ["first"], "adopt": ["x", "--zone", "z"], "release": ["first"], "pull": ["first"]}  # fmt: skip
+         "notebook": ["first"], "pull": ["first"]}  # fmt: skip
 
 
 @pytest.mark.parametrize("command", sorted(REFUSED))

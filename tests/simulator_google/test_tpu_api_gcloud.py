@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +16,7 @@ from tpu_support import OTHER, PARENT, ZONE, Tpu, fault, tpu_api
 
 from orch_fronts.google.server import PROJECT
 from orchestrator.simulator.scenario import Durations, FaultKind, Pool
+from orchestrator.task.parse import load_task_file
 
 GCLOUD = shutil.which("gcloud")
 AT_ONCE = Durations(create=0.0, end=0.0, stop=0.0, start=0.0, queue=0.0, jitter=0.0)
@@ -38,7 +41,7 @@ def gcloud(tpu: Tpu, folder: Path, command: str) -> subprocess.CompletedProcess[
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CLOUDSDK_")}
     environment |= {f"CLOUDSDK_{name}": value for name, value in settings.items()}
-    argv = [str(GCLOUD), *command.split()]
+    argv = [str(GCLOUD), *shlex.split(command)]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
 
@@ -142,3 +145,20 @@ def test_gcloud_alpha_asks_for_flex_start(tmp_path: Path) -> None:
         assert created.returncode == 0, created.stderr
         tpu.clock.advance(60)
         assert [look.market for look in tpu.cloud.live()] == ["flex-start"]
+
+
+def test_the_line_of_the_page_about_own_machines_prints_hosts_that_orch_reads(tmp_path: Path) -> None:
+    """The task file of docs/hosts.md with the addresses that its line prints."""
+    page = (Path(__file__).parents[2] / "docs" / "hosts.md").read_text()
+    (line,) = re.findall(r"^gcloud (.* describe theirs .*)$", page, re.MULTILINE)
+    (task,) = re.findall(r"^# theirs.yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    with tpu_api() as tpu:
+        network = {"enable_external_ips": True}
+        node = tpu.ready("theirs", accelerator_type="v5litepod-16", network_config=network)
+        done = gcloud(tpu, tmp_path, line)
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "theirs.yaml"
+    file.write_text(re.sub(r"(    - \{host: .*\n)+", lambda _: done.stdout, task))
+    hosts = load_task_file(str(file), env={}).only.hosts
+    expected = [(one.access_config.external_ip, one.ip_address) for one in node.network_endpoints]
+    assert [(one.host, one.internal_ip) for one in hosts] == expected and len(expected) == 4

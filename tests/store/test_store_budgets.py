@@ -288,16 +288,6 @@ def test_a_slice_is_compared_again_after_a_take_over_and_after_a_change_of_its_b
         refused(c, r"\$20.00 of \$40.00/h is paid now", 30.0)
 
 
-def test_adopted_machines_count_and_are_not_refused(location: Location) -> None:
-    with opened(location) as c:
-        c.store.set_budget(replace(ALL, dollars_per_hour=20.0, markets=("spot",)))
-        name = c.plan(30.0, details=(("adopted", "theirs"),))
-        refused(c, r"\$30.00 of \$20.00/h is paid now", 1.0, market=Spot())
-        c.move(name, IntentState.ACCEPTED)
-        with pytest.raises(BudgetError):
-            c.store.record_start(c.lease, c.record, name)  # whether it costs again is asked
-
-
 def test_a_budget_counts_its_project_and_member_alone(location: Location) -> None:
     with opened(location) as c:
         member = c.record.owner

@@ -38,8 +38,6 @@ def describe_action(action: Action) -> str:
     match action:
         case CreateSlice(spec=spec):
             machine = spec.candidate
-            if spec.candidate.adopted:
-                return f"adopting {spec.candidate.adopted} as {spec.name}"
             return (
                 f"creating {spec.name}: {count_noun(machine.hosts, 'host')} of {machine.accelerator} on {machine.where}"
             )

@@ -28,8 +28,6 @@ ON_SERVICE = "run it on the computer of the service, where ORCH_SERVER is not se
 REFUSED: dict[str, tuple[str, str]] = {
     "watch": ("the engine of the service drives every job", "follow it: orch logs -f CLUSTER"),
     "blocks": ("it buys with the credentials of the cloud's account, which the service's computer has", ON_SERVICE),
-    "adopt": ("a machine that orch did not make is let in with a key of who manages it", ON_SERVICE),
-    "release": ("it changes what the service's computer manages with its own key", ON_SERVICE),
     "reap": ("it ends machines by the credentials of the account, whoever made them", ON_SERVICE),
     "recover": ("it is for a lost store, by the credentials of the account", ON_SERVICE),
     "pull": (

@@ -173,9 +173,7 @@ def _agree(plan: Plan, command: ServedCommand, mode: PerformMode) -> None:
     if mode.consent:
         agree_to_lines(transfers, large=True, agreed=True)
         return
-    if document["ends"] and (can_ask() or _deletes_adopted(document["ends"])):
-        if not can_ask():
-            raise UserError(document["ends"][-1], "there is no terminal to ask on", "add --yes")
+    if document["ends"] and can_ask():
         write_stderr(*document["ends"])
         if not click.confirm(command.question, default=False, err=True):
             raise OrchError("you declined", "nothing was done")
@@ -185,10 +183,6 @@ def _agree(plan: Plan, command: ServedCommand, mode: PerformMode) -> None:
     moved = [f"transfer {one}" for one in transfers]
     head = document["head"]
     ask_to_spend("; ".join([document["cost"], *moved]), lambda: head + "\n".join([document["cost"], *moved]))
-
-
-def _deletes_adopted(ends: list[str]) -> bool:
-    return any("was adopted" in line for line in ends)
 
 
 def _order(client: Client, plan: Plan, command: ServedCommand, mode: PerformMode) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from orchestrator.plan.desired import Run
 from orchestrator.plan.observed import Contact, Intent, IntentState, Observed
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.render.admission import render_admission
-from orchestrator.slices import Candidate, Owned
+from orchestrator.slices import Owned
 from orchestrator.store.access_records import AccessGrant, may_enter
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
@@ -140,7 +140,7 @@ def write_keys(
     if not lines and not written and not store.all_computers():  # a store that is not shared
         return ()
     store.note_admitted_keys(cluster_uid, intent.generation, untils, alone=False)
-    script = render_admission(lines, install=may_configure(intent.candidate, operations.hosts))
+    script = render_admission(lines, install=may_configure(operations.hosts))
     outcomes = operations.run_script(script.encode(), [host.rank for host in operations.hosts])
     failed = tuple(outcome for outcome in outcomes if not outcome.ok)
     if not failed:
@@ -155,12 +155,9 @@ def note_maker(store: Store, paths: Paths, cluster_uid: str, generation: int) ->
         store.note_admission(cluster_uid, generation, computer.id, "", 0.0, confirmed=True)
 
 
-def may_configure(candidate: Candidate, hosts: Sequence[HostAddress]) -> bool:
-    """Return whether the sshd of these machines is ours to configure: they are rented, and not adopted.
-
-    Hosts on the loopback are processes of this computer, whose own sshd is none of ours.
-    """
-    return not candidate.adopted and not any(host.host.startswith("127.") for host in hosts)
+def may_configure(hosts: Sequence[HostAddress]) -> bool:
+    """Return whether the sshd of these machines is ours to configure; that of hosts on this computer is not."""
+    return not any(host.host.startswith("127.") for host in hosts)
 
 
 def authorized_lines(computers: Sequence[ComputerRecord], now: float) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.actions import Action, Conclude, EndSlice, StartJob, StopSlice
 from orchestrator.plan.decide import decide
 from orchestrator.plan.decide_slice import refuse_command
-from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Stop
+from orchestrator.plan.desired import Cancel, Desired, Down, Run, Stop
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL_STATES, Contact, Intent, Observed, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
@@ -170,13 +170,11 @@ def _finish_earlier(
             store.set_desired_state(announced, "up")  # who launches on a stopped cluster wants it started
         finished = finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
         return superseded_result(store, ready) if finished and ready.continued_uid else None
-    if isinstance(ready.desired, Adopt):
-        finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
     return None
 
 
 def _refuse_in_newer_store(store: Store, desired: Desired) -> None:
-    if isinstance(desired, Adopt) or (isinstance(desired, Run) and desired.create):
+    if isinstance(desired, Run) and desired.create:
         refuse_creation(store)
 
 
@@ -247,7 +245,7 @@ def _is_absent(store: Store, announced: ClusterRecord) -> bool:
 
 
 def _cluster(store: Store, ready: PreparedCommand) -> ClusterRecord:
-    if isinstance(ready.desired, Adopt) or (isinstance(ready.desired, Run) and ready.desired.create):
+    if isinstance(ready.desired, Run) and ready.desired.create:
         return store.open_cluster(ready.cluster, ready.summary)
     return find_cluster(store, ready.cluster)
 

@@ -21,7 +21,7 @@ from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 from orchestrator.next_step import NextStep
-from orchestrator.plan.desired import Adopt, Cancel, Down, Run, Start, Stop
+from orchestrator.plan.desired import Cancel, Down, Run, Start, Stop
 from orchestrator.plan.observed import FINAL_STATES, Outcome
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.teardown import TeardownPolicy
@@ -132,4 +132,4 @@ def _may_close(session: Session) -> bool:
         return False
     if isinstance(desired, Run):
         return desired.create or desired.teardown is TeardownPolicy.DOWN
-    return isinstance(desired, Down | Adopt)
+    return isinstance(desired, Down)

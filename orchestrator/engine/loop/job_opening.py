@@ -14,7 +14,7 @@ from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
 from orchestrator.errors import ConflictError
 from orchestrator.offers.predictions import make_estimate
-from orchestrator.plan.desired import Adopt, Desired, Run
+from orchestrator.plan.desired import Desired, Run
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 from orchestrator.values import Secret, Unknown, fill_unknowns
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -> None:
     """Open the job, or continue the one that a killed command left, and fill in what was unknown."""
     new, desired, replaceable, driven = ready.job, ready.desired, 0, ""
-    if isinstance(desired, Adopt):
-        known = {UID: session.cluster.uid, INSTALLATION: session.store.installation}
-        stem = slice_stem(session.cluster.name, session.cluster.uid)
-        session.desired = replace(fill_unknowns(desired, known), slice_stem=stem)
     if new is None or not isinstance(desired, Run):
         return
     record_finished_jobs(session, except_digest=new.digest)

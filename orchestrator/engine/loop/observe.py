@@ -26,7 +26,7 @@ from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPh
 from orchestrator.messages import escape_controls, to_one_line
 from orchestrator.next_step import NextStep
 from orchestrator.plan.decide_hosts import TIMER_LABEL
-from orchestrator.plan.desired import Adopt, Cancel, Down, Run
+from orchestrator.plan.desired import Cancel, Down, Run
 from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.preview_format import format_duration
@@ -326,7 +326,7 @@ def _new_keys(host: HostAddress, new: Mapping[str, str]) -> tuple[str, ...]:
 def _hosts_matter(session: Session, intent: Intent) -> bool:
     if isinstance(session.desired, Down):
         return isinstance(intent.candidate.market, Owned)
-    if isinstance(session.desired, Run | Adopt):
+    if isinstance(session.desired, Run):
         return intent.state is IntentState.ACCEPTED
     return isinstance(session.desired, Cancel)
 

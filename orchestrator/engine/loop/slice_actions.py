@@ -73,8 +73,7 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
             error.next_step = f"{error.next_step.replace(chr(10), '; ')}\n{ending}"
         raise
     except (AccessError, UserError) as error:
-        if not (repeated and spec.candidate.adopted):  # adopted before, perhaps by the first try: it must not be ended
-            _record_refusal(session, spec.name, error, repeated=repeated)
+        _record_refusal(session, spec.name, error, repeated=repeated)
         if repeated:  # what the first request may have made is ended before the command fails, which takes minutes
             session.narrator.note(f"{spec.candidate.where}: {error}")
             session.narrator.note(f"next: {error.next_step}")

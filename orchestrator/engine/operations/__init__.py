@@ -1,6 +1,5 @@
 """Commands that do not need the loop.
 
-`adopt.py` takes over and releases machines that orch did not make, `sweep.py` finds and ends orphans, `logs.py` reads
-logs, `refresh.py` observes a cluster now, `devices.py` lists accelerators, `profile.py` and `traces.py` record a
-profile, and `checkpoints.py` downloads one checkpoint.
+`sweep.py` finds and ends orphans, `logs.py` reads logs, `refresh.py` observes a cluster now, `devices.py` lists
+accelerators, `profile.py` and `traces.py` record a profile, and `checkpoints.py` downloads one checkpoint.
 """

@@ -162,9 +162,8 @@ def require_recoverable(store: Store, services: Services, lost: LostSlice, clust
     end = f"orch recover {found.cluster or found.name} --end   ends them"
     if not isinstance(provider, Recovers):
         raise UserError(f"machines of '{lost.finding.provider}' can only be ended", "", end)
-    if found.adopted or found.state in _LOST:
-        why = "it was adopted: only its maker knows all of it" if found.adopted else f"it is {found.state}"
-        raise UserError(f"'{found.name}' can only be ended", why, end)
+    if found.state in _LOST:
+        raise UserError(f"'{found.name}' can only be ended", f"it is {found.state}", end)
     if store.cluster(cluster) is not None:
         why, step = "a record has one slice", f"another name: --as NAME   or end it first: orch down {cluster}"
         raise ConflictError(f"there is a cluster '{cluster}' here already", why, step)

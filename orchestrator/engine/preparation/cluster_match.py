@@ -86,7 +86,7 @@ def _usable_candidate(now: Observed) -> Candidate | None:
 
 
 def _alike(has: Candidate, options: Sequence[Candidate]) -> list[Candidate]:
-    return [one for one in options if one.accelerator == has.accelerator or has.adopted]
+    return [one for one in options if one.accelerator == has.accelerator]
 
 
 def _describe(candidate: Candidate) -> str:

@@ -21,7 +21,7 @@ def fence_hosts(
     installation: str | None,
     find_owner: Callable[[str], SliceOwner | None],
 ) -> tuple[HostAddress, ...]:
-    """Return the addresses with what is presented to them; people's own and adopted machines compare nothing.
+    """Return the addresses with what is presented to them; people's own machines compare nothing.
 
     Args:
         hosts: Of the cluster's slice.
@@ -31,8 +31,6 @@ def fence_hosts(
     """
     current = next((intent for intent in intents if intent.state not in FINAL_STATES), None)
     if current is None or installation is None or isinstance(current.candidate.market, Owned):
-        return hosts
-    if current.candidate.adopted:  # their maker may release them to another orch, and no file of ours may stay
         return hosts
     owner = find_owner(current.token)
     fence = make_fence(installation, owner.epoch if owner is not None else 1)

@@ -112,7 +112,7 @@ class AwsPlanner:
     def needs_admission(self, candidate: Candidate) -> bool:
         """See protocol.PlansAdmission."""
         asked = choices.read(candidate)
-        return asked.access.admits_caller and not asked.security_group and not candidate.adopted
+        return asked.access.admits_caller and not asked.security_group
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
         asked = choices.read(candidate)

@@ -45,7 +45,6 @@ class ListedResource:
         counts: How many machines it is; 0 for an auxiliary resource.
         machine: What the cloud calls one of its machines.
         spot: Whether the cloud may preempt it.
-        adopted: It existed before orch managed it.
         place: Where the driver asks for it, such as a profile and a region.
     """
 
@@ -58,7 +57,6 @@ class ListedResource:
     counts: int = 0
     machine: str = ""
     spot: bool = False
-    adopted: bool = False
     place: tuple[str, ...] = ()
 
     @property
@@ -143,7 +141,6 @@ def _to_slice(resources: Sequence[ListedResource]) -> OwnedSlice:
         created=min((one.created for one in resources if one.created), default=0.0),
         where=leading.where,
         intent=owner.intent,
-        adopted=any(one.adopted for one in resources),
         machine=next((one.machine for one in resources if one.counts), ""),
         count=sum(one.counts for one in resources),
         spot=any(one.spot for one in resources),

@@ -109,7 +109,7 @@ def ranges_of(words: str) -> tuple[str, ...]:
 def needs_admission(candidate: Candidate) -> bool:
     """Return whether a rule of ours decides from which addresses the hosts are reached."""
     access = read(candidate)
-    return access.firewall and access.admits_caller and not candidate.adopted
+    return access.firewall and access.admits_caller
 
 
 def ssh_rule_name(slice_name: str) -> str:

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from orchestrator.errors import CannotStopError, NotFoundError
 from orchestrator.providers.google import choices
-from orchestrator.providers.protocol import Adopts, DiagnosesHosts, Finishes, Recovers, Stops
+from orchestrator.providers.protocol import DiagnosesHosts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records
-from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
+from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 TPU = "google"  # folders of the records, below the state folder
 COMPUTE = "google-compute"
@@ -24,7 +24,7 @@ class Named(Recovers, Finishes, DiagnosesHosts, Protocol):
     def instance_names(self, name: str) -> tuple[str, ...]: ...
 
 
-class Tpus(Named, Adopts, Stops, Protocol):
+class Tpus(Named, Stops, Protocol):
     """The half that does all."""
 
 
@@ -100,12 +100,6 @@ class Both:
         if key in self._holders:
             return self._holders[key]
         raise NotFoundError(f"'{found.name}' is deleted meanwhile", "", "orch recover   lists what there is")
-
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
-        return self._tpu.find(name, zone, project, user)
-
-    def release(self, name: str) -> None:
-        self._tpu.release(name)
 
     def stop(self, name: str) -> None:
         self._stopping(name).stop(name)

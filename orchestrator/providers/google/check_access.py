@@ -13,12 +13,12 @@ from orchestrator.providers.google.check_asked import machine_of, needs_tpu_api
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.check_role import (
     ACT_AS,
-    ADOPT,
     FIREWALL,
     INSTANCES,
     NEEDS,
     PLACES,
     PRICES,
+    TAKE_OVER,
     TPU,
     Need,
     role_permissions,
@@ -48,7 +48,7 @@ def permissions(calls: Calls, ask: Ask, member: str) -> Outcome:
     """By projects.testIamPermissions (Cloud Resource Manager v1): exactly those of the role that orch documents.
 
     What only Compute Engine's hosts need, or only a firewall rule, may be missing where neither is wanted; what only an
-    adoption or a refresh of prices needs may always be.
+    take-over or a refresh of prices needs may always be.
     """
     project = calls.project
     asked = role_permissions()
@@ -77,7 +77,7 @@ def _not_wanted(ask: Ask) -> tuple[Need, ...]:
     machine, plain = machine_of(ask), not needs_tpu_api(ask)
     of_compute = plain or (isinstance(machine, TpuSlice) and not machine.in_tpu_api)
     others = (TPU, PLACES) if plain else () if of_compute else (INSTANCES,)
-    return (ADOPT, PRICES, *others, *(() if ask.options.firewall else (FIREWALL,)))
+    return (TAKE_OVER, PRICES, *others, *(() if ask.options.firewall else (FIREWALL,)))
 
 
 def lacking(calls: Calls, asked: Sequence[str]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ TPU = Need(
     ),
 )
 PLACES = Need("find slices in all zones; say what a zone offers", ("tpu.acceleratortypes.list", "tpu.locations.list"))
-ADOPT = Need("adopt TPU VMs that were made without orch, and give them back", ("tpu.nodes.update",))
+TAKE_OVER = Need("take over TPU VMs of a lost store: orch recover", ("tpu.nodes.update",))
 FIREWALL = Need(
     "let your address in at port 22 of the hosts, and take that back",
     (
@@ -91,7 +91,7 @@ CHECK = Need(
     ("resourcemanager.projects.get", "serviceusage.quotas.get", "serviceusage.services.get"),
 )
 PRICES = Need("read where machine types are sold: orch catalog refresh", ("compute.machineTypes.list",))
-NEEDS = (TPU, PLACES, ADOPT, FIREWALL, INSTANCES, CHECK, PRICES)
+NEEDS = (TPU, PLACES, TAKE_OVER, FIREWALL, INSTANCES, CHECK, PRICES)
 
 HOST_NEEDS = (
     Need("the host of a TPU of one host stops it when it is idle, with autostop", ("tpu.nodes.stop",)),

@@ -131,10 +131,6 @@ def path_of(candidate: Candidate) -> Path:
     if isinstance(tpu, ComputeType):
         _check_plain(candidate, tpu)
         return Path("node", "only Compute Engine has machines without TPUs", "compute")
-    if candidate.adopted:
-        return Path(
-            "queued" if read_options(candidate).queued_resource else "node", "it is there already, and is adopted"
-        )
     if not isinstance(market, OnDemand | Spot | Reservation | FlexStart):
         raise UserError(
             f"Google sells no TPU as '{market}'",

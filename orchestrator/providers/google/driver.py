@@ -17,7 +17,6 @@ DRIVER = Driver(
     state_folders=("google", "google-compute"),
     place_option="project",
     account_variable="GOOGLE_APPLICATION_CREDENTIALS",
-    adopts="TPU VM",
     account_prefixes=("GOOGLE_", "CLOUDSDK_"),
     without_accounts=(
         ("CLOUDSDK_CONFIG", "{folder}/no-google"),

@@ -35,7 +35,7 @@ from orchestrator.providers.google.oslogin import ADMIN_ROLE, OsLogin, Profile
 from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import named_project, with_project
 from orchestrator.providers.google.session import Session
-from orchestrator.providers.protocol import Adopts, DiagnosesHosts, Finishes, Recovers, Stops
+from orchestrator.providers.protocol import DiagnosesHosts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import (
     Candidate,
@@ -46,7 +46,6 @@ from orchestrator.slices import (
     SliceSpec,
     SliceState,
     SliceView,
-    UnmanagedSlice,
 )
 
 GATES = "google-gates"  # folder of the records, below the state folder
@@ -54,7 +53,7 @@ _AS = " as "  # between a project and the service account as which it is called,
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
 
 
-class Machines(Adopts, Finishes, Stops, Recovers, DiagnosesHosts, Protocol):
+class Machines(Finishes, Stops, Recovers, DiagnosesHosts, Protocol):
     """What makes and ends the machines."""
 
     def instance_names(self, name: str) -> tuple[str, ...]:
@@ -132,9 +131,6 @@ class Gated:
         if spec.candidate.detail("impersonate") != self._session.impersonated:
             project = named_project(spec.candidate, self._session.project)
             self._for(project, spec.candidate).create(spec, keys)
-            return
-        if spec.candidate.adopted:  # its maker has opened the way to it
-            self._inner.create(spec, keys)
             return
         spec = with_project(access.tagged(spec), self._session.project)
         known = self._gates.read(spec.name)
@@ -284,12 +280,6 @@ class Gated:
         for rule in rules:
             if rule.rpartition("/")[2] == access.ssh_rule_name(name):
                 self._wall.change_sources(rule, token, admitted, withdrawn)
-
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
-        return self._inner.find(name, zone, project, user)
-
-    def release(self, name: str) -> None:
-        self._inner.release(name)
 
     def stop(self, name: str) -> None:
         self._inner.stop(name)

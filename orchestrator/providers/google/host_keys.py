@@ -5,14 +5,13 @@ To connect to a host earlier would look like an impostor. Where nothing can be r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.slices import SliceState, SliceView
 
 KEY_PATIENCE = 180.0  # seconds for which a slice is held back
-LEARN_PATIENCE = 20.0  # the same where the keys are not ours, but those of adopted hosts
 _UNREADABLE = frozenset({Kind.PERMISSION, Kind.INVALID, Kind.WRONG_STATE})
 
 
@@ -38,7 +37,7 @@ class HostKeys:
         Raises:
             Refused: The cloud does not answer.
         """
-        reported, patient = self._ask(name, read, KEY_PATIENCE, _UNREADABLE)
+        reported, patient = self._ask(name, read)
         right = sum(line.split()[1] == key for line, key in zip(public, reported, strict=False))
         if right < len(public) and patient:
             return SliceView(state=SliceState.CREATING, reason=f"{right} of {len(public)} hosts have their SSH key")
@@ -49,26 +48,12 @@ class HostKeys:
         """Return the seconds for which a slice has been held back; 0 for one that is not."""
         return self.now() - self._since.get(name, self.now())
 
-    def learn(self, name: str, hosts: int, read: Callable[[], Sequence[str]]) -> tuple[str, ...] | None:
-        """Return the keys that the hosts of an adopted slice report, one public key each; None: wait for them.
-
-        () where they report none: then the first key that a host shows is kept. Arguments and errors as of `check`.
-        """
-        reported, patient = self._ask(name, read, LEARN_PATIENCE, _UNREADABLE | {Kind.NOT_FOUND})
-        complete = len(reported) == hosts and all(reported)
-        if not complete and patient:
-            return None
-        self._since.pop(name, None)
-        return tuple(f"ssh-ed25519 {key}" for key in reported) if complete else ()
-
-    def _ask(
-        self, name: str, read: Callable[[], Sequence[str]], patience: float, hopeless: Collection[Kind]
-    ) -> tuple[Sequence[str], bool]:
+    def _ask(self, name: str, read: Callable[[], Sequence[str]]) -> tuple[Sequence[str], bool]:
         """Return what the hosts report, and whether it is worth waiting for more."""
-        patient = self.now() - self._since.setdefault(name, self.now()) < patience
+        patient = self.now() - self._since.setdefault(name, self.now()) < KEY_PATIENCE
         try:
             return read(), patient
         except Refused as refused:
             if refused.answer.kind not in (*_UNREADABLE, Kind.NOT_FOUND):  # NOT_FOUND: none has reported anything
                 raise
-            return (), patient and refused.answer.kind not in hopeless
+            return (), patient and refused.answer.kind not in _UNREADABLE

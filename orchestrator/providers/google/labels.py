@@ -21,9 +21,9 @@ INTENT = "orch-intent"
 EPOCH = "orch-epoch"  # only of what was taken over; else 1
 PROJECT = "orch-project"
 MEMBER = "orch-member"
-ADOPTED = "orch-adopted"  # name of the slice; only on machines that were there before orch managed them
+ADOPTED = "orch-adopted"  # on TPU VMs of their owner that an earlier `orch adopt` labelled: they are never ours to end
 LONGEST = 63
-_OURS = (INSTALLATION, CLUSTER, INTENT, EPOCH, PROJECT, MEMBER, ADOPTED)
+_OURS = (INSTALLATION, CLUSTER, INTENT, EPOCH, PROJECT, MEMBER)
 _CODED = "b32-"
 _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VALUE = re.compile(r"[a-z0-9_-]{0,63}")
@@ -56,11 +56,6 @@ def from_google(labels: Mapping[str, str], key: str) -> str:
         return base64.b32decode(word + "=" * (-len(word) % 8)).decode()
     except ValueError:
         return ""
-
-
-def is_own(key: str) -> bool:
-    """Whether orch wrote the label of this key."""
-    return any(key == own or re.fullmatch(rf"{own}-[2-9]", key) is not None for own in _OURS)
 
 
 def _coded(key: str, value: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ def _in_zone(api: TpuApi, project: str, required: Container[str] | None, zone: s
     parent = f"projects/{project}/locations/{zone}"
     try:
         queued = [one for one in api.queued_resources(parent) if labels.INTENT in queued_labels(one)]
-        nodes = [_node(one) for one in api.nodes(parent) if labels.INTENT in one.labels]
+        nodes = [_node(one) for one in api.nodes(parent) if _made_by_orch(one.labels)]
     except Refused as refused:
         if required is None or zone in required or refused.answer.kind is not Kind.NOT_OFFERED:
             raise
@@ -67,15 +67,11 @@ def _queued(one: Any, owners: Mapping[str, Owner]) -> ListedResource:
 
 
 def _node(one: Any) -> ListedResource:
-    """Its slice is what it would end itself (see startup.RESOURCE): a node of several slices has another name.
-
-    An adopted one has the name of its maker; its label has that of the slice.
-    """
-    adopted = labels.from_google(one.labels, labels.ADOPTED)
+    """Its slice is what it would end itself (see startup.RESOURCE): a node of several slices has another name."""
     ends = str(one.metadata.get(RESOURCE, "")).partition("?")[0]
     return ListedResource(
         identity=one.name,
-        owner=_owner(adopted or _last(ends) or _last(one.name), one.labels),
+        owner=_owner(_last(ends) or _last(one.name), one.labels),
         where=_where(one.name),
         state=states.node_view(one).state,
         created=_seconds(one.create_time),
@@ -83,8 +79,12 @@ def _node(one: Any) -> ListedResource:
         counts=1,
         machine=str(one.accelerator_type),
         spot=bool(one.scheduling_config.spot or one.scheduling_config.preemptible),
-        adopted=bool(adopted),
     )
+
+
+def _made_by_orch(found: Mapping[str, str]) -> bool:
+    """Return whether a node is one of orch's; a person's own that an earlier `orch adopt` labelled is not."""
+    return labels.INTENT in found and labels.ADOPTED not in found
 
 
 def _owner(name: str, found: Mapping[str, str]) -> Owner:

@@ -48,20 +48,9 @@ class Observer:
         return [node for node in self._named_nodes() if is_ours(self.record, node.labels)]
 
     def find_queued(self) -> Any | None:
-        """Return the queued resource of this slice, if it exists.
-
-        The one that an adopted node belongs to carries no label of ours. It is ours as long as it is the same one, and
-        its node, if it exists, carries them: whoever takes them off takes it out of our hands.
-        """
-        record = self.record
-        queued = self.api.queued(record.queued_path)
-        if queued is None:
-            return None
-        if not record.adopted:
-            return queued if is_ours(record, queued_labels(queued)) else None
-        node = self.api.node(record.node_paths[0])
-        owned = node is None or is_ours(record, node.labels)
-        return queued if owned and record.made == created_at(queued) else None
+        """Return the queued resource of this slice, if it exists."""
+        queued = self.api.queued(self.record.queued_path)
+        return queued if queued is not None and is_ours(self.record, queued_labels(queued)) else None
 
     def find_created(self) -> Any | None:
         """Return the slice as one of its nodes was requested, where the create took effect.
@@ -122,21 +111,13 @@ class Observer:
     def _ready(self, nodes: list[Any], reason: str) -> SliceView:
         """Return the view of nodes that run, with their hosts when these have their keys."""
         record, checked = self.record, self.records.is_checked(self.record)
-        learns = record.adopted and not record.host_public and not checked
-        if learns:
-            silent = any(_reports_nothing(node) for node in nodes)
-            learned = () if silent else self.keys.learn(record.name, record.hosts, self._read)
-            if learned is None:
-                reason = "its hosts have not reported which SSH keys they have"
-                return SliceView(state=SliceState.CREATING, reason=reason)
-            record = replace(record, host_public=learned)
-        view = ready_view(record, nodes, replace(self.login, user=record.user or self.login.user))
+        view = ready_view(record, nodes, self.login)
         if view.state is not SliceState.READY:
             return view
-        waits = None if checked or learns else self.keys.check(record.name, record.host_public, self._read)
-        if waits is not None:
-            return waits
-        if not checked and not (learns and record.host_public):  # what was learned is recorded first, then checked
+        if not checked:
+            waits = self.keys.check(record.name, record.host_public, self._read)
+            if waits is not None:
+                return waits
             self.records.check(record)
         return replace(view, reason=reason)
 
@@ -149,11 +130,6 @@ def is_ours(record: Record, found: Any) -> bool:
     return labels.from_google(dict(found), labels.INTENT) == record.token
 
 
-def created_at(queued: Any) -> str:
-    """Return when a queued resource was made: of two with one name, which it is."""
-    return str(queued.create_time.rfc3339()) if queued.create_time else ""
-
-
 def queued_node(queued: Any) -> Any | None:
     """Return what the first node of a queued resource is to be."""
     return queued.tpu.node_spec[0].node if queued.tpu.node_spec else None
@@ -163,8 +139,3 @@ def queued_labels(queued: Any) -> dict[str, str]:
     """Return the labels of its first node: a queued resource has none of its own."""
     node = queued_node(queued)
     return {} if node is None else dict(node.labels)
-
-
-def _reports_nothing(node: Any) -> bool:
-    """Return whether its guest attributes are switched off (Compute Engine, "Guest attributes", 2025)."""
-    return str(node.metadata.get("enable-guest-attributes", "")).lower() == "false"

@@ -104,9 +104,6 @@ class GoogleOptions:
         "", "force the Cloud TPU API or Compute Engine",
         allowed=Allowed(why="Google's TPUs have two: tpu and compute", step="remove it, and orch chooses"),
     )  # fmt: skip
-    adopted: str = derived("")
-    queued_resource: str = derived("")
-    user: str = derived("")
 
 
 OPTIONS = DriverOptions(

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.catalog.image_pythons import name_ubuntu_python
 from orchestrator.errors import CannotStopError, UserError
-from orchestrator.providers.google import access, adoption, body, choices, commands, startup
+from orchestrator.providers.google import access, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
-from orchestrator.providers.google.options import read_options
 from orchestrator.providers.google.session import loopback_endpoint, variables_of_buckets
 from orchestrator.providers.loopback import loopback_facts
 from orchestrator.providers.protocol import Place
@@ -48,8 +47,6 @@ class GooglePlanner:
 
     def create_request(self, spec: SliceSpec) -> Request:
         """With the firewall rules that it needs before it."""
-        if spec.candidate.adopted:
-            return adoption.update_request(spec)
         candidate = spec.candidate
         network, project = choices.network_of(candidate), choices.project_of(candidate)
         rules = access.create_requests(access.read(candidate), spec, project, network)
@@ -83,8 +80,6 @@ class GooglePlanner:
     def end_request(self, name: str, candidate: Candidate) -> Request:
         """With the firewall rules that go after it."""
         ended = self._end_request(name, candidate)
-        if candidate.adopted:
-            return ended
         network, project = choices.network_of(candidate), choices.project_of(candidate)
         rules = access.end_requests(access.read(candidate), name, project, network)
         return replace(ended, after=(*ended.after, *rules))
@@ -93,7 +88,6 @@ class GooglePlanner:
         if (compute := _compute(candidate)) is not None:
             return compute.end_request(name, candidate)
         asked = choices.read(candidate)
-        name = _name_there(name, candidate)
         if asked.path.kind == "node":
             command = commands.on_node("delete", asked, name)
         else:
@@ -107,15 +101,6 @@ class GooglePlanner:
     def start_request(self, name: str, candidate: Candidate) -> Request:
         compute = _compute(candidate)
         return _power(name, "start", candidate) if compute is None else compute.start_request(name, candidate)
-
-    def release_request(self, name: str, candidate: Candidate) -> Request:
-        """See adoption.py."""
-        return adoption.release_request(name, candidate)
-
-    def describe_adopted(self, candidate: Candidate) -> str:
-        """See protocol.Releases."""
-        queued = read_options(candidate).queued_resource
-        return f"TPU VM '{candidate.adopted}'" + (f" and the queued resource '{queued}'" if queued else "")
 
     def needs_admission(self, candidate: Candidate) -> bool:
         """See protocol.PlansAdmission."""
@@ -136,11 +121,6 @@ class GooglePlanner:
             end_command=startup.render_end(),
             stop_command=startup.render_stop() if stops else "",
         )
-
-
-def _name_there(name: str, candidate: Candidate) -> str:
-    """What Google calls the slice of this name: an adopted one keeps the name of its maker."""
-    return read_options(candidate).queued_resource or candidate.adopted or name
 
 
 def _compute(candidate: Candidate) -> ComputePlanner | None:
@@ -175,7 +155,6 @@ def _power(name: str, verb: str, candidate: Candidate) -> Request:
     refusal = stop_refusal(asked.tpu.name, asked.path.kind, candidate.hosts)
     if refusal is not None:
         raise refusal
-    name = _name_there(name, candidate)
     target = f"{body.parent(asked).preview()}/nodes/{name}:{verb}"
     return Request(service=SERVICE, method="POST", target=target, command=commands.on_node(verb, asked, name))
 

@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import RealClock, ServerClock
-from orchestrator.errors import UserError
-from orchestrator.providers.core.faults import Refused
 from orchestrator.providers.core.journal import open_journals
-from orchestrator.providers.core.record import Phase
 from orchestrator.providers.core.recovery import RecoverableProvider
 from orchestrator.providers.google.both import COMPUTE, TPU, Both
 from orchestrator.providers.google.client import TpuApi, open_api
 from orchestrator.providers.google.gated import GATES, Gated
 from orchestrator.providers.google.record import Record, Records
 from orchestrator.providers.google.recovering import TpuRecovery
-from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.session import Session, open_session
 from orchestrator.providers.google.tpu import TpuDriver
 from orchestrator.providers.records import FolderRecords, RecordSource
 from orchestrator.providers.records import Records as RecordPlace
-from orchestrator.slices import OwnedSlice, UnmanagedSlice
+from orchestrator.slices import OwnedSlice
 
 if TYPE_CHECKING:
     from orchestrator.providers.google.compute.provider import ComputeProvider
@@ -95,28 +91,6 @@ class TpuProvider(RecoverableProvider[Record]):
         with self._explained("look at", name, record=record):
             paths = record.node_paths if record is not None else ()
             return tuple(one for path in paths for one in self._tpu.api.instance_names(path))
-
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
-        """See protocol.Adopts."""
-        project = project or self._tpu.api.project
-        try:
-            return self._tpu.adopter.find(name, zone, project, user)
-        except Refused as refused:
-            raise explain("find", name, refused.answer, project) from refused
-
-    def release(self, name: str) -> None:
-        """See protocol.Adopts."""
-        record = self._records.read(name)
-        if record is None:
-            return
-        if not record.adopted:
-            raise UserError(f"'{name}' was made by orch", "only what was adopted can be released", "orch down")
-        operation = record.operation
-        with self._explained("release", name, record=record):
-            for node in self._tpu.list_nodes(record):
-                operation = self._tpu.adopter.remove_marks(record, node)
-            if record.phase is not Phase.ENDING:
-                self._records.write(record, Phase.ENDING, operation=operation)
 
     def _recover(self, found: OwnedSlice) -> TpuRecovery:
         return TpuRecovery(self._tpu.api, self._tpu.api.project, found)

@@ -27,10 +27,6 @@ class Record(SliceRecord):
         api: The version that was asked.
         valid_seconds: How long a queued request may wait; 0 in records of older versions.
         run_seconds: How long its machines may run; 0 for no limit.
-        node: Of an adopted slice, the id that its maker gave the node; else "".
-        queued: The same of the queued resource that the node belongs to.
-        made: When that queued resource was made, which carries no label of ours.
-        user: The account to log in with at adopted hosts; "" for the usual one.
     """
 
     project: str
@@ -42,14 +38,6 @@ class Record(SliceRecord):
     api: Api = "v2"
     valid_seconds: int = 0
     run_seconds: int = 0
-    node: str = ""
-    queued: str = ""
-    made: str = ""
-    user: str = ""
-
-    @property
-    def adopted(self) -> bool:
-        return bool(self.node)
 
     @property
     def hosts(self) -> int:
@@ -61,13 +49,13 @@ class Record(SliceRecord):
 
     @property
     def queued_path(self) -> str:
-        return f"{self.parent}/queuedResources/{self.queued or self.name}"
+        return f"{self.parent}/queuedResources/{self.name}"
 
     @property
     def node_paths(self) -> tuple[str, ...]:
         """The paths in slice order. Of a multislice request they are <prefix>-0, <prefix>-1 ... (TPU API v2)."""
         if self.slices == 1:
-            return (f"{self.parent}/nodes/{self.node or self.name}",)
+            return (f"{self.parent}/nodes/{self.name}",)
         return tuple(f"{self.parent}/nodes/{self.name}-{at}" for at in range(self.slices))
 
 

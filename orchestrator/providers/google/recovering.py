@@ -13,15 +13,14 @@ from typing import Any
 
 from orchestrator.errors import NotFoundError
 from orchestrator.providers.core.record import Phase
-from orchestrator.providers.google import adoption, startup
+from orchestrator.providers.google import startup
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.labels import EPOCH, INSTALLATION, INTENT, from_google, to_google
+from orchestrator.providers.google.node_candidate import describe_node
 from orchestrator.providers.google.record import Record
 from orchestrator.remote.keys import derive_public_key
 from orchestrator.slices import Candidate, OwnedSlice, RecoveredSlice, SliceKeys
 from orchestrator.values import to_text
-
-_OF_ADOPTED = ("adopted", "queued_resource", "user")  # details of adopted machines only
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +81,9 @@ class TpuRecovery:
     def _candidate(self, nodes: Sequence[Any]) -> Candidate:
         queued = nodes[0].queued_resource.rpartition("/")[2]
         parent = nodes[0].name.partition("/nodes/")[0]
-        one = adoption.describe_node(
-            nodes[0], self.api.queued(f"{parent}/queuedResources/{queued}") if queued else None
-        )
+        one = describe_node(nodes[0], self.api.queued(f"{parent}/queuedResources/{queued}") if queued else None)
         price = None if one.price_per_hour is None else one.price_per_hour * len(nodes)
-        details = tuple(pair for pair in one.details if pair[0] not in _OF_ADOPTED)
-        return replace(one, hosts=one.hosts * len(nodes), price_per_hour=price, details=details)
+        return replace(one, hosts=one.hosts * len(nodes), price_per_hour=price)
 
 
 def with_owner(labels: Mapping[str, str], installation: str, epoch: int) -> dict[str, str]:

@@ -1,23 +1,18 @@
-"""The driver of the TPU API: a slice is one node or one queued resource, made by one request.
-
-Adopted machines are a slice, too: the request that makes it is the one that labels them.
-"""
+"""The driver of the TPU API: a slice is one node or one queued resource, made by one request."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from orchestrator.errors import OrchError, UserError
 from orchestrator.providers.core.driver import Changes, Response, SliceDriver
 from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.providers.core.listed import ListedResource
 from orchestrator.providers.core.record import Phase
-from orchestrator.providers.google import adoption, body, choices, listing, sending, states
+from orchestrator.providers.google import choices, listing, sending, states
 from orchestrator.providers.google.addresses import Login
-from orchestrator.providers.google.adopting import Adopter
 from orchestrator.providers.google.alpha import Operation
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.host_keys import HostKeys
@@ -31,7 +26,6 @@ from orchestrator.providers.local.sshd import account
 from orchestrator.slices import Candidate, Request, SliceKeys, SliceSpec, SliceState, SliceView
 from orchestrator.values import Unknown
 
-_UPDATE = "PATCH"  # the method of the request that adopts
 _ENDING_ALREADY = (Kind.WRONG_STATE, Kind.TAKEN, Kind.INVALID)
 
 
@@ -52,7 +46,6 @@ class TpuDriver(SliceDriver[Record]):
         self, api: TpuApi, records: Records, now: Callable[[], float] = time.time, *, complete: bool = False
     ) -> None:
         self.api = api
-        self.adopter = Adopter(api)
         self._records = records
         self._now = now
         self._complete = complete
@@ -66,7 +59,9 @@ class TpuDriver(SliceDriver[Record]):
     def new_record(self, spec: SliceSpec, keys: SliceKeys, now: float) -> Record:
         candidate = sending.with_project(spec, self.api.project).candidate
         asked = choices.read(candidate)
-        record = Record(
+        if not len(keys.host_private) == len(keys.host_public) == candidate.hosts:
+            raise ValueError(f"{candidate.hosts} hosts need a key pair each, there are {len(keys.host_private)}")
+        return Record(
             name=spec.name,
             token=spec.token.reveal(),
             project=asked.project.reveal(),
@@ -77,44 +72,26 @@ class TpuDriver(SliceDriver[Record]):
             internal_ips=asked.internal_ips,
             identity_file=keys.identity_file,
             known_hosts=keys.known_hosts,
-            host_public=(),
+            host_public=keys.host_public,
             asked=now,
             changed=now,
-        )
-        if candidate.adopted:
-            queued, user = candidate.detail("queued_resource"), candidate.detail("user")
-            return replace(record, node=candidate.adopted, queued=queued, user=user)
-        if not len(keys.host_private) == len(keys.host_public) == candidate.hosts:
-            raise ValueError(f"{candidate.hosts} hosts need a key pair each, there are {len(keys.host_private)}")
-        return replace(
-            record,
-            host_public=keys.host_public,
             api=asked.path.api,
             valid_seconds=asked.valid_seconds if asked.path.kind == "queued" else 0,
             run_seconds=asked.run_seconds,
         )
 
-    def prepare(self, record: Record, spec: SliceSpec, *, repeated: bool) -> Changes:
-        return self.adopter.check(record) if record.adopted else {}
-
     def initial_known(self, record: Record, spec: SliceSpec, keys: SliceKeys) -> Mapping[Unknown, str]:
-        return {body.USER_KEY: keys.user_public} if record.adopted else sending.list_known(keys)
+        return sending.list_known(keys)
 
     def fill(self, record: Record, step: Request, known: Mapping[Unknown, str]) -> Request:
-        return adoption.fill_update(step, known) if record.adopted else sending.fill(step, known)
+        return sending.fill(step, known)
 
     def makes_machines(self, step: Request) -> bool:
         return True
 
-    def looks_first(self, step: Request) -> bool:
-        return step.method == _UPDATE
-
     def look(self, record: Record, step: Request, known: Mapping[Unknown, str]) -> Response | None:
         """The hosts have the keys that Google holds: another computer may have sent the request."""
-        observer = self._observer(record)
-        if record.adopted:
-            return {} if observer.list_nodes() else None
-        found = observer.find_created()
+        found = self._observer(record).find_created()
         if found is None:
             return None
         try:
@@ -123,7 +100,7 @@ class TpuDriver(SliceDriver[Record]):
             return {}
 
     def send(self, record: Record, step: Request, *, fresh: bool) -> Response:
-        return {"operation": self.adopter.add_marks(record, step) if record.adopted else self.api.create(step)}
+        return {"operation": self.api.create(step)}
 
     def note_answer(self, record: Record, step: Request, answer: Response) -> Changes:
         return {field: value for field, value in answer.items() if value}
@@ -143,21 +120,13 @@ class TpuDriver(SliceDriver[Record]):
         return SliceView(state=SliceState.FAILED, reason=str(answer), refused=refused)
 
     def may_arrive(self, record: Record) -> bool:
-        """Return whether a create is under way whose slice is not shown.
-
-        A request to adopt that arrives late makes nothing.
-        """
+        """Return whether a create is under way whose slice is not shown."""
         if not record.operation:  # its answer was lost
-            return not record.adopted
+            return True
         if record.phase is Phase.ACCEPTED:  # observe_pending has found it done
             return False
         operation = self._operation(record)
         return operation is not None and not operation.done
-
-    def note_view(self, record: Record, view: SliceView) -> Changes:
-        """Pin the keys that adopted hosts reported."""
-        keys = tuple(host.host_key or "" for host in view.hosts)
-        return {"host_public": keys} if keys and all(keys) and not record.host_public else {}
 
     def end_machines(self, record: Record) -> bool:
         """The nodes of a queued resource end with it."""
@@ -205,10 +174,6 @@ class TpuDriver(SliceDriver[Record]):
 
     def end_listed(self, resources: Sequence[ListedResource]) -> None:
         for one in resources:
-            if one.adopted:
-                why = "it was adopted from another computer, and only that one knows all of it"
-                raise UserError(f"{one.identity} is not ended from here", why, "there: orch down   or: orch release")
-        for one in resources:
             if one.state is not SliceState.ENDING:
                 queued = "/queuedResources/" in one.identity
                 (self.api.delete_queued if queued else self.api.delete_node)(one.identity)
@@ -227,17 +192,11 @@ class TpuDriver(SliceDriver[Record]):
     def explain(
         self, verb: str, name: str, answer: Answer, candidate: Candidate | None, record: Record | None
     ) -> OrchError:
-        if candidate is not None and candidate.adopted:
-            verb, name = "adopt", candidate.adopted
         return explain(verb, name, answer, record.project if record is not None else self.api.project)
 
     def projects(self) -> set[str]:
         """Return those in which something was made from here."""
         return {project for project, _ in self._records.places()}
-
-    def list_nodes(self, record: Record) -> list[Any]:
-        """Return the nodes of a slice. Raises Refused."""
-        return self._observer(record).list_nodes()
 
     def _projects(self) -> set[str]:
         found = (set[str]() if self._complete else self.projects()) | ({self.api.project} - {""})

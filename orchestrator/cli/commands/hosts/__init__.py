@@ -1,1 +1,1 @@
-"""Commands that reach the hosts: ssh, cp, adopt and release."""
+"""Commands that reach the hosts: ssh and cp."""

@@ -45,7 +45,7 @@ _force = click.option("--force", is_flag=True, help="Also a cluster that belongs
               help="Own machines: give up those that do not answer. Rented machines whose account is not on record: "
               "close the record. The program may still run there.")  # fmt: skip
 @_force
-@action_options(skips="the questions about running jobs and about adopted machines")
+@action_options(skips="the question about running jobs")
 @click.pass_context
 def down(ctx: click.Context, clusters: tuple[str, ...], every: bool, abandon: bool, force: bool, mode: ActMode) -> None:
     """Delete the hosts of clusters with their disks; billing ends. The bucket stays.
@@ -53,7 +53,6 @@ def down(ctx: click.Context, clusters: tuple[str, ...], every: bool, abandon: bo
     Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
     20 s at most.
     """
-    from orchestrator.cli.commands.hosts.adopt import confirm_adopted_deletion
     from orchestrator.engine.preparation.commands import prepare_down
 
     if every and clusters:
@@ -70,7 +69,6 @@ def down(ctx: click.Context, clusters: tuple[str, ...], every: bool, abandon: bo
     if every:
         clusters = confirm_deletion_of_all(_list_own_clusters(), mode)
     _confirm_running_jobs(clusters, mode, "end it and delete the hosts?")
-    confirm_adopted_deletion(clusters, mode)
     ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon, force=force), mode, _end_unrecorded))
 
 
