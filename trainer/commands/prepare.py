@@ -55,6 +55,18 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
                 ),
             ),
             Key(
+                name="chat_form",
+                kind=("auto", "messages", "sharegpt", "alpaca", "prompt"),
+                default="auto",
+                doc=Doc(text="the rows of chat data; auto: found for each row"),
+            ),
+            Key(
+                name="control_tokens",
+                kind=("text", "keep"),
+                default="text",
+                doc=Doc(text="special tokens that a document or a message has are text; keep: they are tokens"),
+            ),
+            Key(
                 name="eod",
                 kind=str,
                 default="",
@@ -112,6 +124,8 @@ def _parse_job(words: Sequence[str]) -> PrepareJob:
     word, name = str(values["chat"]), str(values["tokenizer"])
     tokens = read_tokenizer(name, str(values["eod"]))
     chat = find_chat_template(word, name, tokens.end_text) if word else None
+    if values["control_tokens"] == "text":
+        tokens = tokens.separate_control_tokens("" if chat is None else chat.text + chat.with_tools)
     return PrepareJob(
         source=places[0],
         destination=places[1],

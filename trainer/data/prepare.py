@@ -18,7 +18,8 @@ from typing import Any
 from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.store import Store, open_store
 from trainer.data import sources
-from trainer.data.chat import ChatReader, ChatTemplate
+from trainer.data.chat import ChatReader
+from trainer.data.conversations import AUTO as ANY_FORM
 from trainer.data.documents import Documents, TextChunk, open_documents
 from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
 from trainer.data.index import (
@@ -31,6 +32,7 @@ from trainer.data.index import (
     format_shard_name,
     parse_shard,
 )
+from trainer.data.templates import ChatTemplate
 from trainer.data.tokenizers import TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.environment import usable_cores
@@ -59,6 +61,7 @@ class PrepareJob:
         shard_tokens: A shard ends with the first batch of documents that reaches this number of tokens.
         workers: Number of processes; 0 chooses it.
         chat: The template of chat data; its tokens are marked. None for text.
+        chat_form: Of the rows of chat data (trainer/data/conversations.py).
     """
 
     source: str
@@ -68,6 +71,7 @@ class PrepareJob:
     shard_tokens: int = SHARD_TOKENS
     workers: int = 0
     chat: ChatTemplate | None = None
+    chat_form: str = ANY_FORM
 
 
 def prepare_shards(job: PrepareJob, report: Report) -> Index:
@@ -80,7 +84,8 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
         TrainerError: An encoding process ended.
     """
     _check_apart(job)
-    documents = open_documents(job.source, job.column, None if job.chat is None else ChatReader(job.chat))
+    chat = None if job.chat is None else ChatReader(job.chat, job.tokens.control, job.chat_form, report)
+    documents = open_documents(job.source, job.column, chat)
     store = open_store(job.destination, create=True)
     made_from = _made_from(job, documents)
     existing = store.find(INDEX_NAME)
