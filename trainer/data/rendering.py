@@ -13,6 +13,7 @@ from typing import Any, cast
 from trainer.data.control_tokens import ControlTokens, iter_unused_characters
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
 from trainer.data.message_forms import MessageForms
+from trainer.data.replies import ReplyFinder
 from trainer.data.templates import ChatTemplate, Conversation, Message, TextTooLongError, compile_template
 from trainer.errors import ConfigError, DataError
 
@@ -147,9 +148,13 @@ class _Renderer:
         return replace(rendered, text=text, literal=literal)
 
     def _find_replies(self, conversation: Conversation) -> RenderedConversation:
-        return _Layout(
-            conversation, lambda messages, generation: self._render(conversation, messages, generation)
-        ).find()
+        def render(messages: Sequence[Message], generation: bool) -> str:
+            return self._render(conversation, messages, generation)
+
+        whole = render(conversation.messages, False)
+        finder = ReplyFinder(conversation.messages, render, self._control)
+        replies = tuple(finder.find(whole, index) for index in conversation.trained)
+        return RenderedConversation(text=whole, replies=replies)
 
     def _try_to_render(self, conversation: Conversation) -> str | None:
         try:
@@ -169,68 +174,6 @@ class _Renderer:
             if not messages:
                 return ""  # some refuse to render nothing
             raise DataError(f"{type(error).__name__}: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Finds the replies in the text of a conversation."""
-
-    conversation: Conversation
-    render: Callable[[Sequence[Message], bool], str]
-
-    def find(self) -> RenderedConversation:
-        messages = self.conversation.messages
-        whole = self.render(messages, False)
-        replies = tuple(self._find_reply(whole, index) for index in self.conversation.trained)
-        return RenderedConversation(text=whole, replies=replies)
-
-    def _find_reply(self, whole: str, index: int) -> tuple[int, int]:
-        """Return the place of a reply, with the token that ends it.
-
-        It begins where the model would begin to write: after the earlier messages and as much of the generation prompt
-        as the reply has, too.
-        """
-        messages = self.conversation.messages
-        before = self.render(messages[:index], True)
-        through = self.render(messages[: index + 1], False)
-        if not through.startswith(before):  # DeepSeek R1 prompts with the beginning of the reasoning
-            earlier = self.render(messages[:index], False)
-            content = str(messages[index].get("content") or "").strip()
-            last = through.find(content, len(earlier)) if content else len(through)
-            shared = _find_common_start(before, through)[: max(last, 0)]
-            before = shared if through.startswith(earlier) and len(shared) > len(earlier) else before
-        if not through.startswith(before) or not whole.startswith(before):
-            raise DataError("it changes the text before a reply: use another with chat=FILE")
-        if whole.startswith(through):
-            return len(before), len(through)
-        last = _find_changed_reply(whole, through, len(before), messages[index])
-        if last is None:
-            raise DataError("it changes an earlier reply: use another with chat=FILE")
-        return len(before), last
-
-
-def _find_changed_reply(whole: str, through: str, first: int, message: Message) -> int | None:
-    """Return where a reply ends that was written otherwise when it was the last one; None where that is unknown.
-
-    Templates of reasoning models leave the reasoning out of all replies but the last, as Qwen 3's does.
-    """
-    content = str(message.get("content") or "").strip()
-    if content:
-        at, in_through = whole.find(content, first), through.rfind(content)
-        ending = through[in_through + len(content) :]
-        if at >= 0 and in_through >= 0 and whole.startswith(ending, at + len(content)):
-            return at + len(content) + len(ending)
-    # Calls of tools alone: the longest ending of the reply that follows, with the first call.
-    calls = message.get("tool_calls")
-    called = json.dumps(calls[0].get("function", calls[0]).get("name"))[1:-1] if calls else ""
-    last = through.rfind(called, first) if called else -1
-    starts = (start for start in range(first, last + 1) if whole.startswith(through[start:], first))
-    return next((first + len(through) - start for start in starts), None)
-
-
-def _find_common_start(one: str, other: str) -> str:
-    count = next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), None)
-    return one[: min(len(one), len(other)) if count is None else count]
 
 
 def _map_texts(conversation: Conversation, change: Callable[[str, bool], str]) -> Conversation:
