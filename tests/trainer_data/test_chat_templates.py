@@ -18,6 +18,7 @@ from trainer.data.chat import find_chat_template
 from trainer.data.control_tokens import ControlTokens
 from trainer.data.rendering import open_renderer
 from trainer.data.templates import ChatTemplate, Conversation, compile_template
+from trainer.errors import DataError
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "sum", "arguments": {"a": 1, "b": "é\n<&>"}}}
@@ -131,6 +132,7 @@ TRAINED = {
     ("one", "mistral"): [" 3, é</s>"],
     ("several", "gemma"): ["3, é<end_of_turn>\n"] * 2,
     ("one", "phi"): ["\n3, é<|end|></s>"],
+    ("several", "phi"): ["\n3, é<|end|>", "\n3, é<|end|></s>"],
     ("thoughts", "deepseek"): ["7<|end_of_sentence|>", "\n\n5<|end_of_sentence|>", "7<|end_of_sentence|>"],
     ("several", "smol"): ["3, é<|im_end|>\n"] * 2,
 }
@@ -142,6 +144,12 @@ def test_replies_are_found(name: str, family: str) -> None:
     convert = open_renderer((ChatTemplate(name=family, text=TEMPLATES[family], special=SPECIAL), control))
     found = convert(CONVERSATIONS[name])
     assert [found.text[first:last] for first, last in found.replies] == TRAINED[name, family]
+
+
+def test_a_template_that_leaves_calls_out_is_refused() -> None:
+    convert = open_renderer((ChatTemplate(name="x", text=TEMPLATES["smol"], special=SPECIAL), ControlTokens()))
+    with pytest.raises(DataError, match="does not write calls of tools"):
+        convert(CONVERSATIONS["tools"])
 
 
 def test_the_moment_of_a_date_is_fixed() -> None:

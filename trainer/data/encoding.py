@@ -21,7 +21,7 @@ from trainer.engine import TokenArray
 from trainer.errors import DataError, TrainerError
 
 TextBatch = Sequence[TextChunk]
-_LIMITS = Limits(memory=6 << 30, seconds=120.0)  # seconds: at the start, and for each MiB of text
+_LIMITS = Limits(memory=4 << 30, seconds=120.0)  # seconds: at the start, and for each MiB of text
 _BATCH_BYTES = 1 << 20
 
 

@@ -17,7 +17,7 @@ from trainer.data.replies import ReplyFinder
 from trainer.data.templates import ChatTemplate, Conversation, Message, TextTooLongError, compile_template
 from trainer.errors import ConfigError, DataError
 
-_LIMITS = Limits(memory=1 << 30, seconds=10.0)
+_LIMITS = Limits(memory=1 << 30, seconds=5.0)
 _MOST_CHARACTERS = 4 << 20  # of one text, and 16 times the conversation
 _JOINED = frozenset({"content", "text", "reasoning_content", "reasoning", "thinking"})
 """Keys of what templates write next to other text."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from trainer.data.control_tokens import ControlTokens
 from trainer.data.templates import Message
@@ -30,15 +30,23 @@ class ReplyFinder:
     def find(self, whole: str, index: int) -> tuple[int, int]:
         """Return the place of a reply, with the token that ends it.
 
-        It begins where the model would begin to write: after the earlier messages and as much of the generation prompt
-        as the reply has, too.
-
         Args:
             whole: The text of the conversation.
             index: Of the message.
 
         Raises:
-            DataError: The template writes the reply so that its place is unknown.
+            DataError: Its place is unknown, or the template leaves out its calls of tools.
+        """
+        first, last = self._find(whole, index)
+        if _name_first_call(self.messages[index]) not in whole[first:last]:
+            raise DataError("it does not write calls of tools: use another with chat=FILE")
+        return first, last
+
+    def _find(self, whole: str, index: int) -> tuple[int, int]:
+        """Return the place of a reply.
+
+        It begins where the model would begin to write: after the earlier messages and as much of the generation prompt
+        as the reply has, too.
         """
         before = self.render(self.messages[:index], True)
         through = self.render(self.messages[: index + 1], False)
@@ -89,12 +97,20 @@ class ReplyFinder:
         else:  # a space belongs to the word behind it
             first = len(start.rstrip(" "))
         last = len(whole) - len(rest)
+        count = self._measure_ending(ending, rest)
+        return None if count is None else (first, last + count)
+
+    def _measure_ending(self, ending: str, rest: str) -> int | None:
+        """Return how many characters of what follows an earlier reply end it, as `ending` ends the last one."""
         if rest.startswith(ending):
-            return first, last + len(ending)
+            return len(ending)
         tokens, others = self.control.find(ending), self.control.find(rest)
-        if tokens and others and ending == tokens[0][2] and others[0][0] == 0:
-            return first, last + others[0][1]
-        return None
+        # Phi's template writes one more token behind the last reply.
+        shared = len(_find_common_start(ending, rest))
+        common = [last for _, last, _ in tokens if last <= shared]
+        if common:
+            return common[-1]
+        return others[0][1] if tokens and others and ending == tokens[0][2] and others[0][0] == 0 else None
 
 
 def _find_changed_reply(whole: str, through: str, first: int, message: Message) -> int | None:
@@ -109,11 +125,17 @@ def _find_changed_reply(whole: str, through: str, first: int, message: Message) 
         if at >= 0 and in_through >= 0 and whole.startswith(ending, at + len(content)):
             return at + len(content) + len(ending)
     # Calls of tools alone: the longest ending of the reply that follows, with the first call.
-    calls = message.get("tool_calls")
-    called = json.dumps(calls[0].get("function", calls[0]).get("name"))[1:-1] if calls else ""
+    called = _name_first_call(message)
     last = through.rfind(called, first) if called else -1
     starts = (start for start in range(first, last + 1) if whole.startswith(through[start:], first))
     return next((first + len(through) - start for start in starts), None)
+
+
+def _name_first_call(message: Message) -> str:
+    """Return the name of the first tool that a message calls; "" where it calls none."""
+    calls = message.get("tool_calls")
+    called: object = calls[0].get("function", calls[0]) if calls else None
+    return str(cast("dict[str, Any]", called).get("name", "")) if isinstance(called, dict) else ""
 
 
 def _list_endings(message: Message) -> Sequence[str]:

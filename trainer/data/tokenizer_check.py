@@ -10,9 +10,10 @@ from typing import Any
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
 from trainer.errors import DataError
 
-_MOST_BYTES = 512 << 20  # Gemma's, one of the largest, has 33 MB
-_LIMITS = Limits(memory=4 << 30, seconds=60.0)
+_MOST_BYTES = 128 << 20  # Gemma's, one of the largest, has 33 MB
+_LIMITS = Limits(memory=3 << 30, seconds=60.0)
 _TEXT = string.printable
+_MOST_VOCABULARY = 1 << 29  # beside a token, int32 holds its mark and the start of a document
 _MOST_TOKENS = 64  # of a character: a normalizer may write one as several
 
 
@@ -43,7 +44,7 @@ def check_tokenizer(place: str, text: bytes) -> None:
     process = LimitedProcess(_open, text, _LIMITS)
     try:
         process.wait_for_start()
-        count: int = process.ask(_TEXT)
+        count, largest = process.ask(_TEXT)
     except LimitedProcessError as error:
         raise DataError(f"tokenizer={place}: not a tokenizer.json that can be used: {error}") from error
     finally:
@@ -51,12 +52,15 @@ def check_tokenizer(place: str, text: bytes) -> None:
     if count > _MOST_TOKENS * len(_TEXT):
         why = f"it makes {count:,} tokens of {len(_TEXT)} characters"
         raise DataError(f"tokenizer={place}: not a tokenizer.json that can be used: {why}")
+    if largest >= _MOST_VOCABULARY:
+        raise DataError(f"tokenizer={place}: not a tokenizer.json that can be used: it has a token of number {largest}")
 
 
-def _open(text: bytes) -> Callable[[str], int]:
+def _open(text: bytes) -> Callable[[str], tuple[int, int]]:
     try:
         import tokenizers
     except ImportError:
         raise DataError("tokenizer=PATH needs the library `tokenizers`: pip install tokenizers") from None
     tokenizer: Any = tokenizers.Tokenizer.from_str(text.decode())
-    return lambda sample: sum(len(tokenizer.encode(character).ids) for character in sample)
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    return lambda sample: (sum(len(tokenizer.encode(character).ids) for character in sample), largest)
