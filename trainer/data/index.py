@@ -11,6 +11,7 @@
     shards     list of {"name", "tokens", "sha256", "trained"}, in order; "trained": marked tokens; null without marks
     source     what was read; informational
     made_from  a digest of the input and of the settings: equal digests make equal shards
+    moment     the date that a chat template wrote; "" or absent where it wrote none
 
 It is written last: a folder without it is incomplete.
 """
@@ -68,6 +69,7 @@ class Index:
     shards: tuple[Shard, ...]
     source: str
     made_from: str
+    moment: str = ""
     starts: bool = True
 
     @property
@@ -135,6 +137,7 @@ class Index:
                 shards=tuple(parse_shard(shard) for shard in content["shards"]),
                 source=str(content["source"]),
                 made_from=str(content["made_from"]),
+                moment=str(content.get("moment") or ""),
                 starts=content["format"] != MARKED_WITHOUT_STARTS,
             )
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:

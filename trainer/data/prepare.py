@@ -10,7 +10,9 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ from trainer.data.index import (
     parse_shard,
 )
 from trainer.data.templates import ChatTemplate
-from trainer.data.tokenizers import TokenizerSpec
+from trainer.data.tokenizers import BYTES, TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.environment import usable_cores
 from trainer.errors import ConfigError, DataError
@@ -84,8 +86,8 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
         TrainerError: An encoding process ended.
     """
     _check_apart(job)
-    chat = None if job.chat is None else ChatReader(job.chat, job.tokens.control, job.chat_form, report)
-    documents = open_documents(job.source, job.column, chat)
+    job = _fix_moment(job, report)
+    documents = open_job_documents(job, report)
     store = open_store(job.destination, create=True)
     made_from = _made_from(job, documents)
     existing = store.find(INDEX_NAME)
@@ -114,6 +116,7 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
         shards=progress.shards,
         source=job.source,
         made_from=made_from,
+        moment=_moment(job),
     )
     store.put(INDEX_NAME, index.to_json())
     store.delete([PROGRESS_NAME])
@@ -124,6 +127,33 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     return index
 
 
+def open_job_documents(job: PrepareJob, report: Report) -> Documents:
+    """Open what a job reads.
+
+    Raises:
+        DataError: There is nothing to read.
+        StorageError: The bucket cannot be read.
+        ConfigError: The chat template is wrong.
+    """
+    chat = None if job.chat is None else ChatReader(job.chat, job.tokens.control, job.chat_form, report)
+    return open_documents(job.source, job.column, chat)
+
+
+def _fix_moment(job: PrepareJob, report: Report) -> PrepareJob:
+    """Return the job with the moment of which its template writes the date: that of its first start."""
+    if job.chat is None or not job.chat.uses_date or job.chat.moment:
+        return job
+    store = open_store(job.destination, create=True)
+    known: list[str] = []
+    for name in (INDEX_NAME, PROGRESS_NAME):
+        found = store.find(name)
+        with suppress(ValueError, AttributeError, RecursionError):
+            known += [] if found is None else [str(json.loads(found.data).get("moment") or "")]
+    moment = next(filter(None, known), datetime.now().replace(microsecond=0).isoformat())
+    report(f"{job.chat.name} writes the date: {moment} (date=DATE names another)")
+    return replace(job, chat=replace(job.chat, moment=moment))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """What is done: the finished shards, with the number of batches and documents in them."""
@@ -132,6 +162,7 @@ class Progress:
     batches: int = 0
     documents: int = 0
     shards: tuple[Shard, ...] = ()
+    moment: str = ""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), indent=1).encode()
@@ -151,6 +182,7 @@ class Progress:
                 batches=int(content["batches"]),
                 documents=int(content["documents"]),
                 shards=shards,
+                moment=str(content.get("moment") or ""),
             )
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
@@ -269,9 +301,14 @@ def _workers(job: PrepareJob, documents: Documents) -> int:
     return 1 if documents.size is not None and documents.size < _SMALL_BYTES else usable_cores()
 
 
+def _moment(job: PrepareJob) -> str:
+    return job.chat.moment if job.chat is not None and job.chat.uses_date else ""
+
+
 def _made_from(job: PrepareJob, documents: Documents) -> str:
     identity = [documents.fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
-    identity += [job.chat.digest, MARKED_FORMAT] if job.chat is not None else []
+    identity += [job.chat.digest, MARKED_FORMAT, job.chat_form] if job.chat is not None else []
+    identity += ["control tokens are text"] if job.tokens.control.texts and job.tokens.name != BYTES else []
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
@@ -290,7 +327,7 @@ def _check_existing(job: PrepareJob, text: bytes, made_from: str, report: Report
 def _load_progress(job: PrepareJob, store: Store, made_from: str) -> Progress:
     found = store.find(PROGRESS_NAME)
     if found is None:
-        return Progress(made_from=made_from)
+        return Progress(made_from=made_from, moment=_moment(job))
     progress = Progress.from_json(found.data, job.destination)
     if progress.made_from != made_from:
         raise ConfigError(
