@@ -57,7 +57,9 @@ CONVERSATIONS: Mapping[str, Conversation] = MappingProxyType(
             tools=[TOOL],
         ),
         "documents": Conversation(
-            messages=[ASK, ANSWER], trained=[1], documents=[{"title": "t", "text": "x\n\ny"}, {"title": "u", "text": "é"}]
+            messages=[ASK, ANSWER],
+            trained=[1],
+            documents=[{"title": "t", "text": "x\n\ny"}, {"title": "u", "text": "é"}],
         ),
         "variables": Conversation(messages=[ASK, ANSWER], trained=[1], variables={"enable_thinking": False}),
         "wrong": Conversation(messages=[ASK, ASK, ANSWER], trained=[2]),
@@ -101,9 +103,7 @@ def test_a_template_renders_as_in_transformers(family: str, name: str, library: 
                 )
             )
             found = outcome(
-                lambda count=count, generation=generation: render(
-                    conversation, messages[:count], generation, 1_000_000
-                )
+                lambda count=count, generation=generation: render(conversation, messages[:count], generation, 1_000_000)
             )
             assert found == expected
 
@@ -163,7 +163,10 @@ def test_the_moment_of_a_date_is_fixed() -> None:
 
 def test_a_tokenizer_with_several_templates_has_one_for_tools(tmp_path: Path, library: Any) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
-    named = [{"name": "tool_use", "template": "tools {{ x_token }}"}, {"name": "default", "template": "plain {{ cls_token }}"}]
+    named = [
+        {"name": "tool_use", "template": "tools {{ x_token }}"},
+        {"name": "default", "template": "plain {{ cls_token }}"},
+    ]
     config = {"chat_template": named, "cls_token": {"content": "C"}, "extra_special_tokens": {"x_token": "X"}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     found = find_chat_template("auto", str(tmp_path / "tokenizer.json"), "</s>")

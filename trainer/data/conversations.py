@@ -180,12 +180,10 @@ def _read_alpaca(row: Mapping[str, Any]) -> list[Message]:
         raise DataError("`instruction` and `output` must be text")
     if not isinstance(row.get("input") or "", str):
         raise DataError("`input` must be text")
-    pairs: list[tuple[str, str]] = []
-    for pair in row.get("history") or ():
-        if not isinstance(pair, list) or not all(isinstance(one, str) for one in cast("list[Any]", pair)):
-            raise DataError("`history` must be a list of pairs of texts")
-        question, answer = cast("tuple[str, str]", pair)
-        pairs.append((question, answer))
+    history: Any = row.get("history") or []
+    if not isinstance(history, list) or not all(_is_pair(pair) for pair in cast("list[Any]", history)):
+        raise DataError("`history` must be a list of pairs of texts")
+    pairs = cast("list[tuple[str, str]]", history)
     asked = "\n".join(text for text in (row["instruction"], row.get("input")) if text)
     messages = [
         message
@@ -193,6 +191,14 @@ def _read_alpaca(row: Mapping[str, Any]) -> list[Message]:
         for message in ({"role": "user", "content": question}, {"role": ASSISTANT, "content": answer})
     ]
     return [*_read_system(row, messages), *messages]
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(cast("list[Any]", value)) == 2
+        and all(isinstance(text, str) for text in cast("list[Any]", value))
+    )
 
 
 def _read_system(row: Mapping[str, Any], messages: Sequence[Message]) -> Iterator[Message]:
