@@ -271,7 +271,13 @@ def test_the_date_of_a_template_is_that_of_the_first_start(tmp_path: Path, capsy
     run([str(tmp_path / "chats.jsonl"), str(again), words[0], "date=2025-01-02"])
     index = json.loads((again / INDEX_NAME).read_text())
     (again / INDEX_NAME).unlink()
-    progress = {"made_from": index["made_from"], "batches": 0, "documents": 0, "shards": [], "moment": index["moment"]}
+    progress: dict[str, Any] = {
+        "made_from": index["made_from"],
+        "batches": 0,
+        "documents": 0,
+        "shards": [],
+        "moment": index["moment"],
+    }
     (again / PROGRESS_NAME).write_text(json.dumps(progress))
     run([str(tmp_path / "chats.jsonl"), str(again), words[0]])
     assert bytes(token if token >= 0 else ~token for token in tokens_of(opened(again))).startswith(b"02.01.2025")

@@ -154,7 +154,10 @@ def test_a_text_that_a_tokenizer_cannot_encode_is_one_line(tmp_path: Path) -> No
 
 
 def square(_: Any) -> Any:
-    return lambda number: number * number
+    def multiply_by_itself(number: Any) -> Any:
+        return number * number
+
+    return multiply_by_itself
 
 
 def test_a_process_answers_within_its_limits_only() -> None:

@@ -4,7 +4,7 @@
                `tool_calls`; `tools` may be beside them, also as JSON. An assistant's message of `weight` 0 is not
                trained on
     sharegpt   `conversations`: each with `from` and `value`; `system` and `tools` may be beside them
-    alpaca     `instruction`, `input`, which follows it on a line of its own, and `output`; `system` and `history`, a
+    alpaca     `instruction`, `input`, which follows in a new line, and `output`; `system` and `history`, a
                list of pairs, may be beside them
     prompt     `prompt` and `completion`, both messages, or both text, which is taken as it is
 
@@ -184,10 +184,10 @@ def _read_alpaca(row: Mapping[str, Any]) -> list[Message]:
     if not isinstance(history, list) or not all(_is_pair(pair) for pair in cast("list[Any]", history)):
         raise DataError("`history` must be a list of pairs of texts")
     pairs = cast("list[tuple[str, str]]", history)
-    asked = "\n".join(text for text in (row["instruction"], row.get("input")) if text)
+    question = "\n".join(text for text in (row["instruction"], row.get("input")) if text)
     messages = [
         message
-        for question, answer in [*pairs, (asked, row["output"])]
+        for question, answer in [*pairs, (question, row["output"])]
         for message in ({"role": "user", "content": question}, {"role": ASSISTANT, "content": answer})
     ]
     return [*_read_system(row, messages), *messages]

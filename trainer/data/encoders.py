@@ -142,7 +142,7 @@ class LibraryEncoder:
         encoding = tokenizer.encode(changed, add_special_tokens=False)
         ids = self._check_count(encoding, len(changed.encode()))
         if self._count_control(ids) != len(tokens):
-            raise DataError("its control tokens cannot be told apart from text: use control_tokens=keep")
+            raise DataError("its control tokens cannot be separated from text: use control_tokens=keep")
 
         def move(place: int) -> int:
             return place - max((shift for after, shift in shifts if after <= place), default=0)

@@ -1,6 +1,6 @@
 """Conversations as text: rendering, the places of the replies that are trained on, and the control tokens in messages.
 
-A template of Jinja runs in a process of its own (trainer/data/limited_process.py), which is started once.
+A template of Jinja runs in a separate process (trainer/data/limited_process.py), which is started once.
 """
 
 from __future__ import annotations
@@ -148,22 +148,25 @@ class _Renderer:
         return replace(rendered, text=text, literal=literal)
 
     def _find_replies(self, conversation: Conversation) -> RenderedConversation:
-        def render(messages: Sequence[Message], generation: bool) -> str:
-            return self._render(conversation, messages, generation)
+        most = _count_most(conversation)
 
-        whole = render(conversation.messages, False)
+        def render(messages: Sequence[Message], generation: bool) -> str:
+            if len(messages) == len(conversation.messages) and messages[-1] is conversation.messages[-1]:
+                return whole
+            return self._render(conversation, messages, generation, most)
+
+        whole = self._render(conversation, conversation.messages, False, most)
         finder = ReplyFinder(conversation.messages, render, self._control)
         replies = tuple(finder.find(whole, index) for index in conversation.trained)
         return RenderedConversation(text=whole, replies=replies)
 
     def _try_to_render(self, conversation: Conversation) -> str | None:
         try:
-            return self._render(conversation, conversation.messages, generation=False)
+            return self._render(conversation, conversation.messages, False, _count_most(conversation))
         except DataError:
             return None
 
-    def _render(self, conversation: Conversation, messages: Sequence[Message], generation: bool) -> str:
-        most = _MOST_CHARACTERS + 16 * len(json.dumps(conversation.messages, default=str))
+    def _render(self, conversation: Conversation, messages: Sequence[Message], generation: bool, most: int) -> str:
         try:
             return _make_encodable(self._compiled(conversation, messages, generation, most))
         except (MemoryError, RecursionError):
@@ -174,6 +177,11 @@ class _Renderer:
             if not messages:
                 return ""  # some refuse to render nothing
             raise DataError(f"{type(error).__name__}: {error}") from error
+
+
+def _count_most(conversation: Conversation) -> int:
+    """Return how many characters a text of the conversation may have."""
+    return _MOST_CHARACTERS + 16 * len(json.dumps(conversation.messages, default=str))
 
 
 def _map_texts(conversation: Conversation, change: Callable[[str, bool], str]) -> Conversation:

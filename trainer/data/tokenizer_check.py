@@ -36,7 +36,7 @@ def read_tokenizer_file(place: str) -> bytes:
 
 
 def check_tokenizer(place: str, text: bytes) -> None:
-    """Open a tokenizer and use it once, in a process of its own.
+    """Open a tokenizer and use it once, in a separate process.
 
     Raises:
         DataError: It is not a tokenizer.json, or passes a limit.
