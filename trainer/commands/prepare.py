@@ -21,8 +21,9 @@ SUMMARY = "turn text into token shards, for data=FOLDER: SOURCE FOLDER [tokenize
 
 _HELP = """\
 SOURCE  a path or a bucket folder (s3://, gs://), each with an optional :GLOB, or hf://NAME[#CONFIG][@REVISION][:SPLIT].
-        .jsonl, .ndjson and .parquet files have a document in each line or row, other files are one; .gz may follow.
-        With chat=, .jsonl files have a conversation in each line: `messages`, a list of {"role", "content"}, or
+        JSON lines, JSON arrays, Parquet and Arrow have a document in each row; any other text file is one document.
+        All may be compressed with gzip, Zstandard, bzip2, xz or zip. Content decides what a file is, not its name.
+        With chat=, each row is a conversation: `messages`, a list of {"role", "content"}, or
         `prompt` and `completion`. Only the assistant's messages, or the completion, are trained on.
 FOLDER  of this machine or of a bucket. When interrupted, the same command continues where it was.
 
@@ -44,7 +45,15 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
                 name="column",
                 kind=str,
                 default="text",
-                doc=Doc(text="where the text is in .jsonl, .parquet and hf:// data"),
+                doc=Doc(
+                    text="where the text is in JSON, Parquet, Arrow and hf:// data; empty: JSON itself is the text"
+                ),
+            ),
+            Key(
+                name="max_bad",
+                kind=int,
+                default=0,
+                doc=Doc(text="rows of such data that are skipped where they cannot be read", least=0),
             ),
             Key(
                 name="chat",
@@ -118,6 +127,7 @@ def _parse_job(words: Sequence[str]) -> PrepareJob:
         tokens=replace(tokens, marked=chat is not None),
         chat=chat,
         column=str(values["column"]),
+        max_bad=int(values["max_bad"]),
         shard_tokens=int(values["shard_tokens"]) or SHARD_TOKENS,
         workers=int(values["workers"]),
     )
