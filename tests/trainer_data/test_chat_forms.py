@@ -121,7 +121,7 @@ CALLED: Mapping[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("family", "call", "asked"),
+    ("family", "call", "question"),
     [
         ("llama", '{"name": "sum", "parameters": {"a": 1, "b": "é"}}<|eot_id|>', "1 + 2?\nQuick.<|eot_id|>"),
         (
@@ -137,10 +137,10 @@ CALLED: Mapping[str, Any] = {
         ),
     ],
 )
-def test_parts_and_calls_get_the_form_that_the_template_reads(family: str, call: str, asked: str) -> None:
+def test_parts_and_calls_get_the_form_that_the_template_reads(family: str, call: str, question: str) -> None:
     text, trained = rendered(family, CALLED)
     assert trained[0] == call
-    assert asked in text
+    assert question in text
     assert "'type'" not in text
 
 
@@ -200,6 +200,24 @@ def test_a_bad_row_is_one_error_with_its_place_and_the_next_is_read(row: Mapping
     with pytest.raises(DataError, match=rf"^f\.jsonl, .*{reason}"):
         list(reader.read_row(row, "f.jsonl, line 7"))
     assert len(list(reader.read_row({"instruction": "a", "output": "b"}, "f.jsonl, line 8"))) == 1
+
+
+def test_bad_rows_of_chats_are_counted_and_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row, words = {"instruction": QUESTION, "output": REPLY}, ("chat=plain", "data.max_bad=2")
+    template = tmp_path / "x.jinja"
+    template.write_text(
+        "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('never') }}{% endif %}"
+        "[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}{% endif %}"
+    )
+    assert trained_bytes(prepared(tmp_path, [row, {"x": 1}, row, {"messages": []}], *words)) == PLAIN * 2
+    output = capsys.readouterr().out
+    assert "skipped 2 bad rows: chats.jsonl, line 2 has neither" in output
+    assert "chats.jsonl, line 4: messages must be a list" in output
+    rows = [{"instruction": "no", "output": "x"}, row]
+    with pytest.raises(DataError, match=r"line 1: .*never.*max_bad=1"):
+        run([str(write_lines(tmp_path / "b.jsonl", rows)), str(tmp_path / "b"), f"chat={template}"])
+    run([str(tmp_path / "b.jsonl"), str(tmp_path / "b"), f"chat={template}", "max_bad=1"])
+    assert trained_bytes(tokens_of(opened(tmp_path / "b"))) == "[1 + 2?][[3]]\0"
 
 
 VALUES = st.recursive(
@@ -266,7 +284,7 @@ def test_the_date_of_a_template_is_that_of_the_first_start(tmp_path: Path, capsy
     assert f"writes the date: {index['moment']}" in capsys.readouterr().out
     run([str(tmp_path / "chats.jsonl"), str(now), words[0]])
     assert "nothing to do" in capsys.readouterr().out
-    # Interrupted on another day, it goes on with the first one's date.
+    # Interrupted on another day, it keeps the first one's date.
     again = tmp_path / "again"
     run([str(tmp_path / "chats.jsonl"), str(again), words[0], "date=2025-01-02"])
     index = json.loads((again / INDEX_NAME).read_text())

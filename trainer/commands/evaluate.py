@@ -95,9 +95,11 @@ def _evaluate(config: Config, found: Checkpoint, team: Team) -> Evaluated:
 
 def _refuse_trained_text(trained: Mapping[str, Any] | None, rows: HeldOutRows) -> None:
     """Raise ConfigError for text that the checkpoint was trained on. Imported weights say of none."""
+    from trainer.data.fingerprints import is_same_corpus
+
     for text in [] if trained is None else trained.get("sources") or [trained]:
         # The last token that was predicted may be the first that is read.
-        if text["fingerprint"] == rows.corpus.fingerprint and rows.first < text["total_tokens"] - 1:
+        if is_same_corpus(text["fingerprint"], rows.corpus.fingerprint) and rows.first < text["total_tokens"] - 1:
             raise ConfigError(
                 f"this checkpoint was trained on {text['total_tokens']:,} tokens of {rows.corpus.source}, "
                 f"and these rows begin at {rows.first:,}: name other text as eval.source"

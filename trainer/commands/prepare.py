@@ -22,9 +22,10 @@ SUMMARY = "turn text into token shards, for data=FOLDER: SOURCE FOLDER [tokenize
 
 _HELP = """\
 SOURCE  a path or a bucket folder (s3://, gs://), each with an optional :GLOB, or hf://NAME[#CONFIG][@REVISION][:SPLIT].
-        .jsonl, .ndjson and .parquet files have a document in each line or row, other files are one; .gz may follow.
-        With chat=, .jsonl files have a conversation in each line: OpenAI's `messages`, ShareGPT's `conversations`,
-        Alpaca's `instruction` and `output`, or `prompt` and `completion`. Only replies are trained on.
+        JSON lines, JSON arrays, Parquet and Arrow have a document in each row; any other text file is one document.
+        All may be compressed with gzip, Zstandard, bzip2, xz or zip. Content decides what a file is, not its name.
+        With chat=, each row is a conversation: OpenAI's `messages`, ShareGPT's `conversations`, Alpaca's `instruction`
+        and `output`, or `prompt` and `completion`. Only replies are trained on.
 FOLDER  of this machine or of a bucket. When interrupted, the same command continues where it was.
         With --show 3 it may be left out: then three examples are printed, and nothing is written.
 
@@ -47,7 +48,15 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
                 name="column",
                 kind=str,
                 default="text",
-                doc=Doc(text="where the text is in .jsonl, .parquet and hf:// data"),
+                doc=Doc(
+                    text="where the text is in JSON, Parquet, Arrow and hf:// data; empty: JSON itself is the text"
+                ),
+            ),
+            Key(
+                name="max_bad",
+                kind=int,
+                default=0,
+                doc=Doc(text="rows of such data that are skipped where they cannot be read", least=0),
             ),
             Key(
                 name="chat",
@@ -144,6 +153,10 @@ def _parse_job(words: Sequence[str]) -> tuple[PrepareJob, int]:
     from trainer.data.prepare import SHARD_TOKENS, PrepareJob
     from trainer.data.tokenizers import read_tokenizer
 
+    # A key may have the name that it has in a run.
+    words = [
+        word.removeprefix("data.") if word.partition("=")[0].removeprefix("data.") in _KEYS else word for word in words
+    ]
     places = [word for word in words if word.partition("=")[0] not in _KEYS]
     # A mistyped key would become a folder of that name.
     for word in [*(place for place in places if _LIKE_A_KEY.match(place)), *places[2:]]:
@@ -169,6 +182,7 @@ def _parse_job(words: Sequence[str]) -> tuple[PrepareJob, int]:
         chat=chat,
         chat_form=str(values["chat_form"]),
         column=str(values["column"]),
+        max_bad=int(values["max_bad"]),
         shard_tokens=int(values["shard_tokens"]) or SHARD_TOKENS,
         workers=int(values["workers"]),
     )

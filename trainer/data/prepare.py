@@ -21,9 +21,11 @@ from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.store import Store, open_store
 from trainer.data import sources
 from trainer.data.chat import ChatReader
+from trainer.data.control_tokens import ControlTokens
 from trainer.data.conversations import AUTO as ANY_FORM
 from trainer.data.documents import Documents, TextChunk, open_documents
 from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
+from trainer.data.fingerprints import drop_content
 from trainer.data.index import (
     INDEX_NAME,
     MARKED_FORMAT,
@@ -59,11 +61,12 @@ class PrepareJob:
         source: As for the setting `data`.
         destination: A folder of this machine or of a bucket.
         tokens: The tokenizer.
-        column: The column or JSON key that holds the text.
+        column: The column or JSON key that holds the text; empty to read JSON as the text that it is.
         shard_tokens: A shard ends with the first batch of documents that reaches this number of tokens.
         workers: Number of processes; 0 chooses it.
         chat: The template of chat data; its tokens are marked. None for text.
         chat_form: Of the rows of chat data (trainer/data/conversations.py).
+        max_bad: How many bad rows are skipped.
     """
 
     source: str
@@ -74,6 +77,7 @@ class PrepareJob:
     workers: int = 0
     chat: ChatTemplate | None = None
     chat_form: str = ANY_FORM
+    max_bad: int = 0
 
 
 def prepare_shards(job: PrepareJob, report: Report) -> Index:
@@ -89,10 +93,12 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     job = _fix_moment(job, report)
     documents = open_job_documents(job, report)
     store = open_store(job.destination, create=True)
-    made_from = _made_from(job, documents)
+    made_from = _made_from(job, documents.fingerprint)
     existing = store.find(INDEX_NAME)
     if existing is not None:
-        return _check_existing(job, existing.data, made_from, report)
+        kept = replace(job, tokens=replace(job.tokens, control=ControlTokens()))
+        earlier = _made_from(kept, drop_content(documents.fingerprint))
+        return _check_existing(job, existing.data, made_from, earlier, report)
     progress = _load_progress(job, store, made_from)
     if progress.shards:
         report(f"resuming after {len(progress.shards)} shards, {progress.documents:,} documents")
@@ -101,7 +107,8 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
         store.put(TOKENIZER_NAME, job.tokens.text)
     progress = _make_shards(job, documents, store, progress, report)
     if not progress.shards:
-        raise DataError(f"{job.source} contains no text")
+        store.delete([PROGRESS_NAME])
+        raise DataError(f"{job.source} contains no text{documents.bad.note()}")
     if all(shard.trained == 0 for shard in progress.shards):
         raise DataError(
             f"{job.source} has nothing to train on: no conversation has a reply of the assistant (`role` is "
@@ -121,6 +128,8 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     store.put(INDEX_NAME, index.to_json())
     store.delete([PROGRESS_NAME])
     trained = "" if index.trained is None else f" ({index.trained:,} of them are trained on)"
+    if documents.bad.count:
+        report(f"note: skipped {documents.bad.describe()}")
     report(
         f"{index.tokens:,} tokens of {index.documents:,} documents{trained} in {len(index.shards)} shards: {store.uri}"
     )
@@ -136,7 +145,7 @@ def open_job_documents(job: PrepareJob, report: Report) -> Documents:
         ConfigError: The chat template is wrong.
     """
     chat = None if job.chat is None else ChatReader(job.chat, job.tokens.control, job.chat_form, report)
-    return open_documents(job.source, job.column, chat)
+    return open_documents(job.source, job.column, chat, job.max_bad, report)
 
 
 def _fix_moment(job: PrepareJob, report: Report) -> PrepareJob:
@@ -305,18 +314,23 @@ def _moment(job: PrepareJob) -> str:
     return job.chat.moment if job.chat is not None and job.chat.uses_date else ""
 
 
-def _made_from(job: PrepareJob, documents: Documents) -> str:
-    identity = [documents.fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
-    identity += [job.chat.digest, MARKED_FORMAT, job.chat_form] if job.chat is not None else []
+def _made_from(job: PrepareJob, fingerprint: str) -> str:
+    identity = [fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
+    identity += [job.chat.digest, MARKED_FORMAT] if job.chat is not None else []
+    identity += [job.chat_form] if job.chat_form != ANY_FORM else []
     identity += ["control tokens are text"] if job.tokens.control.texts and job.tokens.name != BYTES else []
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
-def _check_existing(job: PrepareJob, text: bytes, made_from: str, report: Report) -> Index:
+def _check_existing(job: PrepareJob, text: bytes, made_from: str, earlier: str, report: Report) -> Index:
     if not Index.is_index(text):
         raise ConfigError(f"{job.destination} has an {INDEX_NAME} of another program: use an empty folder")
     index = Index.from_json(text, job.destination)
-    if index.made_from != made_from:
+    if index.made_from == earlier != made_from:
+        report(
+            "note: an earlier version made these shards: it knew files by name and size and kept control tokens in text"
+        )
+    elif index.made_from != made_from:
         raise ConfigError(
             f"{job.destination} already has other tokens, of {index.source}: use another folder, or delete this one"
         )

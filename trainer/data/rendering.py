@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, cast
 
 from trainer.data.control_tokens import ControlTokens, iter_unused_characters
@@ -151,9 +152,8 @@ class _Renderer:
         most = _count_most(conversation)
 
         def render(messages: Sequence[Message], generation: bool) -> str:
-            if len(messages) == len(conversation.messages) and messages[-1] is conversation.messages[-1]:
-                return whole
-            return self._render(conversation, messages, generation, most)
+            every = len(messages) == len(conversation.messages) and all(map(is_, messages, conversation.messages))
+            return whole if every and not generation else self._render(conversation, messages, generation, most)
 
         whole = self._render(conversation, conversation.messages, False, most)
         finder = ReplyFinder(conversation.messages, render, self._control)
