@@ -163,19 +163,22 @@ def open_documents(
 
         return HubDocuments(parse_hub_name(source), column, bad)
     if source == sources.PYTHON_STDLIB:
-        return _open_files(sources.list_stdlib_files(), column, chat, bad, report, trusted=True)
+        return _open_files(source, sources.list_stdlib_files(), column, chat, bad, report, trusted=True)
     place, pattern = sources.split_pattern(source)
     if sources.is_bucket(place):
         store = open_store(place)
         entries = sources.list_bucket_objects(store, pattern)
+        sources.check_filled(source, {entry.path: entry.size for entry in entries})
         fingerprint = fingerprint_objects(store.uri, entries)
         return FileDocuments([_object(store, entry) for entry in entries], fingerprint, column, chat, bad)
     if "://" in place:
         raise DataError(f"data={source}: expected a path or an s3://, gs:// or hf:// address")
-    return _open_files(sources.list_local_files(Path(place).expanduser(), pattern), column, chat, bad, report)
+    files = sources.list_local_files(Path(place).expanduser(), pattern)
+    return _open_files(source, files, column, chat, bad, report)
 
 
 def _open_files(
+    source: str,
     files: Sequence[tuple[str, Path]],
     column: str,
     chat: RowReader | None,
@@ -185,6 +188,7 @@ def _open_files(
     trusted: bool = False,
 ) -> FileDocuments:
     opened = [_local(*file) for file in files]
+    sources.check_filled(source, {file.name: file.size for file in opened})
     known = inspect_files(files, report, trusted=trusted)
     pieces = [Piece(file.name, file.size) for file in opened]
     fingerprint = fingerprint_files(pieces, [one.sha256 for one in known])
