@@ -198,16 +198,16 @@ def test_a_decompression_bomb_ends_with_file_and_reason(
 
 def test_a_bomb_of_one_line_needs_little_memory(tmp_path: Path) -> None:
     """It runs in a process whose memory is limited."""
-    (tmp_path / "bomb.jsonl").write_bytes(gzip.compress(b'{"text": "' + bytes(300 << 20), 1))
+    (tmp_path / "bomb.jsonl").write_bytes(gzip.compress(b'{"text": "' + bytes(200 << 20), 1))
     found = subprocess.run(
         [sys.executable, "-m", "trainer", "prepare", str(tmp_path / "bomb.jsonl"), str(tmp_path / "tokens")],
         capture_output=True,
         check=False,
         text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (600 << 20, 600 << 20)),
     )
     assert (found.returncode, found.stderr.count("\n")) == (3, 1), found.stderr
-    assert "bomb.jsonl" in found.stderr
+    assert "bomb.jsonl, line 1: longer than 128 MiB" in found.stderr
 
 
 def test_files_compressed_too_often_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from trainer.data.unpacking import Content, import_pyarrow
 from trainer.errors import DataError
 
 _PART = 1 << 20
-_MOST_ROW = 256 << 20  # a row is held as a whole
+_MOST_ROW = 128 << 20  # a row is held as a whole, for a moment a few times
 _BATCH = 256  # rows of a table that are held together
 _UNCERTAIN = 16  # characters at the end of a part that may be the beginning of something valid
 
