@@ -198,7 +198,7 @@ def test_a_decompression_bomb_ends_with_file_and_reason(
 
 def test_a_bomb_of_one_line_needs_little_memory(tmp_path: Path) -> None:
     """It runs in a process whose memory is limited."""
-    (tmp_path / "bomb.jsonl").write_bytes(gzip.compress(b'{"text": "' + bytes(200 << 20), 1))
+    (tmp_path / "bomb.jsonl").write_bytes(gzip.compress(b'{"text": "' + b"x" * (200 << 20), 1))
     found = subprocess.run(
         [sys.executable, "-m", "trainer", "prepare", str(tmp_path / "bomb.jsonl"), str(tmp_path / "tokens")],
         capture_output=True,
