@@ -54,7 +54,7 @@ def test_a_checkpoint_of_an_earlier_version_continues(tmp_path: Path, cache: Pat
 def test_files_are_read_once_while_they_stay_the_same(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "_SETTLED_SECONDS", -60.0)
+    monkeypatch.setattr(inspection, "_TICK_SECONDS", -60.0)
     (tmp_path / "a.txt").write_text("some text")
     before = opened(tmp_path / "a.txt").fingerprint
     (kept,) = cache.glob("*.json")
@@ -100,7 +100,7 @@ def test_prepare_notices_an_edit_of_equal_size(tmp_path: Path, cache: Path, caps
 
 
 def test_shards_of_an_earlier_version_stay_valid(
-    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, tokens = tmp_path / "a.txt", tmp_path / "tokens"
     source.write_text("some text")
@@ -112,6 +112,12 @@ def test_shards_of_an_earlier_version_stay_valid(
     index.write_text(json.dumps(content))
     run([str(source), str(tokens)])
     assert "an earlier version made these shards" in capsys.readouterr().out
+    index.unlink()
+    progress = {"made_from": MADE_FROM, "batches": 1, "documents": 1, "shards": content["shards"]}
+    (tokens / "prepare-progress.json").write_text(json.dumps(progress))
+    run([str(source), str(tokens)])
+    assert "began these shards: they are made again" in capsys.readouterr().out
+    assert json.loads(index.read_text())["documents"] == 1
 
 
 MADE_FROM = "028f6db2f490a2959725f6ddbebbfd82"

@@ -219,6 +219,20 @@ def test_a_wrong_tokenizer_file_is_explained(tmp_path: Path, text_folder: Path) 
         run([str(text_folder), str(tmp_path / "a"), f"tokenizer={tmp_path}/y.json"])
 
 
+def test_empty_files_are_named_and_leave_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for name in ("a.txt", "b.jsonl"):
+        (tmp_path / "text" / name).touch()
+    with pytest.raises(DataError, match=r"every file here is empty: a\.txt, b\.jsonl"):
+        run([str(tmp_path / "text"), str(tmp_path / "tokens")])
+    assert not (tmp_path / "tokens").exists()
+    (tmp_path / "text/b.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="contains no text"):
+        run([str(tmp_path / "text"), str(tmp_path / "tokens")])
+    (tmp_path / "text/b.jsonl").write_text('{"text": "x"}')
+    run([str(tmp_path / "text"), str(tmp_path / "tokens")])
+
+
 def test_the_help_names_every_key() -> None:
     assert all(f"  {name}=" in HELP for name in ("tokenizer", "column", "eod", "shard_tokens", "workers"))
 

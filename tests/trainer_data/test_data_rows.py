@@ -43,6 +43,14 @@ def test_one_bad_row_is_one_sentence(tmp_path: Path) -> None:
         texts(tmp_path)
 
 
+def test_the_same_problem_is_explained_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": 1}\n' * 9)
+    with pytest.raises(DataError) as refused:
+        texts(tmp_path)
+    assert str(refused.value).count("name the key") == 1
+    assert "; likewise a.jsonl, line 2; likewise a.jsonl, line 3; max_bad=0" in str(refused.value)
+
+
 def test_prepare_skips_bad_rows_when_it_may_and_goes_on_with_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,7 +120,7 @@ def test_a_row_that_is_too_long_is_a_bad_row(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' + line + '{"text": "b"}\n')
     reader = open_documents(str(tmp_path), "text", max_bad=1)
     assert [text.data for text in reader.read()] == [b"a", b"b"]
-    assert reader.bad.examples == ["a.jsonl, line 2: longer than 1 MiB"]
+    assert reader.bad.describe() == "1 bad row: a.jsonl, line 2: longer than 1 MiB"
 
 
 def test_rows_of_a_table_are_counted_like_lines(tmp_path: Path) -> None:

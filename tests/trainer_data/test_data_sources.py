@@ -6,13 +6,17 @@ import gzip
 import io
 import json
 import os
+import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyarrow
 import pytest
 from data_cases import opened, texts, tokens_of
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from support.s3 import S3Server
 
 from trainer.data import documents
@@ -67,15 +71,17 @@ def test_objects_of_a_bucket_are_streamed(s3: S3Server, monkeypatch: pytest.Monk
     assert texts("s3://sources-of-tests/text:*.gz") == [b"many words " * 30] * 200
 
 
-def test_parquet_is_read_or_its_library_is_named(tmp_path: Path) -> None:
-    if find_spec("pyarrow") is None:
-        (tmp_path / "a.parquet").write_bytes(b"PAR1")
-        with pytest.raises(DataError, match="pip install pyarrow"):
-            texts(tmp_path)
-        return
-    import pyarrow
-    from pyarrow import parquet
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.txt.zst"])
+def test_a_missing_library_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    beginning = {"a.parquet": b"PAR1", "a.arrow": b"ARROW1\0\0", "a.txt.zst": b"\x28\xb5\x2f\xfd"}
+    (tmp_path / name).write_bytes(beginning[name])
+    for module in ("pyarrow", "pyarrow.parquet", "pyarrow.ipc"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DataError, match=rf"{re.escape(name)}: .* need the library `pyarrow`: pip install pyarrow"):
+        texts(tmp_path)
 
+
+def test_a_wrong_table_and_a_column_that_it_lacks_are_named(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"body": ["one", None, "two"]}), tmp_path / "a.parquet")
     assert texts(tmp_path, "body") == [b"one", b"two"]
     with pytest.raises(DataError, match="has no column 'text'; choose column=NAME: body"):

@@ -38,7 +38,7 @@ from trainer.config import Config
 from trainer.data.state import DataState
 from trainer.engine import Engine, FloatArray
 from trainer.environment import Run
-from trainer.errors import ConfigError, PeerError, StorageError
+from trainer.errors import ConfigError, MissingFolderError, PeerError, StorageError
 from trainer.evaluation import Evaluated
 from trainer.options import flatten_config
 from trainer.shape.box import TensorRegion
@@ -90,7 +90,7 @@ class Checkpoints:
         start = run.resume_from if run.resume_from not in ("", "latest") else settings.start
         if not uri:
             return cls(config=config, store=None, schedule=None, team=team, report=report, resume_from=start)
-        store = open_store(uri, create=True, retry_seconds=settings.retry_seconds)
+        store = _open_place(uri, config)
         place = open_store(run_folder(store.uri), create=True, retry_seconds=settings.retry_seconds)
         watched = open_store(run_folder(store.uri), create=True, retry_seconds=_WATCH_RETRY_SECONDS)
         if run_folder(uri) != run_folder(run.checkpoint_uri):
@@ -353,6 +353,16 @@ def _values(contents: Contents, chosen: RestorePlan, seed: int) -> Iterator[tupl
         yield piece, np.zeros(piece.box.extent, np.float32)
     for piece, parameter in chosen.initial:
         yield piece, make_initial_values(parameter, piece.box, seed)
+
+
+def _open_place(uri: str, config: Config) -> Store:
+    """Open the place of the checkpoints; a folder is made, unless the run must resume from what is there."""
+    try:
+        return open_store(uri, create=config.resume != "required", retry_seconds=config.checkpoint.retry_seconds)
+    except MissingFolderError as error:
+        raise StorageError(
+            f"resume=required, but there is no intact checkpoint in {uri}: {error}; is checkpoint.uri spelled right?"
+        ) from error
 
 
 def _resumed(manifest: Manifest, store: Store, seconds: float) -> str:

@@ -213,10 +213,7 @@ def _open_shards(config: DataConfig, index: Index, reader: Reader) -> Corpus:
 
 
 def _open_text(config: DataConfig, pieces: Sequence[Piece], fingerprint: str, reader: Reader) -> Corpus:
-    if not any(piece.size for piece in pieces):
-        names = ", ".join(piece.name for piece in pieces[:3]) + (", ..." if len(pieces) > 3 else "")
-        what = f"the file {names} is empty" if len(pieces) == 1 else f"all {len(pieces):,} files are empty: {names}"
-        raise DataError(f"data={config.source}: {what}")
+    sources.check_filled(config.source, {piece.name: piece.size for piece in pieces})
     find_starts = find_starts_of_pieces if config.document_mask else None
     return PiecedCorpus(config.source, BYTE_VOCAB, fingerprint, pieces, reader, np.uint8, find_starts=find_starts)
 

@@ -56,18 +56,18 @@ class BadRows:
     Attributes:
         most: How many may be skipped.
         count: How many were.
-        examples: The first three, with file and line.
+        examples: Of the first three, the place and what is wrong.
     """
 
     most: int = 0
     count: int = 0
-    examples: list[str] = field(default_factory=list[str])
+    examples: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
-    def add(self, problem: str) -> None:
-        """Count a row; one more than may be skipped is an error, see `is_exceeded`."""
+    def add(self, where: str, message: str) -> None:
+        """Count a row, of which the message may begin with its place; see `is_exceeded`."""
         self.count += 1
         if len(self.examples) < _EXAMPLES:
-            self.examples.append(problem)
+            self.examples.append((where, message.removeprefix(where)))
 
     @property
     def is_exceeded(self) -> bool:
@@ -75,8 +75,12 @@ class BadRows:
 
     def describe(self) -> str:
         """Return how many rows are bad, and the first of them, for people."""
+        shown, before = list[str](), ""
+        for where, problem in self.examples:
+            shown.append(f"likewise {where}" if problem == before else f"{where}{problem}")
+            before = problem
         more = f"; and {self.count - len(self.examples):,} more" if self.count > len(self.examples) else ""
-        return f"{self.count:,} bad rows: {'; '.join(self.examples)}{more}"
+        return f"{self.count:,} bad row{'s' if self.count > 1 else ''}: {'; '.join(shown)}{more}"
 
     def note(self) -> str:
         """Return the description for the end of a message; nothing without bad rows."""
@@ -85,7 +89,7 @@ class BadRows:
     def fail(self) -> DataError:
         """Return the error for too many."""
         if self.count == 1:
-            return DataError(f"{self.examples[0]}; max_bad=1 (data.max_bad in a run) skips such a row")
+            return DataError(f"{''.join(self.examples[0])}; max_bad=1 (data.max_bad in a run) skips such a row")
         return DataError(
             f"{self.describe()}; max_bad={self.most} allows fewer: correct the rows, or skip them with a larger "
             "max_bad (data.max_bad in a run)"
@@ -165,19 +169,22 @@ def open_documents(
 
         return HubDocuments(parse_hub_name(source), column, bad)
     if source == sources.PYTHON_STDLIB:
-        return _open_files(sources.list_stdlib_files(), column, chat, bad, report, trusted=True)
+        return _open_files(source, sources.list_stdlib_files(), column, chat, bad, report, trusted=True)
     place, pattern = sources.split_pattern(source)
     if sources.is_bucket(place):
         store = open_store(place)
         entries = sources.list_bucket_objects(store, pattern)
+        sources.check_filled(source, {entry.path: entry.size for entry in entries})
         fingerprint = fingerprint_objects(store.uri, entries)
         return FileDocuments([_object(store, entry) for entry in entries], fingerprint, column, chat, bad)
     if "://" in place:
         raise DataError(f"data={source}: expected a path or an s3://, gs:// or hf:// address")
-    return _open_files(sources.list_local_files(Path(place).expanduser(), pattern), column, chat, bad, report)
+    files = sources.list_local_files(Path(place).expanduser(), pattern)
+    return _open_files(source, files, column, chat, bad, report)
 
 
 def _open_files(
+    source: str,
     files: Sequence[tuple[str, Path]],
     column: str,
     chat: RowReader | None,
@@ -187,6 +194,7 @@ def _open_files(
     trusted: bool = False,
 ) -> FileDocuments:
     opened = [_local(*file) for file in files]
+    sources.check_filled(source, {file.name: file.size for file in opened})
     known = inspect_files(files, report, trusted=trusted)
     pieces = [Piece(file.name, file.size) for file in opened]
     fingerprint = fingerprint_files(pieces, [one.sha256 for one in known])
@@ -270,7 +278,7 @@ class FileDocuments:
                 yield chunk
             except UnicodeDecodeError as error:
                 advice = "convert it, as with iconv -f WINDOWS-1252 -t UTF-8 FILE"
-                self.bad.add(f"{content.name}, byte {at + error.start:,}: not UTF-8: {advice}")
+                self.bad.add(f"{content.name}, byte {at + error.start:,}", f": not UTF-8: {advice}")
                 if self.bad.is_exceeded:
                     raise self.bad.fail() from None
                 yield replace(chunk, data=chunk.data.decode(errors="replace").encode())
@@ -283,10 +291,10 @@ class FileDocuments:
             try:
                 texts = [] if row.problem else list(self._convert(row))
             except DataError as error:
-                self.bad.add(str(error))
+                self.bad.add(row.where, str(error))
             else:
                 if row.problem:
-                    self.bad.add(f"{row.where}: {row.problem}")
+                    self.bad.add(row.where, f": {row.problem}")
                 elif not beyond:
                     for text in texts:
                         if content.form.kind not in JSON_KINDS:  # a table's pages are compressed, too

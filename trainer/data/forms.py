@@ -126,6 +126,8 @@ def recognize_form(name: str, head: bytes, place: str) -> Form:
     Raises:
         DataError: No reader knows the form.
     """
+    if not head:
+        return Form(kind="text")
     form = next((Form(kind=kind) for pattern, kind in _KNOWN if pattern.match(head)), None)
     if form is not None:
         return form

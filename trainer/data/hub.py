@@ -112,10 +112,11 @@ class HubDocuments:
                 if self._column not in row:
                     has = ", ".join(map(str, row))
                     raise DataError(f"hf://{name.name} has no column {self._column!r}; choose column=NAME: {has}")
+                where = f"hf://{name.name}, row {number}"
                 try:
-                    texts = list(split_value(row[self._column], f"hf://{name.name}, row {number}"))
+                    texts = list(split_value(row[self._column], where))
                 except DataError as error:
-                    self.bad.add(str(error))
+                    self.bad.add(where, str(error))
                     if self.bad.is_exceeded:
                         raise self.bad.fail() from None
                     continue

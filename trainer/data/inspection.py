@@ -24,7 +24,7 @@ from trainer.data.forms import HEAD_BYTES, Form, recognize_form
 from trainer.environment import usable_cores
 from trainer.errors import DataError
 
-_SETTLED_SECONDS = 2.0  # two writes within the clock ticks of a file system (FAT: 2 s) can leave equal times
+_TICK_SECONDS = 2.0  # two writes within the clock ticks of a file system (FAT: 2 s) can leave equal times
 _RULES = "1"  # another number where trainer/data/forms.py recognizes files otherwise
 _LONG_BYTES = 8 << 30
 _THREADS = 8
@@ -68,12 +68,12 @@ def inspect_files(
             known |= {before[index][0]: one for index, one in zip(missing, read, strict=True)}
         if missing and kept is not None:
             with suppress(OSError):
-                settled = {
+                kept_now = {
                     identity: asdict(known[identity])
                     for (identity, _), (_, path) in zip(before, files, strict=True)
-                    if _is_settled(path, identity, begun)
+                    if _has_distinct_times(path, identity, begun)
                 }
-                replace_file(kept, json.dumps(settled).encode())
+                replace_file(kept, json.dumps(kept_now).encode())
         return [known[identity] for identity, _ in before]
 
 
@@ -133,10 +133,10 @@ def _format_identity(found: os.stat_result) -> str:
     return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
 
 
-def _is_settled(path: Path, identity: str, begun: float) -> bool:
+def _has_distinct_times(path: Path, identity: str, begun: float) -> bool:
     """Return whether a later change of the file is sure to show in its identity."""
     found = path.stat()
-    return _format_identity(found) == identity and max(found.st_mtime, found.st_ctime) < begun - _SETTLED_SECONDS
+    return _format_identity(found) == identity and max(found.st_mtime, found.st_ctime) < begun - _TICK_SECONDS
 
 
 def _load(path: Path) -> dict[str, Inspected]:

@@ -94,12 +94,12 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     documents = open_job_documents(job, report)
     store = open_store(job.destination, create=True)
     made_from = _made_from(job, documents.fingerprint)
+    kept = replace(job, tokens=replace(job.tokens, control=ControlTokens()))
+    earlier = _made_from(kept, drop_content(documents.fingerprint))
     existing = store.find(INDEX_NAME)
     if existing is not None:
-        kept = replace(job, tokens=replace(job.tokens, control=ControlTokens()))
-        earlier = _made_from(kept, drop_content(documents.fingerprint))
         return _check_existing(job, existing.data, made_from, earlier, report)
-    progress = _load_progress(job, store, made_from)
+    progress = _load_progress(job, store, made_from, earlier, report)
     if progress.shards:
         report(f"resuming after {len(progress.shards)} shards, {progress.documents:,} documents")
     store.put(PROGRESS_NAME, progress.to_json())
@@ -338,11 +338,14 @@ def _check_existing(job: PrepareJob, text: bytes, made_from: str, earlier: str, 
     return index
 
 
-def _load_progress(job: PrepareJob, store: Store, made_from: str) -> Progress:
+def _load_progress(job: PrepareJob, store: Store, made_from: str, earlier: str, report: Report) -> Progress:
     found = store.find(PROGRESS_NAME)
     if found is None:
         return Progress(made_from=made_from, moment=_moment(job))
     progress = Progress.from_json(found.data, job.destination)
+    if progress.made_from == earlier != made_from:
+        report("note: an earlier version, which read some files otherwise, began these shards: they are made again")
+        return Progress(made_from=made_from, moment=_moment(job))
     if progress.made_from != made_from:
         raise ConfigError(
             f"{job.destination} contains unfinished shards of another text, tokenizer, column, chat or shard_tokens: "

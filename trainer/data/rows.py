@@ -12,7 +12,7 @@ from trainer.data.unpacking import Content, import_pyarrow
 from trainer.errors import DataError
 
 _PART = 1 << 20
-_MOST_ROW = 256 << 20  # a row is held as a whole
+_MOST_ROW = 128 << 20  # a row is held as a whole, for a moment a few times
 _BATCH = 256  # rows of a table that are held together
 _UNCERTAIN = 16  # characters at the end of a part that may be the beginning of something valid
 
@@ -163,9 +163,10 @@ def _read_table(name: str, kind: str, stream: IO[bytes], column: str | None) -> 
         batches = _read_arrow(name, library, kind, stream, column)
     for batch in batches:
         for start in range(0, batch.num_rows, _BATCH):
-            for value in batch.slice(start, _BATCH).to_pylist():
+            part = batch.slice(start, _BATCH)
+            for value in part.to_pylist() if column is None else part.column(0).to_pylist():
                 number += 1
-                yield Row(where=f"{name}, row {number}", value=value)
+                yield Row(where=f"{name}, row {number}", value=value if column is None else {column: value})
 
 
 def _read_arrow(name: str, library: Any, kind: str, stream: IO[bytes], column: str | None) -> Iterator[Any]:
@@ -173,6 +174,7 @@ def _read_arrow(name: str, library: Any, kind: str, stream: IO[bytes], column: s
     _check_column(name, opened.schema.names, column)
     batches = map(opened.get_batch, range(opened.num_record_batches)) if kind == "arrow-file" else opened
     for batch in batches:
+        batch.validate(full=True)  # a malformed one could end the process
         yield batch if column is None else batch.select([column])
 
 

@@ -33,6 +33,7 @@ _NEEDS_SEEKING = ("zip", "parquet", "arrow-file")
 
 UNPACKING_ERRORS = (
     OSError,
+    MemoryError,  # of pyarrow, which allocates what a file declares
     EOFError,
     ValueError,  # of pyarrow
     RuntimeError,  # of zipfile: encrypted
