@@ -116,6 +116,24 @@ def test_what_an_interrupted_pull_left_is_completed(orch: Orch, bucket: Bucket, 
     )
 
 
+def test_the_description_of_the_model_comes_along_unless_it_is_damaged(bucket: Bucket, tmp_path: Path) -> None:
+    text = b'{"end": 0, "files": {}, "turn_ends": []}'
+    digest = hashlib.sha256(text).hexdigest()
+    name, run = f"description-{digest}.json", engine.RunLocation(bucket, RUN)
+    path = f"{RUN}/checkpoints/step-{100:08d}/manifest.json"
+    manifest = {**json.loads(save(bucket, 100)["manifest.json"]), "description": digest}
+    bucket.put(path, json.dumps(manifest).encode())
+    for stored, downloaded in ((None, False), (b"{}", False), (text, True), (None, True)):
+        if stored is not None:
+            bucket.put(f"{RUN}/checkpoints/{name}", stored)
+        engine.download_checkpoint(run, tmp_path / "pulled", None, lambda _: None)
+        assert (tmp_path / "pulled" / name).exists() == downloaded
+    assert (tmp_path / "pulled" / name).read_bytes() == text
+    bucket.put(path, json.dumps({**manifest, "description": "../x"}).encode())
+    with pytest.raises(StorageError, match=r"no checkpoint in .* is complete"):
+        engine.download_checkpoint(run, tmp_path / "pulled", None, lambda _: None)
+
+
 def test_a_damaged_part_is_never_left_behind_and_no_manifest_with_it(
     orch: Orch, bucket: Bucket, tmp_path: Path
 ) -> None:

@@ -58,7 +58,13 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
                 name="eod",
                 kind=str,
                 default="",
-                doc=Doc(text="the token that ends a document; empty: the tokenizer's well-known one"),
+                doc=Doc(text="the token that ends a document; empty: the one that has this role in the tokenizer"),
+            ),
+            Key(
+                name="bos",
+                kind=str,
+                default="auto",
+                doc=Doc(text="the token that begins a document; auto: what the tokenizer puts there itself; none"),
             ),
             Key(
                 name="shard_tokens",
@@ -110,7 +116,7 @@ def _parse_job(words: Sequence[str]) -> PrepareJob:
         if name in _KEYS:
             values[name] = _KEYS[name].parse_value(text)
     word, name = str(values["chat"]), str(values["tokenizer"])
-    tokens = read_tokenizer(name, str(values["eod"]))
+    tokens = read_tokenizer(name, str(values["eod"]), str(values["bos"]))
     chat = find_chat_template(word, name, tokens.end_text) if word else None
     return PrepareJob(
         source=places[0],

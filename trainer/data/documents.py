@@ -34,12 +34,14 @@ class TextChunk:
         is_last: Whether the document ends with this chunk.
         replies: In chat data, first and last character of each part that is trained on, the last one excluded.
         trains_end: In chat data, whether the token that is added at the end is trained on.
+        is_first: Whether the document begins with this chunk.
     """
 
     data: bytes
     is_last: bool
     replies: tuple[tuple[int, int], ...] = ()
     trains_end: bool = False
+    is_first: bool = True
 
 
 class Documents(Protocol):

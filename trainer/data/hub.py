@@ -139,7 +139,8 @@ def ensure_local_shards(source: str, tokenizer: str, column: str, report: Callab
     from trainer.data.prepare import PrepareJob, prepare_shards
 
     tokens, name = read_tokenizer(tokenizer), parse_hub_name(source)
-    folder, version = _folder(source, (tokens.name, str(tokens.eod), column), query_version(name))
+    settings = (tokens.name, str(tokens.eod), column, *(f"begin {token}" for token in tokens.begin))
+    folder, version = _folder(source, settings, query_version(name))
     if (folder / INDEX_NAME).exists():
         return folder
     pinned = _pinned(name, version) if _COMMIT.fullmatch(version) else source

@@ -27,6 +27,8 @@ from orchestrator.storage.checkpoints import (
     Skipped,
     checkpoints_path,
     list_checkpoints,
+    name_description,
+    read_description,
     read_same_manifest,
 )
 from orchestrator.storage.faults import translate_disk_errors
@@ -174,9 +176,26 @@ def download_checkpoint(
                     "the same command again downloads the newest; checkpoint.keep=N of the run keeps more",
                 ) from error
             raise
+        _fetch_description(run.bucket, checkpoint, folder)
         with translate_disk_errors(f"write {present}"), receiving.write_file(_MANIFEST, flush=True) as write:
             write(manifest)
     return DownloadedCheckpoint(checkpoint=checkpoint, folder=target, fetched=fetched, skipped=skipped)
+
+
+def _fetch_description(bucket: Bucket, checkpoint: Checkpoint, folder: Path) -> None:
+    """Download the description of model and tokenizer beside the folders of steps, unless it is here."""
+    digest = checkpoint.manifest.description
+    place = folder / name_description(digest)
+    with translate_disk_errors(f"write {place}"):
+        if digest and not (place.is_file() and _digest(place) == digest):
+            text = read_description(bucket, checkpoint)
+            if text is not None:
+                limits = ReceivingLimits(entries=1, bytes=len(text))
+                with (
+                    ReceivingFolder(folder, limits) as receiving,
+                    receiving.write_file(place.name, flush=True) as write,
+                ):
+                    write(text)
 
 
 def _open_target(target: Path, checkpoint: Checkpoint, manifest: int) -> ReceivingFolder:
