@@ -86,6 +86,7 @@ def assert_same_tokenizer(folder: Path, original: Path) -> None:
     assert (ours.special_tokens_map, ours.model_max_length) == (theirs.special_tokens_map, theirs.model_max_length)
 
 
+@pytest.mark.promise("P38")
 @pytest.mark.parametrize(
     "name", [name if name == "llama3" else pytest.param(name, marks=pytest.mark.full) for name in KINDS]
 )

@@ -56,7 +56,7 @@ def find_data_description(config: DataConfig, model: ModelConfig) -> Description
     """Return the description of the data that a run reads; None where it cannot be read from here.
 
     Of a mixture, the template is that of the last source of chat data. Of bytes there is one only for a model with a
-    token for each: another one has a tokenizer of its own.
+    token for each: another one has its tokenizer.
     """
     try:
         names = [one.source for one in list_sources(config)]
