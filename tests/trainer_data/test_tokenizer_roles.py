@@ -145,3 +145,39 @@ def test_prepare_adds_the_description_to_a_folder_of_an_earlier_version(tmp_path
     (tmp_path / "tokens" / DESCRIPTION_NAME).unlink()
     run(words)
     assert (tmp_path / "tokens" / DESCRIPTION_NAME).read_bytes() == described
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_template_of_the_tokenizers_own_settings_stays_there_and_ends_a_turn_behind_the_reply(
+    tmp_path: Path, listed: bool
+) -> None:
+    own = "{% for m in messages %}<bos>{{ m.content }}<pad>{% endfor %}{% if add_generation_prompt %}<bos>{% endif %}"
+    stored = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": own}] if listed else own
+    files = {"tokenizer_config.json": {"eos_token": "<eos>", "chat_template": stored}}
+    path = make_tokenizer(tmp_path / "hf", files)
+    chats = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "c"}]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": chats}))
+    (tmp_path / "other.jinja").write_text(own.replace("<pad>", "<eos> </s>"))
+    for chat, turn_ends, named in (("auto", [1], False), (tmp_path / "other.jinja", [2], True), ("plain", [2], True)):
+        folder = tmp_path / f"tokens {turn_ends} {chat == 'plain'}"
+        run([str(tmp_path / "chat.jsonl"), str(folder), f"tokenizer={path}", f"chat={chat}"])
+        described = json.loads((folder / DESCRIPTION_NAME).read_bytes())
+        assert (described["turn_ends"], described["end"]) == (turn_ends, 2)
+        assert ("chat_template.jinja" in described["files"]) == named
+
+
+def test_the_plain_template_is_the_same_as_text_and_as_a_template(tmp_path: Path) -> None:
+    rows = [
+        {"messages": [{"role": role, "content": f"{role} \n"} for role in roles]}
+        for roles in (
+            ("user", "assistant"),
+            ("system", "user", "assistant", "user"),
+            ("user", "assistant", "assistant"),
+        )
+    ]
+    (tmp_path / "chat.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    run([str(tmp_path / "chat.jsonl"), str(tmp_path / "plain"), "chat=plain"])
+    described = json.loads((tmp_path / "plain" / DESCRIPTION_NAME).read_bytes())
+    (tmp_path / "plain.jinja").write_text(described["files"]["chat_template.jinja"])
+    run([str(tmp_path / "chat.jsonl"), str(tmp_path / "same"), f"chat={tmp_path}/plain.jinja"])
+    assert tokens_of(opened(tmp_path / "plain")) == tokens_of(opened(tmp_path / "same"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from trainer.data.described import find_data_description
 from trainer.data.roles import find_end, read_tokens
 from trainer.data.sources import HUB_SCHEME
 from trainer.data.tokenizers import AUTO, BYTES
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, StorageError
 
 Report = Callable[[str], None]
 
@@ -65,7 +66,8 @@ def _find_in_data(checkpoint: Checkpoint, model: ModelConfig) -> Description:
     weights = str(config.get("data.weights", ""))
     found = None
     if source and HUB_SCHEME not in source:  # an export fetches no data set
-        found = find_data_description(DataConfig(source=source, weights=weights), model)
+        with suppress(StorageError):  # a bucket that cannot be reached from here
+            found = find_data_description(DataConfig(source=source, weights=weights), model)
     if found is None and setting not in (AUTO, BYTES) and Path(setting).expanduser().is_file():
         found = _read_given(setting)
     if found is None and model.tokens == BYTE_VOCAB and setting in (AUTO, BYTES):

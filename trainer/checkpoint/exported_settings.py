@@ -104,7 +104,7 @@ def _make_tokenizer_files(exported: ExportedModel, tokens: Tokens) -> dict[str, 
         config |= {role: names[number] for role, number in roles.items() if number is not None and number in names}
     if CONFIG not in description.files:
         config = {_LENGTH: exported.seq_len, **config}
-    if TEMPLATE in files and config.get("chat_template"):
+    if description.turn_ends and TEMPLATE in files and isinstance(config.get("chat_template"), str):
         config = {**config, "chat_template": files[TEMPLATE]}  # read by libraries that do not know the file
     files[TOKENIZER_CONFIG] = _lengthen(config, _LENGTH, exported.seq_len)
     return files

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from typing import Any, cast
 
 from trainer.checkpoint.byte_tokenizer import describe_bytes, is_byte_tokenizer
-from trainer.checkpoint.description import TEMPLATE, TOKENIZER, Description
+from trainer.checkpoint.description import TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Description
 from trainer.checkpoint.manifest import CorruptCheckpoint
 from trainer.checkpoint.store import open_store
 from trainer.config import BYTE_VOCAB, DataConfig, ModelConfig
@@ -16,9 +17,9 @@ from trainer.data.document_starts import remove_stored_starts
 from trainer.data.encoding import encode_batch
 from trainer.data.index import DESCRIPTION_NAME, INDEX_NAME, TOKENIZER_NAME, Index
 from trainer.data.roles import parse_tokens
-from trainer.data.tokenizers import BYTES, TokenizerSpec
+from trainer.data.tokenizers import BYTES, TokenizerSpec, read_tokenizer
 from trainer.data.weights import list_sources
-from trainer.errors import DataError, TrainerError
+from trainer.errors import ConfigError, DataError
 
 PLAIN_TEMPLATE = (
     "{%- for message in messages -%}\n"
@@ -48,8 +49,18 @@ def describe_tokens(tokens: TokenizerSpec, chat: ChatTemplate | None) -> Descrip
     )
     if chat is None:
         return described
-    template = {TEMPLATE: chat.text or PLAIN_TEMPLATE}
+    known = chat.text in _list_own_templates(described)
+    template = {} if known else {TEMPLATE: chat.text or PLAIN_TEMPLATE}
     return replace(described, files={**described.files, **template}, turn_ends=_find_turn_ends(tokens, chat))
+
+
+def _list_own_templates(files: Description) -> list[Any]:
+    """Return the templates of tokenizer_config.json: a text, or a list of named ones."""
+    found = files.read_object(TOKENIZER_CONFIG).get("chat_template")
+    if isinstance(found, list):
+        named = [cast("dict[str, Any]", one) for one in cast("list[Any]", found) if isinstance(one, dict)]
+        return [one.get("template") for one in named]
+    return [] if TEMPLATE in files.files else [found]
 
 
 def find_data_description(config: DataConfig, model: ModelConfig) -> Description | None:
@@ -57,11 +68,14 @@ def find_data_description(config: DataConfig, model: ModelConfig) -> Description
 
     Of a mixture, the template is that of the last source of chat data. Of bytes there is one only for a model with a
     token for each: another one has its tokenizer.
+
+    Raises:
+        StorageError: A bucket fails.
     """
     try:
         names = [one.source for one in list_sources(config)]
-        found = [one for name in names if (one := _read_description(config, name)) is not None]
-    except TrainerError:
+        found = [_read_description(config, name) for name in names]
+    except (DataError, ConfigError):
         return None
     found.sort(key=lambda one: bool(one.turn_ends))
     if not found or (model.tokens != BYTE_VOCAB and is_byte_tokenizer(found[-1].files.get(TOKENIZER, ""))):
@@ -69,16 +83,16 @@ def find_data_description(config: DataConfig, model: ModelConfig) -> Description
     return reduce(Description.join, found)
 
 
-def _read_description(config: DataConfig, source: str) -> Description | None:
+def _read_description(config: DataConfig, source: str) -> Description:
     """Return the description beside an index; that of bytes where the source is text.
 
     Raises:
-        TrainerError: The source cannot be read.
+        DataError: The source or the tokenizer cannot be read.
+        ConfigError: The tokenizer does not have the tokens that are needed.
+        StorageError: The bucket fails.
     """
     if source.startswith(sources.HUB_SCHEME):
-        from trainer.data.hub import ensure_local_shards
-
-        source = str(ensure_local_shards(source, config.tokenizer, config.column, lambda _: None))
+        return describe_tokens(read_tokenizer(config.tokenizer), None)  # of which a run makes the shards itself
     place, pattern = sources.split_pattern(source)
     if source == sources.PYTHON_STDLIB or pattern != sources.MATCH_ALL:
         return describe_bytes()
@@ -113,4 +127,5 @@ def _find_turn_ends(tokens: TokenizerSpec, chat: ChatTemplate) -> tuple[int, ...
     marked = remove_stored_starts(encode_batch(tokens.open_encoder(), tokens, rows).tokens)
     trained = marked[marked >= 0].tolist()
     text = tokens.open_encoder().encode([b"b"])[0].tolist()
-    return tuple(token for token in trained[len(text) :] if token in controls)[:1]
+    begins = max((at for at, token in enumerate(trained) if token in text[-1:]), default=-1)
+    return tuple(token for token in trained[begins + 1 :] if token in controls)[:1]
