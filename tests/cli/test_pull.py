@@ -189,11 +189,15 @@ def test_a_pulled_checkpoint_is_exported_by_the_trainer(orch: Orch, tmp_path: Pa
     numpy = pytest.importorskip("numpy")
     safetensors_numpy = pytest.importorskip("safetensors.numpy")
     weights = _llama(tmp_path / "llama", numpy, safetensors_numpy)
+    (tmp_path / "llama" / "generation_config.json").write_text('{"eos_token_id": [1, 4]}')
     place = f"file://{tmp_path}/bucket/{RUN}/checkpoints"
     subprocess.run([sys.executable, "-m", "trainer", "import", str(tmp_path / "llama"), place], check=True)
     said = orch("pull", RUN, str(tmp_path / "home"), "--bucket", f"file://{tmp_path}/bucket", "--export")
     assert said.status == 0, said.err
     assert said.out == f"{tmp_path}/home/step-00000000-llama\n"
+    assert "note: no tokenizer.json is written" in said.err
+    generation = tmp_path / "home/step-00000000-llama/generation_config.json"
+    assert generation.read_text() == '{"eos_token_id": [1, 4]}', "the description came along"
     found = safetensors_numpy.load_file(tmp_path / "home/step-00000000-llama/model.safetensors")
     assert found.keys() == weights.keys()
     assert all(numpy.array_equal(found[name], values) for name, values in weights.items())

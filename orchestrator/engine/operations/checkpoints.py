@@ -222,8 +222,8 @@ def _measure_missing(target: Path, checkpoint: Checkpoint) -> int:
     return missing
 
 
-def export_checkpoint(downloaded: DownloadedCheckpoint, folder: Path, tick: Callable[[float], None]) -> str:
-    """Let the trainer write the weights for Hugging Face's libraries, and return its last line.
+def export_checkpoint(downloaded: DownloadedCheckpoint, folder: Path, tick: Callable[[float], None]) -> list[str]:
+    """Let the trainer write the weights for Hugging Face's libraries, and return its lines: notes, then the result.
 
     Raises:
         OrchError: The export failed.
@@ -235,7 +235,7 @@ def export_checkpoint(downloaded: DownloadedCheckpoint, folder: Path, tick: Call
             answer.complaint,
             f"python -m trainer export {downloaded.folder} {folder}   (needs numpy)",
         )
-    return (answer.out.strip().splitlines() or [""])[-1]
+    return answer.out.strip().splitlines() or [""]
 
 
 @dataclass(slots=True, kw_only=True)
