@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from data_cases import opened, tokens_of
 
+from trainer.checkpoint.byte_tokenizer import describe_bytes
 from trainer.commands.prepare import run
+from trainer.config import DataConfig, ModelConfig
+from trainer.data.described import find_data_description
 from trainer.data.index import DESCRIPTION_NAME, INDEX_NAME
 from trainer.data.tokenizers import read_tokenizer
 from trainer.errors import ConfigError
@@ -181,3 +184,11 @@ def test_the_plain_template_is_the_same_as_text_and_as_a_template(tmp_path: Path
     (tmp_path / "plain.jinja").write_text(described["files"]["chat_template.jinja"])
     run([str(tmp_path / "chat.jsonl"), str(tmp_path / "same"), f"chat={tmp_path}/plain.jinja"])
     assert tokens_of(opened(tmp_path / "plain")) == tokens_of(opened(tmp_path / "same"))
+
+
+def test_text_is_described_as_bytes_wherever_it_is_and_what_is_absent_as_nothing(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("abc")
+    for source in (tmp_path / "text.txt", tmp_path, f"{tmp_path}:*.txt", "python-stdlib"):
+        assert find_data_description(DataConfig(source=str(source)), ModelConfig()) == describe_bytes()
+        assert find_data_description(DataConfig(source=str(source)), ModelConfig(vocab=300)) is None
+    assert find_data_description(DataConfig(source=str(tmp_path / "absent")), ModelConfig()) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 from typing import Any, cast
 
 from trainer.checkpoint.byte_tokenizer import describe_bytes, is_byte_tokenizer
@@ -96,7 +97,12 @@ def _read_description(config: DataConfig, source: str) -> Description:
     place, pattern = sources.split_pattern(source)
     if source == sources.PYTHON_STDLIB or pattern != sources.MATCH_ALL:
         return describe_bytes()
-    store = open_store(place)
+    folder = Path(place).expanduser()
+    if not sources.is_bucket(place) and not folder.is_dir():
+        if folder.exists():
+            return describe_bytes()
+        raise DataError(f"data={place}: no such file or folder")
+    store = open_store(place if sources.is_bucket(place) else str(folder))
     index, described, text = (store.find(name) for name in (INDEX_NAME, DESCRIPTION_NAME, TOKENIZER_NAME))
     if index is None or not Index.is_index(index.data):
         return describe_bytes()
