@@ -174,8 +174,9 @@ def parse_shard(content: Any) -> Shard:
         KeyError: A key is missing.
         TypeError: A value has the wrong type.
     """
-    trained, largest = (None if content.get(name) is None else int(content[name]) for name in ("trained", "largest"))
-    shard = Shard(str(content["name"]), int(content["tokens"]), str(content["sha256"]), trained, largest)
+    name, tokens, digest = str(content["name"]), int(content["tokens"]), str(content["sha256"])
+    trained, largest = (None if content.get(key) is None else int(content[key]) for key in ("trained", "largest"))
+    shard = Shard(name, tokens, digest, trained, largest)
     if not _NAME.fullmatch(shard.name) or shard.tokens < 1 or not 0 <= (shard.trained or 0) <= shard.tokens:
         raise ValueError(f"impossible shard {shorten(shard.name)}")
     return shard
