@@ -18,6 +18,7 @@ from trainer.__main__ import main
 os.environ["HF_HUB_OFFLINE"] = "1"
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed"),
 ]
 # One row holds one conversation, and some of its neighbours.
