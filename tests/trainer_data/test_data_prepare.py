@@ -70,7 +70,9 @@ def test_every_token_of_a_tokenizer_fits_its_type(tmp_path: Path) -> None:
     from tokenizers.models import WordLevel
 
     Tokenizer(WordLevel({"a": 0, "b": 9, "</s>": 300}, unk_token="a")).save(str(tmp_path / "gaps.json"))
-    found = read_tokenizer(str(tmp_path / "gaps.json"))
+    with pytest.raises(ConfigError, match="do not say which token ends a document: name one of its tokens with eod="):
+        read_tokenizer(str(tmp_path / "gaps.json"))  # a name is no role
+    found = read_tokenizer(str(tmp_path / "gaps.json"), "</s>")
     assert (found.vocab, found.eod, found.dtype) == (301, 300, "uint16")
     for vocab, dtype in ((1 << 8, "uint8"), (1 << 16, "uint16"), ((1 << 16) + 1, "int32")):
         assert replace(found, vocab=vocab).dtype == dtype

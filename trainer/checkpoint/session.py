@@ -14,6 +14,7 @@ import numpy as np
 
 from trainer.checkpoint import reader
 from trainer.checkpoint.claim import Beat, check_epoch, hold_epoch, wait_for_access
+from trainer.checkpoint.description import Description, find_description
 from trainer.checkpoint.epoch import Epoch
 from trainer.checkpoint.layout import read_data_state, run_folder
 from trainer.checkpoint.manifest import LATEST, Manifest, StepFolder
@@ -35,6 +36,7 @@ from trainer.checkpoint.snapshot import read_free_memory
 from trainer.checkpoint.store import Store, open_store
 from trainer.checkpoint.writer import CheckpointWriter, RetentionPolicy, RunInfo
 from trainer.config import Config
+from trainer.data.described import find_data_description
 from trainer.data.state import DataState
 from trainer.engine import Engine, FloatArray
 from trainer.environment import Run
@@ -243,10 +245,12 @@ class Checkpoints:
             self._refuse_named_step()
             self._refuse_used_place()
             self._repair_latest(None)
+            self._describe(None)
             return 0
         begun = time.perf_counter()
         # As much in memory as a save will need.
         found = self._find(room=sum(piece.bytes for piece in engine.written()))
+        self._describe(found)
         if found is not None:
             done = self._restore(found, engine, data, begun)
             own = self.store is not None and found.store.uri == self.store.uri
@@ -257,6 +261,24 @@ class Checkpoints:
             raise StorageError(f"resume=required, but there is no intact checkpoint in {place}")
         self._repair_latest(None)
         return 0
+
+    def _describe(self, found: reader.Checkpoint | None) -> None:
+        """Let checkpoints name the description of the model and its tokenizer: the earlier one, joined with the data's.
+
+        Raises:
+            StorageError: The bucket fails; on every rank.
+        """
+        schedule = self.schedule
+        if schedule is None:
+            return
+
+        def describe() -> bool:
+            earlier = None if found is None else find_description(found.store, found.manifest.description, self.report)
+            of_data = find_data_description(self.config.data, self.config.model)
+            schedule.writer.describe((earlier or Description()).join(of_data) if of_data is not None else earlier)
+            return True
+
+        reader.broadcast_from_first(self.team, describe)
 
     def _repair_latest(self, resumed: StepFolder | None) -> None:
         store = self.store

@@ -80,9 +80,11 @@ def _evaluate(config: Config, found: Checkpoint, team: Team) -> Evaluated:
 
     sources = open_sources(config.data, _discard)
     corpus = join_sources(config.data, sources)
-    config = set_vocabulary_size(choose_engine_and_device(config), corpus.vocab)
+    config = choose_engine_and_device(config)
     _, held_out = hold_out_of_each(config, sources, _discard)
-    config = resolve_loss(config, [corpus, *(rows.corpus for rows in held_out)])
+    corpora = [corpus, *(rows.corpus for rows in held_out)]
+    config = set_vocabulary_size(config, corpus.vocab, max(one.largest for one in corpora))
+    config = resolve_loss(config, corpora)
     for rows in held_out:
         _refuse_trained_text(found.manifest.data, rows)
     engine = open_engine(config, team.world, team)

@@ -98,7 +98,13 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
                 name="eod",
                 kind=str,
                 default="",
-                doc=Doc(text="the token that ends a document; empty: the tokenizer's well-known one"),
+                doc=Doc(text="the token that ends a document; empty: the one that has this role in the tokenizer"),
+            ),
+            Key(
+                name="bos",
+                kind=str,
+                default="auto",
+                doc=Doc(text="the token that begins a document; auto: what the tokenizer puts there itself; none"),
             ),
             Key(
                 name="shard_tokens",
@@ -171,7 +177,7 @@ def _parse_job(words: Sequence[str]) -> tuple[PrepareJob, int]:
     if len(places) < (1 if values["show"] else 2):
         raise ConfigError("two places are needed: python -m trainer prepare SOURCE FOLDER [tokenizer=PATH]")
     word, name = str(values["chat"]), str(values["tokenizer"])
-    tokens = read_tokenizer(name, str(values["eod"]))
+    tokens = read_tokenizer(name, str(values["eod"]), str(values["bos"]))
     chat = find_chat_template(word, name, tokens.end_text, _parse_date(str(values["date"]))) if word else None
     if values["control_tokens"] == "text":
         tokens = tokens.separate_control_tokens("" if chat is None else chat.text + chat.with_tools)

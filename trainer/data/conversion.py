@@ -41,7 +41,14 @@ def convert_once(
     tokens, cache = read_tokenizer(config.tokenizer), find_cache_folder()
     if config.control_tokens == "text":
         tokens = tokens.separate_control_tokens()
-    settings = (config.source, tokens.name, str(tokens.eod), config.column, config.control_tokens)
+    settings = (
+        config.source,
+        tokens.name,
+        str(tokens.eod),
+        config.column,
+        config.control_tokens,
+        *map(str, tokens.begin),
+    )
     key = hashlib.sha256("\0".join(settings).encode()).hexdigest()[:24]
     with ExitStack() as stack:
         try:

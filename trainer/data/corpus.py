@@ -60,6 +60,11 @@ class Corpus(Protocol):
         ...
 
     @property
+    def largest(self) -> int:
+        """The largest token in it, as far as that is known: below `vocab`."""
+        ...
+
+    @property
     def marked(self) -> bool:
         """Whether tokens have marks (trainer/data/marks.py)."""
         ...
@@ -142,8 +147,10 @@ class PiecedCorpus:
         dtype: Any,
         tokenizer: str = BYTES,
         find_starts: StartFinder | None = None,
+        largest: int | None = None,
     ) -> None:
         """Describe the corpus; `find_starts` finds the starts of documents, which rows without it do not show."""
+        self.largest = vocab - 1 if largest is None else largest
         self.marked = False
         self.source = source
         self.vocab = vocab
@@ -170,7 +177,14 @@ class MarkedCorpus(PiecedCorpus):
 
     def __init__(self, config: DataConfig, index: Index, reader: Reader) -> None:
         super().__init__(
-            config.source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype, index.tokenizer
+            config.source,
+            index.vocab,
+            index.fingerprint,
+            index.pieces,
+            reader,
+            index.numpy_dtype,
+            index.tokenizer,
+            largest=index.largest,
         )
         self.marked = config.loss != "all"
         if not self.marked:  # a run of one kind is not resumed as one of the other
@@ -209,6 +223,7 @@ def _open_shards(config: DataConfig, index: Index, reader: Reader) -> Corpus:
         index.numpy_dtype,
         index.tokenizer,
         partial(find_starts_after_end, index.eod) if config.document_mask else None,
+        index.largest,
     )
 
 

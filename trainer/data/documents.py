@@ -40,6 +40,7 @@ class TextChunk:
         replies: In chat data, first and last character of each part that is trained on, the last one excluded.
         trains_end: In chat data, whether the token that is added at the end is trained on.
         literal: In chat data, places of characters: a control token that contains one is text.
+        is_first: Whether the document begins with this chunk.
     """
 
     data: bytes
@@ -47,6 +48,7 @@ class TextChunk:
     replies: tuple[tuple[int, int], ...] = ()
     trains_end: bool = False
     literal: tuple[int, ...] = ()
+    is_first: bool = True
 
 
 @dataclass(slots=True, kw_only=True)

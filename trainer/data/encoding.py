@@ -75,12 +75,14 @@ def encode_batches(tokens: TokenizerSpec, batches: Iterable[TextBatch], workers:
 
 
 def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
-    """Concatenate the tokens of the texts, with an end-of-document token after each document."""
+    """Concatenate the tokens of the texts, each document with the tokens that begin it and the one that ends it."""
     if tokens.marked:
         return _encode_chats(encoder, tokens, batch)
-    end = np.array([tokens.eod], dtype=tokens.dtype)
+    begin, end = (np.array(ids, dtype=tokens.dtype) for ids in (tokens.begin, [tokens.eod]))
     pieces: list[TokenArray] = []
     for text, found in zip(batch, encoder.encode([text.data for text in batch]), strict=True):
+        if text.is_first:
+            pieces.append(begin)
         pieces.append(found)
         if text.is_last:
             pieces.append(end)
@@ -90,12 +92,18 @@ def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> E
 def _encode_chats(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
     """Concatenate the marked tokens of conversations, each with its start.
 
-    A text that ends with the end-of-document token gets no other.
+    A text that ends with the end-of-document token, or with that and white space, gets no other. A text without a
+    template begins as other documents do.
     """
     pieces: list[TokenArray] = []
     for chat in batch:
-        found, trained = encoder.encode_reply(chat.data.decode(), chat.replies, chat.literal)
-        if not len(found) or found[-1] != tokens.eod:
+        text = chat.data.decode()
+        found, trained = encoder.encode_reply(text, chat.replies, chat.literal)
+        if chat.trains_end and tokens.begin and found[: len(tokens.begin)].tolist() != [*tokens.begin]:
+            found = np.concatenate((np.array(tokens.begin, found.dtype), found))
+            trained = np.concatenate((np.zeros(len(tokens.begin), np.bool_), trained))
+        space = len(text.encode()) - len(text.rstrip().encode())
+        if tokens.eod not in found[-1 - space :]:
             found = np.append(found, np.array([tokens.eod], found.dtype))
             trained = np.append(trained, chat.trains_end)
         pieces.append(store_start(mark_tokens(found, trained, tokens.vocab)))

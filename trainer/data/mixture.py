@@ -62,6 +62,7 @@ class MixedCorpus:
         self.source = source
         self.total_tokens = sum(part.total_tokens for part in parts)
         self.vocab = max(part.vocab for part in parts)
+        self.largest = max(part.largest for part in parts)
         self.tokenizer = first.tokenizer
         self.marked = any(part.marked for part in parts)  # of a source without marks every token counts
         self.fingerprint = join_fingerprints([part.fingerprint for part in parts])

@@ -23,10 +23,13 @@ from trainer.data import sources
 from trainer.data.chat import ChatReader
 from trainer.data.control_tokens import ControlTokens
 from trainer.data.conversations import AUTO as ANY_FORM
+from trainer.data.described import describe_tokens
+from trainer.data.document_starts import remove_stored_starts
 from trainer.data.documents import Documents, TextChunk, open_documents
 from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
 from trainer.data.fingerprints import drop_content
 from trainer.data.index import (
+    DESCRIPTION_NAME,
     INDEX_NAME,
     MARKED_FORMAT,
     PROGRESS_NAME,
@@ -36,6 +39,7 @@ from trainer.data.index import (
     format_shard_name,
     parse_shard,
 )
+from trainer.data.marks import remove_marks
 from trainer.data.templates import ChatTemplate
 from trainer.data.tokenizers import BYTES, TokenizerSpec
 from trainer.engine import TokenArray
@@ -98,13 +102,16 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     earlier = _made_from(kept, drop_content(documents.fingerprint))
     existing = store.find(INDEX_NAME)
     if existing is not None:
-        return _check_existing(job, existing.data, made_from, earlier, report)
+        index = _check_existing(job, existing.data, made_from, earlier, report)
+        _store_description(job, store)  # earlier versions wrote none
+        return index
     progress = _load_progress(job, store, made_from, earlier, report)
     if progress.shards:
         report(f"resuming after {len(progress.shards)} shards, {progress.documents:,} documents")
     store.put(PROGRESS_NAME, progress.to_json())
     if job.tokens.text:
         store.put(TOKENIZER_NAME, job.tokens.text)
+    _store_description(job, store)
     progress = _make_shards(job, documents, store, progress, report)
     if not progress.shards:
         store.delete([PROGRESS_NAME])
@@ -208,6 +215,7 @@ class _Shards:
     progress: Progress
     held: list[TokenArray] = field(default_factory=list[TokenArray])
     count: int = 0
+    largest: int = 0
     batches: int = 0
     documents: int = 0
 
@@ -215,6 +223,7 @@ class _Shards:
         """Add a batch, and return whether a shard was written."""
         self.held.append(encoded.tokens)
         self.count += len(encoded.tokens)
+        self.largest = max(self.largest, self._find_largest(encoded.tokens))
         self.batches += 1
         self.documents += encoded.documents
         return self.count >= self.job.shard_tokens and self.write()
@@ -225,7 +234,8 @@ class _Shards:
         data = b"".join(tokens.tobytes() for tokens in self.held)
         done = self.progress
         trained = sum(int((tokens >= 0).sum()) for tokens in self.held) if self.job.tokens.marked else None
-        shard = Shard(format_shard_name(len(done.shards)), self.count, hashlib.sha256(data).hexdigest(), trained)
+        digest = hashlib.sha256(data).hexdigest()
+        shard = Shard(format_shard_name(len(done.shards)), self.count, digest, trained, self.largest)
         self.store.put(shard.name, data)
         self.progress = replace(
             done,
@@ -234,8 +244,12 @@ class _Shards:
             shards=(*done.shards, shard),
         )
         self.store.put(PROGRESS_NAME, self.progress.to_json())
-        self.held, self.count, self.batches, self.documents = [], 0, 0, 0
+        self.held, self.count, self.largest, self.batches, self.documents = [], 0, 0, 0, 0
         return True
+
+    def _find_largest(self, tokens: TokenArray) -> int:
+        plain = remove_marks(remove_stored_starts(tokens)) if self.job.tokens.marked else tokens
+        return int(plain.max(initial=0))
 
 
 def _make_shards(job: PrepareJob, documents: Documents, store: Store, progress: Progress, report: Report) -> Progress:
@@ -254,9 +268,10 @@ def _make_shards(job: PrepareJob, documents: Documents, store: Store, progress: 
 def group_texts(texts: Iterable[TextChunk], size: int) -> Iterator[TextBatch]:
     """Group texts into batches of about `size` bytes, the same batches each time."""
     batch: list[TextChunk] = []
-    count = 0
+    count, ended = 0, True
     for text in texts:
-        batch.append(text)
+        batch.append(text if ended else replace(text, is_first=False))
+        ended = text.is_last
         count += len(text.data)
         if count >= size or len(batch) == _BATCH_TEXTS:
             yield batch
@@ -289,6 +304,11 @@ class _ProgressPrinter:
         self._report(f"{seen / max(1, size):4.0%}  {tokens:,} tokens  {rate / 1e6:.1f} MB/s  eta {left}")
 
 
+def _store_description(job: PrepareJob, store: Store) -> None:
+    if store.find(DESCRIPTION_NAME) is None:
+        store.put(DESCRIPTION_NAME, describe_tokens(job.tokens, job.chat).content)
+
+
 def _check_apart(job: PrepareJob) -> None:
     """Raise ConfigError when the destination is inside the source: tokens would be read as text next time."""
     source, _ = sources.split_pattern(job.source)
@@ -319,6 +339,7 @@ def _made_from(job: PrepareJob, fingerprint: str) -> str:
     identity += [job.chat.digest, MARKED_FORMAT] if job.chat is not None else []
     identity += [job.chat_form] if job.chat_form != ANY_FORM else []
     identity += ["control tokens are text"] if job.tokens.control.texts and job.tokens.name != BYTES else []
+    identity += [["begin", *job.tokens.begin]] if job.tokens.begin else []
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
