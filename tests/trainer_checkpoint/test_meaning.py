@@ -175,7 +175,7 @@ def test_rows_are_added_for_the_tokens_that_were_added_to_the_tokenizer(
     tokenizer.add_special_tokens(["<tool>", "</tool>", "<|im_end|>"])
     tokenizer.save(str(file))
     (tmp_path / "text.jsonl").write_text(json.dumps({"text": "<tool> What is the sum </tool>"}))
-    run("prepare", tmp_path / "text.jsonl", tmp_path / "tokens", f"tokenizer={file}")
+    run("prepare", tmp_path / "text.jsonl", tmp_path / "tokens", f"tokenizer={file}", "control_tokens=keep")
     words = imported_words(tmp_path, capfd)
     training = [f"data={tmp_path}/tokens", "steps=1", "batch=1", "seq_len=4", *HERE]
     assert main([*words, *training]) == 2
