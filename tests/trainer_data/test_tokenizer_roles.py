@@ -63,7 +63,7 @@ def test_the_end_of_a_document_is_what_the_files_say(tmp_path: Path, files: Mapp
     assert read_tokenizer(str(path), "</s>").eod == 0, "a setting says otherwise"
 
 
-def test_without_a_role_the_end_is_asked_for_unless_one_token_is_special(tmp_path: Path) -> None:
+def test_without_a_role_the_end_must_be_named_unless_one_token_is_special(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="do not say which token ends a document: name one of its tokens with eod="):
         read_tokenizer(str(make_tokenizer(tmp_path / "three", {})))
     assert read_tokenizer(str(make_tokenizer(tmp_path / "one", {}, special=("<end>",)))).end_text == "<end>"
