@@ -81,7 +81,7 @@ def test_a_missing_library_is_named(tmp_path: Path, name: str, monkeypatch: pyte
         texts(tmp_path)
 
 
-def test_a_wrong_table_and_a_column_that_it_lacks_are_named(tmp_path: Path) -> None:
+def test_a_wrong_table_and_an_absent_column_are_named(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"body": ["one", None, "two"]}), tmp_path / "a.parquet")
     assert texts(tmp_path, "body") == [b"one", b"two"]
     with pytest.raises(DataError, match="has no column 'text'; choose column=NAME: body"):
