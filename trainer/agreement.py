@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from trainer.config import Config
+from trainer.data.fingerprints import is_same_corpus
 from trainer.errors import ConfigError, DataError
 from trainer.options import flatten_config
 from trainer.team import Team
@@ -43,7 +44,7 @@ def agree_on_run(team: Team, config: Config, data: DataState) -> None:
     about_data = {name: getattr(data, name) for name in _DATA}
     first, *others = team.gather({"data": about_data, "config": settings, "versions": versions(config.engine)})
     for rank, other in enumerate(others, start=1):
-        changed = [name for name, value in first["data"].items() if other["data"].get(name) != value]
+        changed = [name for name in _DATA if not _agrees(name, other["data"].get(name, ""), first["data"][name])]
         if changed:
             differences = "; ".join(
                 f"{name} {other['data'].get(name)} instead of {first['data'][name]}" for name in changed
@@ -54,6 +55,11 @@ def agree_on_run(team: Team, config: Config, data: DataState) -> None:
             )
         _compare(rank, other["config"], first["config"])
         _compare(rank, other["versions"], first["versions"], "install the same on all hosts")
+
+
+def _agrees(name: str, other: Any, first: Any) -> bool:
+    """Compare a value of the data; one rank may read files, and another the same text in a bucket."""
+    return is_same_corpus(other, first) if name == "fingerprint" else bool(other == first)
 
 
 def agree_on_program(team: Team, program: str) -> None:

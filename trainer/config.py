@@ -23,6 +23,7 @@ OptimName: TypeAlias = Literal["adamw", "muon", "adafactor"]
 RopeScaling: TypeAlias = Literal["none", "llama3", "linear"]
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 LossTokens: TypeAlias = Literal["auto", "all", "marked"]
+ControlTokenUse: TypeAlias = Literal["text", "keep"]
 ScheduleName: TypeAlias = Literal["cosine", "wsd", "constant"]
 
 BYTE_VOCAB = 256
@@ -245,7 +246,13 @@ class DataConfig:
         float, Doc(text="passes over any source, at most; a run whose steps need more is refused; 0: any", least=0)
     ] = 0.0
     tokenizer: Annotated[str, Doc(text="bytes, or a tokenizer.json; for text that `prepare` tokenized: auto")] = "auto"
-    column: Annotated[str, Doc(text="hf://: the column that holds the text")] = "text"
+    column: Annotated[
+        str, Doc(text="where the text is in JSON, Parquet, Arrow and hf:// data; empty: JSON itself is the text")
+    ] = "text"
+    max_bad: Annotated[int, Doc(text="rows of such data that are skipped where they cannot be read", least=0)] = 0
+    control_tokens: Annotated[
+        ControlTokenUse, Doc(text="special tokens that such data has are text; keep: they are tokens")
+    ] = "text"
     loss: Annotated[
         LossTokens,
         Doc(text="tokens that are trained on; marked: the replies of chat data; auto: marked where data has marks"),

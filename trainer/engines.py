@@ -45,20 +45,28 @@ def choose_engine_and_device(config: Config) -> Config:
     return config
 
 
-def set_vocabulary_size(config: Config, tokens: int) -> Config:
-    """Resolve `model.vocab`: at least the corpus's tokens, with `auto` rounded up to whole tiles.
+def set_vocabulary_size(config: Config, tokens: int, largest: int | None = None) -> Config:
+    """Resolve `model.vocab`: `auto` is all tokens of the tokenizer, rounded up to whole tiles.
+
+    A tokenizer may name more tokens than a given vocabulary has, as long as the data has none of them.
+
+    Args:
+        config: As given.
+        tokens: Number of the tokenizer's tokens.
+        largest: The largest token that the data has; None for the last one of the tokenizer.
 
     Raises:
-        ConfigError: The given vocabulary is smaller than the corpus's.
+        ConfigError: The data has tokens beyond the given vocabulary.
     """
     if not config.model.vocab:
         # A whole number of tiles for matrix units, and divisible by any tensor axis; bytes stay bytes.
         padded = -(-tokens // _TILE) * _TILE if tokens > BYTE_VOCAB else tokens
         return replace(config, model=replace(config.model, vocab=padded))
-    if config.model.vocab < tokens:
+    last = tokens - 1 if largest is None else largest
+    if config.model.vocab <= last:
         raise ConfigError(
-            f"model.vocab={config.model.vocab}, but the data has tokens up to {tokens - 1}: leave it out, or give at "
-            f"least {tokens}"
+            f"model.vocab={config.model.vocab}, but the data has tokens up to {last}: leave it out, or give at least "
+            f"{last + 1}; for tokens added to a model: python -m trainer import FOLDER PLACE resize=auto"
         )
     return config
 

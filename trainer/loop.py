@@ -96,10 +96,12 @@ def run_training(config: Config, run: Run, world: World, opener: Opener | None =
 def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Liveness, peers: PeerWatch) -> Exit:
     world, console = team.world, Console(team.world)
     training = open_training_data(config, console.print_on_first)
-    config = set_vocabulary_size(choose_engine_and_device(config), training.corpus.vocab)
+    corpora = [training.corpus, *(rows.corpus for rows in training.held_out)]
+    largest = max(corpus.largest for corpus in corpora)
+    config = set_vocabulary_size(choose_engine_and_device(config), training.corpus.vocab, largest)
     data = training.state
     check_epochs(config, data)
-    config = resolve_loss(config, [training.corpus, *(rows.corpus for rows in training.held_out)])
+    config = resolve_loss(config, corpora)
     # One host may take minutes longer than another to fetch, to compile or to restore.
     start = team.side_channel(max(config.dist.timeout, config.checkpoint.patience))
     programs, engine = _open(config, run, start, opener, data)

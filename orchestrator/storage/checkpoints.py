@@ -6,6 +6,7 @@ Layout, the same on every kind of bucket:
     <run id>/checkpoints/step-00001200-e0002-a0003/part-00000-000.safetensors …
     <run id>/checkpoints/step-00001200-e0002-a0003/manifest.json     written last: sizes and SHA-256 of the parts
     <run id>/checkpoints/latest.json        {"step": 1200, "manifest": …, "epoch": 2}
+    <run id>/checkpoints/description-<sha256>.json    of model and tokenizer; manifests name its digest
 
 A step without a manifest is unfinished and ignored, and so is one beyond `latest.json`, which a writer left that was
 overtaken. The newest complete checkpoint is found by examining the steps up to there.
@@ -33,6 +34,7 @@ from trainer.checkpoint.manifest import (
     order_step_folders,
 )
 from trainer.checkpoint.manifest import Part as Part  # noqa: PLC0414  # re-exported for the engine
+from trainer.checkpoint.manifest import name_description as name_description  # noqa: PLC0414  # likewise
 
 Verify: TypeAlias = Literal["sizes", "checksums"]
 
@@ -143,6 +145,22 @@ def read_same_manifest(bucket: Bucket, checkpoint: Checkpoint) -> bytes:
             "find out which one, then the same command again",
         )
     return text
+
+
+def read_description(bucket: Bucket, checkpoint: Checkpoint) -> bytes | None:
+    """Return the description of model and tokenizer that the manifest names; None for none, or for a damaged one.
+
+    A checkpoint is complete without it: the trainer's export reports what is missing.
+    """
+    digest = checkpoint.manifest.description
+    if not digest:
+        return None
+    path = f"{checkpoints_path(checkpoint.run_id)}/{name_description(digest)}"
+    try:
+        text = bucket.get_bounded(path, MOST_BYTES)
+    except (NotFoundError, StorageError):
+        return None
+    return text if hashlib.sha256(text).hexdigest() == digest else None
 
 
 def checkpoints_path(run_id: str) -> str:

@@ -116,6 +116,24 @@ def test_what_an_interrupted_pull_left_is_completed(orch: Orch, bucket: Bucket, 
     )
 
 
+def test_the_description_of_the_model_comes_along_unless_it_is_damaged(bucket: Bucket, tmp_path: Path) -> None:
+    text = b'{"end": 0, "files": {}, "turn_ends": []}'
+    digest = hashlib.sha256(text).hexdigest()
+    name, run = f"description-{digest}.json", engine.RunLocation(bucket, RUN)
+    path = f"{RUN}/checkpoints/step-{100:08d}/manifest.json"
+    manifest = {**json.loads(save(bucket, 100)["manifest.json"]), "description": digest}
+    bucket.put(path, json.dumps(manifest).encode())
+    for stored, downloaded in ((None, False), (b"{}", False), (text, True), (None, True)):
+        if stored is not None:
+            bucket.put(f"{RUN}/checkpoints/{name}", stored)
+        engine.download_checkpoint(run, tmp_path / "pulled", None, lambda _: None)
+        assert (tmp_path / "pulled" / name).exists() == downloaded
+    assert (tmp_path / "pulled" / name).read_bytes() == text
+    bucket.put(path, json.dumps({**manifest, "description": "../x"}).encode())
+    with pytest.raises(StorageError, match=r"no checkpoint in .* is complete"):
+        engine.download_checkpoint(run, tmp_path / "pulled", None, lambda _: None)
+
+
 def test_a_damaged_part_is_never_left_behind_and_no_manifest_with_it(
     orch: Orch, bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -171,11 +189,15 @@ def test_a_pulled_checkpoint_is_exported_by_the_trainer(orch: Orch, tmp_path: Pa
     numpy = pytest.importorskip("numpy")
     safetensors_numpy = pytest.importorskip("safetensors.numpy")
     weights = _llama(tmp_path / "llama", numpy, safetensors_numpy)
+    (tmp_path / "llama" / "generation_config.json").write_text('{"eos_token_id": [1, 4]}')
     place = f"file://{tmp_path}/bucket/{RUN}/checkpoints"
     subprocess.run([sys.executable, "-m", "trainer", "import", str(tmp_path / "llama"), place], check=True)
     said = orch("pull", RUN, str(tmp_path / "home"), "--bucket", f"file://{tmp_path}/bucket", "--export")
     assert said.status == 0, said.err
     assert said.out == f"{tmp_path}/home/step-00000000-llama\n"
+    assert "note: no tokenizer.json is written" in said.err
+    generation = tmp_path / "home/step-00000000-llama/generation_config.json"
+    assert generation.read_text() == '{"eos_token_id": [1, 4]}', "the description came along"
     found = safetensors_numpy.load_file(tmp_path / "home/step-00000000-llama/model.safetensors")
     assert found.keys() == weights.keys()
     assert all(numpy.array_equal(found[name], values) for name, values in weights.items())

@@ -83,9 +83,9 @@ def test_missing_or_empty_data_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     assert f"data=bookz: no such file or folder on this host: {tmp_path}/bookz" in refused("bookz")
     (tmp_path / "a.txt").touch()
-    assert refused("a.txt") == "data=a.txt: the file is empty"
+    assert refused("a.txt") == "data=a.txt: the file here is empty: a.txt"
     (tmp_path / "b.txt").touch()
-    assert refused(f"{tmp_path}:*.txt").endswith("all files here are empty")
+    assert refused(f"{tmp_path}:*.txt").endswith("every file here is empty: a.txt, b.txt")
 
 
 def test_tilde_is_expanded_without_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,8 @@ def test_resume_required_and_resume_never(launch: Launcher, tmp_path: Path) -> N
     required = launch.toy(1, "steps=2", place, "resume=required")
     assert required.wait() == [10]
     assert "no intact checkpoint" in required.text()
+    assert "is checkpoint.uri spelled right?" in required.text()
+    assert not (tmp_path / "checkpoints").exists()
     launch.toy(1, "steps=2", place, "resume=never").ok()
     never = launch.toy(1, "steps=2", place, "resume=never")
     assert never.wait() == [2]

@@ -178,8 +178,8 @@ def test_an_imported_llama_is_the_same_function_here_and_bit_equal_when_exported
     for name, values in tensors.items():
         np.testing.assert_array_equal(again[name], values)
     written = json.loads((tmp_path / "again" / "config.json").read_text())
-    assert {key: written[key] for key in settings} == settings
-    assert written["rope_parameters"] == {"rope_type": "default", "rope_theta": 500.0}
+    types = {"dtype": "float32", "torch_dtype": "float32"}
+    assert written == {**settings, **types, "architectures": ["LlamaForCausalLM"]}, "as it came"
 
 
 @pytest.mark.promise("P38")
@@ -309,7 +309,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "bf16" / "tokenizer.json"))
     text = "Hé!\x00\n ok \u4e2d"
     assert tokenizer.encode(text).ids == list(text.encode())
-    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
     capsys.readouterr()
     for words, text in (
         (["export", str(place), str(tmp_path / "bf16")], "exists: name a new folder"),

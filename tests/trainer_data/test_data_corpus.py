@@ -13,14 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.s3 import S3Server
 
-from trainer.checkpoint.store import open_store
+from trainer.config import DataConfig
 from trainer.data import readers
-from trainer.data.corpus import Corpus
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.fingerprints import is_same_corpus
 from trainer.errors import DataError, StorageError
 
 
 @pytest.mark.promise("P33")
-@given(contents=st.lists(st.binary(max_size=40), min_size=1, max_size=6).filter(any), data=st.data())
+@given(
+    contents=st.lists(st.text("ab é\n", max_size=40).map(str.encode), min_size=1, max_size=6).filter(any),
+    data=st.data(),
+)
 def test_windows_equal_those_of_the_concatenated_files(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
 ) -> None:
@@ -85,18 +89,6 @@ def test_an_empty_place_does_not_mean_the_current_folder(source: str) -> None:
         opened(source)
 
 
-def test_compressed_files_are_refused_as_text(tmp_path: Path, s3: S3Server) -> None:
-    s3.create_bucket("packed-of-tests")
-    bucket = "s3://packed-of-tests/text"
-    for name in ("a.txt", "b.jsonl.gz"):
-        (tmp_path / name).write_bytes(b"x" * 100)
-        open_store(bucket).put(name, b"x" * 100)
-    for place in (str(tmp_path), f"{tmp_path}/b.jsonl.gz", bucket):
-        with pytest.raises(DataError, match=r"b\.jsonl\.gz is not plain text: run python -m trainer prepare"):
-            opened(place)
-    assert opened(f"{tmp_path}:*.txt").total_tokens == opened(f"{bucket}:*.txt").total_tokens == 100
-
-
 def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(DataError, match=r"data=http://host/x: expected a path or an s3://, gs:// or hf:// address"):
         opened("http://host/x")
@@ -115,9 +107,12 @@ def test_a_file_that_shrinks_during_the_run_is_an_error(tmp_path: Path) -> None:
         corpus.read(np.array([50]), 20)
 
 
-def test_an_index_of_another_program_is_text(tmp_path: Path) -> None:
+def test_an_index_of_another_program_is_json_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text('{"shards": []}')
-    assert text_of(opened(tmp_path)) == b'{"shards": []}'
+    with pytest.raises(DataError, match=r"index\.json, line 1 has no key 'text', its keys are shards: name the key"):
+        opened(tmp_path)
+    as_text = open_corpus(DataConfig(source=str(tmp_path), column=""), print)
+    assert text_of(as_text) == b'{"shards": []}'
 
 
 def test_text_with_a_tokenizer_names_the_prepare_command(tmp_path: Path) -> None:
@@ -143,7 +138,8 @@ def test_a_bucket_gives_the_same_corpus_as_the_files(
         s3.client.put_object(Bucket=bucket, Key=f"text/{path.name}", Body=path.read_bytes())
     s3.client.put_object(Bucket=bucket, Key="text/readme.md", Body=b"not this")
     local, remote = opened(text_folder), opened(f"s3://{bucket}/text:*.txt")
-    assert (remote.total_tokens, remote.fingerprint) == (local.total_tokens, local.fingerprint)
+    assert remote.total_tokens == local.total_tokens
+    assert is_same_corpus(remote.fingerprint, local.fingerprint)
     some = np.random.default_rng(0)
     starts = [some.integers(0, local.total_tokens - 12_000, 12) for _ in range(6)]
     starts[0][:3] = [0, local.total_tokens - 12_000, 30_000]
@@ -157,7 +153,7 @@ def test_a_bucket_without_matching_objects_is_named(s3: S3Server) -> None:
     s3.client.put_object(Bucket="empty-of-tests", Key="text/readme.md", Body=b"not this")
     with pytest.raises(DataError, match=r"no object here matches \*\.rst"):
         opened("s3://empty-of-tests/text:*.rst")
-    with pytest.raises(StorageError, match="cannot be listed"):
+    with pytest.raises(StorageError, match="no-such-bucket-of-tests"):
         opened("s3://no-such-bucket-of-tests/text:*")
 
 

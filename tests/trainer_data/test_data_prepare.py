@@ -70,7 +70,9 @@ def test_every_token_of_a_tokenizer_fits_its_type(tmp_path: Path) -> None:
     from tokenizers.models import WordLevel
 
     Tokenizer(WordLevel({"a": 0, "b": 9, "</s>": 300}, unk_token="a")).save(str(tmp_path / "gaps.json"))
-    found = read_tokenizer(str(tmp_path / "gaps.json"))
+    with pytest.raises(ConfigError, match="do not say which token ends a document: name one of its tokens with eod="):
+        read_tokenizer(str(tmp_path / "gaps.json"))  # a name is no role
+    found = read_tokenizer(str(tmp_path / "gaps.json"), "</s>")
     assert (found.vocab, found.eod, found.dtype) == (301, 300, "uint16")
     for vocab, dtype in ((1 << 8, "uint8"), (1 << 16, "uint16"), ((1 << 16) + 1, "int32")):
         assert replace(found, vocab=vocab).dtype == dtype
@@ -217,6 +219,20 @@ def test_a_wrong_tokenizer_file_is_explained(tmp_path: Path, text_folder: Path) 
         run([str(text_folder), str(tmp_path / "a"), f"tokenizer={tmp_path}/x.json"])
     with pytest.raises(DataError, match="cannot be read: No such file"):
         run([str(text_folder), str(tmp_path / "a"), f"tokenizer={tmp_path}/y.json"])
+
+
+def test_empty_files_are_named_and_leave_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for name in ("a.txt", "b.jsonl"):
+        (tmp_path / "text" / name).touch()
+    with pytest.raises(DataError, match=r"every file here is empty: a\.txt, b\.jsonl"):
+        run([str(tmp_path / "text"), str(tmp_path / "tokens")])
+    assert not (tmp_path / "tokens").exists()
+    (tmp_path / "text/b.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="contains no text"):
+        run([str(tmp_path / "text"), str(tmp_path / "tokens")])
+    (tmp_path / "text/b.jsonl").write_text('{"text": "x"}')
+    run([str(tmp_path / "text"), str(tmp_path / "tokens")])
 
 
 def test_the_help_names_every_key() -> None:

@@ -6,34 +6,24 @@ import gzip
 import io
 import json
 import os
+import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyarrow
 import pytest
-from data_cases import opened, tokens_of
+from data_cases import opened, texts, tokens_of
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from support.s3 import S3Server
 
 from trainer.data import documents
-from trainer.data.documents import open_documents, split_document
+from trainer.data.documents import split_document
 from trainer.data.hub import HubName, parse_hub_name, query_version
 from trainer.data.state import DataState
 from trainer.errors import DataError
-
-
-def texts(source: object, column: str = "text") -> list[bytes]:
-    """Return the complete documents."""
-    found, begun = list[bytes](), b""
-    reader = open_documents(str(source), column)
-    for part in reader.read():
-        begun += part.data
-        if part.is_last:
-            found.append(begun)
-            begun = b""
-    assert begun == b""
-    assert reader.size is None or reader.bytes_read == reader.size
-    return found
 
 
 @given(text=st.text(alphabet="aé€\U0001f600\n", max_size=60))
@@ -61,11 +51,10 @@ def test_kinds_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', "a.jsonl, line 2 has no key 'text': name the key of the text"),
+        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', "a.jsonl, line 2 has no key 'text', its keys are body"),
         ("a.jsonl", b'{"text": 3}\n', "a.jsonl, line 1: the column holds int, not text"),
         ("a.jsonl", b"text\n", "a.jsonl, line 1: not JSON"),
         ("a.txt.gz", gzip.compress(b"x" * 100_000)[:-20], "a.txt.gz cannot be read"),
-        ("a.txt.gz", b"not packed", "a.txt.gz cannot be read"),
     ],
 )
 def test_unreadable_input_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -82,18 +71,20 @@ def test_objects_of_a_bucket_are_streamed(s3: S3Server, monkeypatch: pytest.Monk
     assert texts("s3://sources-of-tests/text:*.gz") == [b"many words " * 30] * 200
 
 
-def test_parquet_is_read_or_its_library_is_named(tmp_path: Path) -> None:
-    if find_spec("pyarrow") is None:
-        (tmp_path / "a.parquet").write_bytes(b"PAR1")
-        with pytest.raises(DataError, match="pip install pyarrow"):
-            texts(tmp_path)
-        return
-    import pyarrow
-    from pyarrow import parquet
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.txt.zst"])
+def test_a_missing_library_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    beginning = {"a.parquet": b"PAR1", "a.arrow": b"ARROW1\0\0", "a.txt.zst": b"\x28\xb5\x2f\xfd"}
+    (tmp_path / name).write_bytes(beginning[name])
+    for module in ("pyarrow", "pyarrow.parquet", "pyarrow.ipc"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DataError, match=rf"{re.escape(name)}: .* need the library `pyarrow`: pip install pyarrow"):
+        texts(tmp_path)
 
+
+def test_a_wrong_table_and_an_absent_column_are_named(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"body": ["one", None, "two"]}), tmp_path / "a.parquet")
     assert texts(tmp_path, "body") == [b"one", b"two"]
-    with pytest.raises(DataError, match="has no column 'text', but body"):
+    with pytest.raises(DataError, match="has no column 'text'; choose column=NAME: body"):
         texts(tmp_path)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match=r"a\.parquet cannot be read"):

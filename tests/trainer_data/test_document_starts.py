@@ -57,10 +57,10 @@ def test_a_document_of_prepared_text_begins_after_the_end_of_another(tmp_path: P
 def test_each_file_of_plain_text_is_a_document(tmp_path: Path) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
-    for number, text in enumerate(("abc", "", "defg\0h")):
+    for number, text in enumerate(("abc", "", "defg\nh")):
         (folder / f"{number}.txt").write_text(text)
     tokens, starts = split(masked(folder).read(np.array([1]), 8))
-    assert (bytes(tokens[0].tolist()), starts) == (b"bcdefg\0h", [2])
+    assert (bytes(tokens[0].tolist()), starts) == (b"bcdefg\nh", [2])
 
 
 CHATS = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,8 @@ def test_a_record_has_the_measured_and_the_derived_values(tmp_path: Path, capsys
 def test_the_terminal_line() -> None:
     expected = "step 120/200  loss 0.1000  lr 1.00e-03  41,000 tok/s  grad 1.00  eta 8 s"
     assert record(120).format_line(200) == expected
+    untrained = replace(record(120), loss=0.0, grad_norm=0.0).format_line(200)
+    assert untrained.startswith("step 120/200  loss none (no reply in these rows)  lr 1.00e-03")
 
 
 @pytest.mark.parametrize(

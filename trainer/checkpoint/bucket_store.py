@@ -136,7 +136,7 @@ class BucketStore(Store):
             # Its annotations speak of pyarrow, which is not installed.
             pages: Any = obstore.list(backend, prefix or None)  # pyright: ignore[reportUnknownMemberType]
             listed = itertools.islice((meta for page in pages for meta in page), most)
-            return [ObjectEntry(str(meta["path"]), int(meta["size"])) for meta in listed]
+            return [ObjectEntry(str(meta["path"]), int(meta["size"]), _tag(meta)) for meta in listed]
 
         entries = self._run(prefix, "cannot be listed", list_all)
         return [entry for entry in entries if not entry.path.rsplit("/", 1)[-1].startswith(".")]
@@ -213,6 +213,11 @@ def _copy(target: memoryview, source: memoryview) -> None:
         target[:] = source
     else:  # it lets other threads run meanwhile
         np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
+
+
+def _tag(meta: Mapping[str, Any]) -> str:
+    """Return what changes with an object's content, of its entry in a listing."""
+    return " ".join(str(meta[name]) for name in ("e_tag", "version") if meta.get(name))
 
 
 def _condition(expected: Version) -> UpdateVersion:

@@ -155,13 +155,13 @@ FAMILIES: Sequence[Family] = (
 )
 
 
-def find_family(model: ModelConfig) -> Family:
-    """Return the first family that computes what the model does.
+def find_family(model: ModelConfig, preferred: str | None = None) -> Family:
+    """Return a family that computes what the model does: the preferred one if it does, else the first.
 
     Raises:
         ConfigError: None does.
     """
-    for family in FAMILIES:
+    for family in sorted(FAMILIES, key=lambda one: one.name != preferred):
         if _has_style(family, model) and (not model.window or family.window is not None):
             return family
     default = ModelConfig()
@@ -187,19 +187,19 @@ def _text(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
-def make_hf_config(model: ModelConfig, seq_len: int, dtype: str, end: int | None) -> dict[str, Any]:
-    """Return config.json.
+def make_hf_config(model: ModelConfig, seq_len: int, dtype: str, preferred: str | None = None) -> dict[str, Any]:
+    """Return config.json without special tokens.
 
     Args:
         model: The model.
         seq_len: Length of the rows that it was trained on.
         dtype: As torch names it.
-        end: The token that ends a document, if known.
+        preferred: The family that is taken where it computes the model, as others do too.
 
     Raises:
         ConfigError: No family computes what the model does.
     """
-    family = find_family(model)
+    family = find_family(model, preferred)
     rope = _make_rope(model)
     parameters = {**rope, "rope_theta": model.rope_theta}
     return {
@@ -221,11 +221,10 @@ def make_hf_config(model: ModelConfig, seq_len: int, dtype: str, end: int | None
         family.activation: _ACTIVATIONS[model.activation],
         "attention_bias": False,
         "mlp_bias": False,
-        **({"sliding_window": model.window, **(family.window or {})} if model.window else {}),
+        **_make_window(family, model),
         **(_make_gemma(family, model) if "full_every" in family.free else {}),
         **make_expert_settings(family.name, model),
         "max_position_embeddings": _count_positions(model, seq_len),
-        **({} if end is None else {"bos_token_id": end, "eos_token_id": end}),
         "torch_dtype": dtype,  # the same for versions before 5
         "dtype": dtype,
     }
@@ -401,6 +400,15 @@ def _make_rope(model: ModelConfig) -> dict[str, Any]:
 def _make_local_rope(model: ModelConfig, rope: Mapping[str, Any]) -> dict[str, Any]:
     local = {"rope_type": "default", "rope_theta": model.local_rope_theta} if model.local_rope_theta else rope
     return {"full_attention": rope, "sliding_attention": local}
+
+
+def _make_window(family: Family, model: ModelConfig) -> dict[str, Any]:
+    """Return the keys for a window; where there is none, those that turn off what transformers assumes."""
+    if family.window is None or model.window:
+        return {"sliding_window": model.window, **(family.window or {})} if model.window else {}
+    if "full_every" in family.free:
+        return {}  # layer_types has no layer with one
+    return {"sliding_window": None, **{key: False for key in family.window if key.startswith("use_")}}
 
 
 def _make_gemma(family: Family, model: ModelConfig) -> dict[str, Any]:

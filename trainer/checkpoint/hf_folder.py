@@ -15,6 +15,7 @@ from trainer.checkpoint.snapshot import HeaderEntry, parse_header
 from trainer.engine import FloatArray
 from trainer.errors import ConfigError
 
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _HEADER_LIMIT = 100 << 20  # bytes; the same as the safetensors library's
 
 
@@ -50,8 +51,27 @@ def find_tensors(folder: Path) -> dict[str, Tensor]:
         ConfigError: A file is missing or no safetensors file.
     """
     index = folder / "model.safetensors.index.json"
+    if not index.is_file() and not (folder / "model.safetensors").exists():
+        _refuse_other_formats(folder)
     files = _list_files(index) if index.is_file() else [folder / "model.safetensors"]
     return {entry.key: Tensor(file, entry) for file in files for entry in _read_entries(file)}
+
+
+def _refuse_other_formats(folder: Path) -> None:
+    """Raise ConfigError that names the way out of weights in files of another kind."""
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be read: {error.strerror}") from error
+    found = next((name for name in names if name.endswith(_PICKLES)), None)
+    if found is not None:
+        raise ConfigError(
+            f"{folder} has {found} and no safetensors file: a pickle can run any program, so it is never loaded here; "
+            "where you trust it, let transformers convert it: "
+            f"AutoModelForCausalLM.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)"
+        )
+    if single := next((name for name in names if name.endswith(".safetensors")), None):
+        raise ConfigError(f"{folder} has {single}, but no model.safetensors and no index of several: name it so")
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@
         step-00001200-e0002-a0003/part-00003-000.safetensors  process 3's first part, in the safetensors format
         step-00001200-e0002-a0003/manifest.json               last and create-only
         latest.json                                       replaced by compare-and-swap, forward only
+        description-<sha256>.json                         of model and tokenizer, before the first manifest
     <bucket>/<run id>/epoch.json, beat.json           who drives the run: see trainer/checkpoint/epoch.py
 
 step: optimizer steps that are done. At least 8 digits, more when needed. step-00000000 holds imported weights. Epoch

@@ -18,6 +18,8 @@ both sides can import it anywhere. manifest.json is UTF-8 JSON, one object with 
              numbers), "total_tokens", "fingerprint", "position" (rows used of it)}
     eval_loss  number, mean nats a token of an evaluation of this state; null or absent: it was not evaluated
     config   the run's configuration by dotted key, such as "model.dim": 128
+    description  str, the SHA-256 of the description of model and tokenizer, which is beside the folders of steps as
+             description-<sha256>.json (description.py); absent where none is known
 
 Format 3 is of own programs (trainer/program): a folder of files. It has the keys format, step, run_id, attempt, epoch,
 world and time as above, and
@@ -159,6 +161,11 @@ def run_folder(checkpoint_uri: str) -> str:
     return uri.removesuffix("/checkpoints")
 
 
+def name_description(digest: str) -> str:
+    """Return the name of a description of model and tokenizer, beside the folders of steps."""
+    return f"description-{digest}.json"
+
+
 def order_step_folders(names: Iterable[str], latest: Latest | None) -> list[tuple[StepFolder, str]]:
     """Return the folders of checkpoints, newest first, each with the reason why it is none of this run, or "".
 
@@ -240,6 +247,7 @@ class Manifest:
         data: Where in the data the run is, as stored; None for imported weights.
         meta: What an own program gave; empty in the trainer's formats.
         signature: By the key of the run, in hex; "" where an own program had no key, and in the trainer's formats.
+        description: Digest of the description of model and tokenizer; "" for none.
         folder: Name of the folder that holds it; not in the file, since a download has another one.
     """
 
@@ -257,6 +265,7 @@ class Manifest:
     eval_loss: float | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     signature: str = ""
+    description: str = ""
     folder: str
 
     def to_json(self) -> bytes:
@@ -279,6 +288,7 @@ class Manifest:
             content["data"] = None if self.data is None else dict(self.data)
             content["eval_loss"] = self.eval_loss
             content["config"] = dict(self.config)
+            content |= {"description": self.description} if self.description else {}
         return json.dumps(content, indent=1).encode()
 
     @classmethod
@@ -315,6 +325,7 @@ class Manifest:
                 eval_loss=None if own else _parse_loss(content.get("eval_loss")),
                 meta=dict(content["meta"]) if own else {},
                 signature=_parse_text(content.get("signature", "")) if own else "",
+                description="" if own else _parse_digest(content.get("description", "")),
                 folder=folder.name,
             )
             datetime.fromisoformat(manifest.time.replace("Z", "+00:00"))  # before Python 3.11 without Z
@@ -392,6 +403,13 @@ def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise CorruptCheckpoint(f"the manifest has {shorten(value)} where text must be")
     return value
+
+
+def _parse_digest(value: Any) -> str:
+    """Return the digest that names a file; "" for none."""
+    if value and _SHA256.fullmatch(_parse_text(value)) is None:
+        raise CorruptCheckpoint(f"the manifest has {shorten(value)} where a SHA-256 must be")
+    return _parse_text(value)
 
 
 def parse_count(value: Any, least: int = 0) -> int:

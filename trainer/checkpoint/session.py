@@ -14,6 +14,7 @@ import numpy as np
 
 from trainer.checkpoint import reader
 from trainer.checkpoint.claim import Beat, check_epoch, hold_epoch, wait_for_access
+from trainer.checkpoint.description import Description, find_description
 from trainer.checkpoint.epoch import Epoch
 from trainer.checkpoint.layout import read_data_state, run_folder
 from trainer.checkpoint.manifest import LATEST, Manifest, StepFolder
@@ -35,10 +36,11 @@ from trainer.checkpoint.snapshot import read_free_memory
 from trainer.checkpoint.store import Store, open_store
 from trainer.checkpoint.writer import CheckpointWriter, RetentionPolicy, RunInfo
 from trainer.config import Config
+from trainer.data.described import find_data_description
 from trainer.data.state import DataState
 from trainer.engine import Engine, FloatArray
 from trainer.environment import Run
-from trainer.errors import ConfigError, PeerError, StorageError
+from trainer.errors import ConfigError, MissingFolderError, PeerError, StorageError
 from trainer.evaluation import Evaluated
 from trainer.options import flatten_config
 from trainer.shape.box import TensorRegion
@@ -90,7 +92,7 @@ class Checkpoints:
         start = run.resume_from if run.resume_from not in ("", "latest") else settings.start
         if not uri:
             return cls(config=config, store=None, schedule=None, team=team, report=report, resume_from=start)
-        store = open_store(uri, create=True, retry_seconds=settings.retry_seconds)
+        store = _open_place(uri, config)
         place = open_store(run_folder(store.uri), create=True, retry_seconds=settings.retry_seconds)
         watched = open_store(run_folder(store.uri), create=True, retry_seconds=_WATCH_RETRY_SECONDS)
         if run_folder(uri) != run_folder(run.checkpoint_uri):
@@ -243,10 +245,12 @@ class Checkpoints:
             self._refuse_named_step()
             self._refuse_used_place()
             self._repair_latest(None)
+            self._describe(None)
             return 0
         begun = time.perf_counter()
         # As much in memory as a save will need.
         found = self._find(room=sum(piece.bytes for piece in engine.written()))
+        self._describe(found)
         if found is not None:
             done = self._restore(found, engine, data, begun)
             own = self.store is not None and found.store.uri == self.store.uri
@@ -257,6 +261,24 @@ class Checkpoints:
             raise StorageError(f"resume=required, but there is no intact checkpoint in {place}")
         self._repair_latest(None)
         return 0
+
+    def _describe(self, found: reader.Checkpoint | None) -> None:
+        """Let checkpoints name the description of the model and its tokenizer: the earlier one, joined with the data's.
+
+        Raises:
+            StorageError: The bucket fails; on every rank.
+        """
+        schedule = self.schedule
+        if schedule is None:
+            return
+
+        def describe() -> bool:
+            earlier = None if found is None else find_description(found.store, found.manifest.description, self.report)
+            of_data = find_data_description(self.config.data, self.config.model)
+            schedule.writer.describe((earlier or Description()).join(of_data) if of_data is not None else earlier)
+            return True
+
+        reader.broadcast_from_first(self.team, describe)
 
     def _repair_latest(self, resumed: StepFolder | None) -> None:
         store = self.store
@@ -353,6 +375,16 @@ def _values(contents: Contents, chosen: RestorePlan, seed: int) -> Iterator[tupl
         yield piece, np.zeros(piece.box.extent, np.float32)
     for piece, parameter in chosen.initial:
         yield piece, make_initial_values(parameter, piece.box, seed)
+
+
+def _open_place(uri: str, config: Config) -> Store:
+    """Open the place of the checkpoints; a folder is made, unless the run must resume from what is there."""
+    try:
+        return open_store(uri, create=config.resume != "required", retry_seconds=config.checkpoint.retry_seconds)
+    except MissingFolderError as error:
+        raise StorageError(
+            f"resume=required, but there is no intact checkpoint in {uri}: {error}; is checkpoint.uri spelled right?"
+        ) from error
 
 
 def _resumed(manifest: Manifest, store: Store, seconds: float) -> str:

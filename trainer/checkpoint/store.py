@@ -98,10 +98,12 @@ class ObjectEntry:
     Attributes:
         path: Relative to the store's folder.
         size: Bytes.
+        tag: Changes with the content: the entity tag, and the generation where the bucket has one; empty if unknown.
     """
 
     path: str
     size: int
+    tag: str = ""
 
 
 class Store(ABC):

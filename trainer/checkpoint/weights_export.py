@@ -1,4 +1,4 @@
-"""Exports a checkpoint's weights for Hugging Face's libraries: config.json, model.safetensors, tokenizer."""
+"""Exports a checkpoint for Hugging Face's libraries: weights or adapters, with the files of model and tokenizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from trainer.checkpoint.adapters_export import (
     read_merged_tensor,
     read_tensor,
 )
+from trainer.checkpoint.description import CONFIG
 from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, FileDType, encode_values
+from trainer.checkpoint.exported_description import find_exported_description
+from trainer.checkpoint.exported_settings import ExportedModel, make_settings
 from trainer.checkpoint.family_names import FileTensor, map_parameter_names
 from trainer.checkpoint.layout import split_uri
 from trainer.checkpoint.manifest import StepFolder
@@ -28,7 +31,6 @@ from trainer.checkpoint.reader import Checkpoint
 from trainer.checkpoint.regions import Contents, open_contents
 from trainer.checkpoint.restore_plan import read_lora_config, read_model_config
 from trainer.checkpoint.store import open_store
-from trainer.checkpoint.tokenizer_file import TokenizerFile, find_tokenizer_file
 from trainer.config import LoraConfig, ModelConfig
 from trainer.engine import FloatArray
 from trainer.environment import World
@@ -50,7 +52,7 @@ class ExportRequest:
         dtype: Of the written weights.
         average: Export the averaged weights.
         adapter: Export the LoRA adapters alone, as peft reads them; else they are merged into the weights.
-        tokenizer: Path of a tokenizer.json; "": find the one of the data.
+        tokenizer: Path of a tokenizer.json or of its folder; "": that of the checkpoint.
         shard_bytes: Size above which the weights are split into several files.
     """
 
@@ -83,7 +85,10 @@ def export_weights(request: ExportRequest, report: Callable[[str], None]) -> Non
     kind = "average" if request.average else "model"
     if not any(name.startswith(f"{kind}/") for name in contents.tensors):
         raise ConfigError(f"checkpoint {manifest.step} has no averaged weights: it was made with optim.ema=0")
-    vocabulary = find_tokenizer_file(manifest.config, model, request.tokenizer)
+    description = find_exported_description(checkpoint, model, request.tokenizer, report)
+    untrained = manifest.data is None and CONFIG in description.files  # an import has no rows
+    seq_len = 0 if untrained else int(manifest.config.get("seq_len", 2048))
+    exported = ExportedModel(description=description, model=model, seq_len=seq_len, dtype=TORCH[request.dtype])
     staged = request.folder.with_name(f".{request.folder.name}.part")
     try:
         shutil.rmtree(staged, ignore_errors=True)
@@ -92,7 +97,8 @@ def export_weights(request: ExportRequest, report: Callable[[str], None]) -> Non
             size = _write_adapters(staged, contents, kind, model, lora, request)
         else:
             size = _write_weights(staged, contents, kind, model, lora, request)
-        _write_settings(staged, manifest.config, model, request, vocabulary)
+        for name, text in make_settings(exported, adapter=request.adapter).items():
+            (staged / name).write_bytes(text.encode())
         if request.folder.exists():
             request.folder.rmdir()
         staged.rename(request.folder)
@@ -100,8 +106,6 @@ def export_weights(request: ExportRequest, report: Callable[[str], None]) -> Non
         raise StorageError(f"{request.folder} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)  # already renamed unless something failed
-    for line in vocabulary.notes:
-        report(line)
     what = ("averaged " if request.average else "") + ("adapters" if request.adapter else "weights")
     report(f"{what} of step {manifest.step} in {request.folder} ({size / 1e6:,.1f} MB, {request.dtype})")
 
@@ -201,28 +205,6 @@ def _write_header(file: BinaryIO, shard: Sequence[tuple[str, FileTensor]], dtype
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little") + text)
-
-
-def _write_settings(
-    folder: Path, config: Mapping[str, Any], model: ModelConfig, request: ExportRequest, vocabulary: TokenizerFile
-) -> None:
-    seq_len = int(config.get("seq_len", 2048))
-    if not request.adapter:
-        _write_model_settings(folder, model, request, seq_len, vocabulary)
-    if vocabulary.text:
-        (folder / "tokenizer.json").write_bytes(vocabulary.text)
-        _write_json(
-            folder / "tokenizer_config.json",
-            {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": seq_len, **vocabulary.special},
-        )
-
-
-def _write_model_settings(
-    folder: Path, model: ModelConfig, request: ExportRequest, seq_len: int, vocabulary: TokenizerFile
-) -> None:
-    _write_json(folder / "config.json", families.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
-    ends = {} if vocabulary.end is None else {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
-    _write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

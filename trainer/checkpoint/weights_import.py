@@ -6,24 +6,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from trainer.checkpoint import families
+from trainer.checkpoint.byte_tokenizer import is_byte_tokenizer
+from trainer.checkpoint.config_keys import list_unused_keys
+from trainer.checkpoint.description import TOKENIZER, Description, read_described_files, store_description
 from trainer.checkpoint.epoch import utc_timestamp
 from trainer.checkpoint.family_names import FileTensor, map_parameter_names
 from trainer.checkpoint.hf_folder import Tensor, find_tensors, read_json_object
 from trainer.checkpoint.layout import part_name, run_folder
 from trainer.checkpoint.manifest import Manifest, Part, StepFolder
 from trainer.checkpoint.snapshot import PART_BYTES, PartBuffer, group_pieces
-from trainer.checkpoint.store import open_store
-from trainer.checkpoint.tokenizer_file import make_byte_tokenizer
+from trainer.checkpoint.store import Store, open_store
 from trainer.checkpoint.writer import publish_manifest, upload_part
-from trainer.config import BYTE_VOCAB, Config, ModelConfig
+from trainer.config import AUTO, BYTE_VOCAB, Config, ModelConfig
+from trainer.data.roles import find_end, read_tokens
+from trainer.engine import FloatArray
 from trainer.errors import ConfigError, StorageError
 from trainer.options import flatten_config, parse_config
 from trainer.shape.architecture import count_parameters, list_parameters
 from trainer.shape.box import Box, TensorRegion
 
 
-def import_weights(folder: Path, place: str, report: Callable[[str], None], part_bytes: int = PART_BYTES) -> None:
+def import_weights(
+    folder: Path,
+    place: str,
+    report: Callable[[str], None],
+    part_bytes: int = PART_BYTES,
+    *,
+    rows: int | None = None,
+) -> None:
     """Write the checkpoint.
 
     Args:
@@ -31,30 +44,26 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
         place: Where the checkpoint is written; it must not hold any.
         report: Receives what was written and how to train from it.
         part_bytes: Size at which a part is closed.
+        rows: Rows of the embedding and of the head; 0: as many as the tokenizer has tokens; None: as in the folder.
 
     Raises:
         ConfigError: The folder has no model that this trainer can train, or the place holds checkpoints.
         StorageError: The checkpoint cannot be written.
     """
-    model = families.parse_hf_config(read_json_object(folder / "config.json"))
-    tensors = find_tensors(folder)
+    config = read_json_object(folder / "config.json")
+    stored, tensors = families.parse_hf_config(config), find_tensors(folder)
+    described = _describe(folder)
+    model = _resize(stored, described, rows)
     _check_settings(model, tensors)
-    names = map_parameter_names(model)
-    _check(names, tensors, model)
+    names = map_parameter_names(stored)
+    _check(names, tensors, stored)
     store = open_store(place, create=True)
     if any(StepFolder.parse(name) is not None for name in store.list_folders()):
         raise ConfigError(f"{store.uri} already holds checkpoints: name another place")
-    theirs: dict[str, list[tuple[str, FileTensor]]] = {}
-    for name, one in names.items():
-        theirs.setdefault(f"model/{one.parameter.name}", []).append((name, one))
-    pieces = [TensorRegion(f"model/{p.name}", p.shape, Box.whole(p.shape)) for p in list_parameters(model)]
-    parts, folder_of_weights = list[Part](), StepFolder(0)
-    for index, group in enumerate(group_pieces(pieces, part_bytes)):
-        buffer = PartBuffer(group)
-        for piece, view in buffer.views.items():
-            for name, one in theirs[piece.name]:
-                one.select_values(view).reshape(-1)[:] = tensors[name].read_values()
-        parts.append(upload_part(store, folder_of_weights.name, part_name(0, index), buffer))
+    for line in list_unused_keys(config):
+        report(line)
+    store_description(store, described)
+    parts, folder_of_weights = _upload_weights(store, model, names, tensors, part_bytes), StepFolder(0)
     run_id = run_folder(store.uri).rpartition("/")[2] if store.uri.endswith("/checkpoints") else "import"
     manifest = Manifest(
         step=0,
@@ -63,25 +72,80 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
         world=1,
         time=utc_timestamp(),
         weights_only=True,
-        parts=tuple(parts),
+        parts=parts,
         data=None,
         config=flatten_config(replace(Config(), model=model)),
+        description=described.digest,
         folder=folder_of_weights.name,
     )
     failure = publish_manifest(store, manifest, None, report)
     if failure:
         raise StorageError(failure)
     report(f"{count_parameters(model):,} weights in {store.uri}/{folder_of_weights.name}; to train from them:")
-    data, note = _describe_data(folder, model)
+    data, note = _describe_data(folder, described, model)
     start = f"{store.uri}/{folder_of_weights.name}"
     report(f"  python -m trainer checkpoint.start={start} {_words(model)} data={data} ...")
     report(f"  {note}")
 
 
-def _describe_data(folder: Path, model: ModelConfig) -> tuple[str, str]:
+def _describe(folder: Path) -> Description:
+    """Return the description of the model and its tokenizer."""
+    found = Description(files=read_described_files(folder))
+    tokens = read_tokens(found)
+    return replace(found, end=tokens.numbers.get(find_end(found, tokens)))
+
+
+def _resize(model: ModelConfig, described: Description, rows: int | None) -> ModelConfig:
+    """Return the model with that many rows in its embedding and its head.
+
+    Raises:
+        ConfigError: The tokenizer is unknown, or rows would be lost.
+    """
+    if rows is None:
+        return model
+    if rows == AUTO:
+        numbers = read_tokens(described).numbers.values()
+        if not numbers:
+            raise ConfigError("resize=auto: the folder has no tokenizer.json that names tokens: give a number")
+        rows = max(model.tokens, max(numbers) + 1)
+    if rows < model.tokens:
+        raise ConfigError(f"resize={rows}: the model has {model.tokens} tokens, and none can be removed")
+    return replace(model, vocab=rows)
+
+
+def _upload_weights(
+    store: Store, model: ModelConfig, names: Mapping[str, FileTensor], tensors: Mapping[str, Tensor], part_bytes: int
+) -> tuple[Part, ...]:
+    """Upload all weights, and return their parts."""
+    theirs: dict[str, list[tuple[str, FileTensor]]] = {}
+    for name, one in names.items():
+        theirs.setdefault(f"model/{one.parameter.name}", []).append((name, one))
+    pieces = [TensorRegion(f"model/{p.name}", p.shape, Box.whole(p.shape)) for p in list_parameters(model)]
+    parts = list[Part]()
+    for index, group in enumerate(group_pieces(pieces, part_bytes)):
+        buffer = PartBuffer(group)
+        for piece, view in buffer.views.items():
+            for name, one in theirs[piece.name]:
+                _fill(one.select_values(view), tensors[name].read_values(), one)
+        parts.append(upload_part(store, StepFolder(0).name, part_name(0, index), buffer))
+    return tuple(parts)
+
+
+def _fill(view: FloatArray, values: FloatArray, tensor: FileTensor) -> None:
+    """Fill a tensor; rows that the file does not have get the mean of its rows.
+
+    So the logits of added tokens begin as those of a usual one, and an untrained one is seldom generated.
+    """
+    stored = values.reshape(tensor.shape)
+    view[: len(stored)] = stored
+    if len(stored) < len(view):
+        view[len(stored) :] = stored.mean(axis=0, dtype=np.float64)
+
+
+def _describe_data(folder: Path, described: Description, model: ModelConfig) -> tuple[str, str]:
     """Return what `data` names, and how it is made of text."""
-    file = folder / "tokenizer.json"
-    if file.is_file() and file.read_bytes() != make_byte_tokenizer():
+    file, text = folder / TOKENIZER, described.files.get(TOKENIZER, "")
+    if text and not is_byte_tokenizer(text):
         return "FOLDER", f"with text of the same tokens: python -m trainer prepare SOURCE FOLDER tokenizer={file}"
     if model.tokens == BYTE_VOCAB:
         return "SOURCE", "with text as it is: 256 tokens are the bytes of text"

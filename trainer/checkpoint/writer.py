@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainer.checkpoint.claim import raise_shared_failure
+from trainer.checkpoint.description import Description, store_description
 from trainer.checkpoint.epoch import utc_timestamp
 from trainer.checkpoint.layout import format_data_state, part_name
 from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part, StepFolder
@@ -118,6 +119,12 @@ class CheckpointWriter:
         self._running: Future[None] | None = None
         self._preparing: Future[_Work] | None = None
         self._begun = ""  # folder of the last save
+        self._description: Description | None = None
+        self._described = False
+
+    def describe(self, description: Description | None) -> None:
+        """Let the manifests name the description of the model and its tokenizer, which is written before the first."""
+        self._description, self._described = description, False
 
     def allocate_buffers(self, engine: Engine) -> Future[_Work]:
         """Allocate the memory for the copy in the background, so that the first save need not wait for it."""
@@ -331,9 +338,21 @@ class CheckpointWriter:
             eval_loss=eval_loss,
             config=self._origin.config,
             epoch=self._origin.epoch,
+            description="" if self._description is None else self._description.digest,
             folder=folder.name,
         )
-        return publish_manifest(store, manifest, self._keep, self._report)
+        failure = self._store_description(store, step)
+        return failure or publish_manifest(store, manifest, self._keep, self._report)
+
+    def _store_description(self, store: Store, step: int) -> str:
+        """Write the description beside the checkpoints, once; return the error, or ""."""
+        if self._description is not None and not self._described:
+            try:
+                store_description(store, self._description)
+            except StorageError as error:
+                return f"checkpoint {step} was not written: {error}"
+            self._described = True
+        return ""
 
 
 def _prepare(written: Sequence[TensorRegion], needed: Sequence[TensorRegion]) -> _Work:

@@ -80,9 +80,11 @@ def _evaluate(config: Config, found: Checkpoint, team: Team) -> Evaluated:
 
     sources = open_sources(config.data, _discard)
     corpus = join_sources(config.data, sources)
-    config = set_vocabulary_size(choose_engine_and_device(config), corpus.vocab)
+    config = choose_engine_and_device(config)
     _, held_out = hold_out_of_each(config, sources, _discard)
-    config = resolve_loss(config, [corpus, *(rows.corpus for rows in held_out)])
+    corpora = [corpus, *(rows.corpus for rows in held_out)]
+    config = set_vocabulary_size(config, corpus.vocab, max(one.largest for one in corpora))
+    config = resolve_loss(config, corpora)
     for rows in held_out:
         _refuse_trained_text(found.manifest.data, rows)
     engine = open_engine(config, team.world, team)
@@ -95,9 +97,11 @@ def _evaluate(config: Config, found: Checkpoint, team: Team) -> Evaluated:
 
 def _refuse_trained_text(trained: Mapping[str, Any] | None, rows: HeldOutRows) -> None:
     """Raise ConfigError for text that the checkpoint was trained on. Imported weights say of none."""
+    from trainer.data.fingerprints import is_same_corpus
+
     for text in [] if trained is None else trained.get("sources") or [trained]:
         # The last token that was predicted may be the first that is read.
-        if text["fingerprint"] == rows.corpus.fingerprint and rows.first < text["total_tokens"] - 1:
+        if is_same_corpus(text["fingerprint"], rows.corpus.fingerprint) and rows.first < text["total_tokens"] - 1:
             raise ConfigError(
                 f"this checkpoint was trained on {text['total_tokens']:,} tokens of {rows.corpus.source}, "
                 f"and these rows begin at {rows.first:,}: name other text as eval.source"

@@ -27,9 +27,9 @@ HELP = """\
 PLACE      file://, s3:// or gs:// folder of checkpoints, or a path; its newest intact one is taken. With /step-00001200
            at the end: that one.
 FOLDER     is made, whole or not at all: config.json, model.safetensors (several with an index above 5 GB),
-           generation_config.json, and the tokenizer.json of the data where it is at hand.
+           generation_config.json, the files of the tokenizer and the chat template, as the model and the data had them.
 dtype      of the written weights; default: fp32, as they are trained.
-tokenizer  a tokenizer.json to write along.
+tokenizer  another tokenizer.json, or a folder with one; the files beside it are taken along.
 --average  the averaged weights of a run with optim.ema.
 --adapter  of a run with lora.rank: its adapters alone, as peft reads them (adapter_config.json and
            adapter_model.safetensors). Without it they are merged into the weights.
@@ -46,7 +46,7 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
         key.name: key
         for key in (
             Key(name="dtype", kind=get_args(FileDType), default="fp32", doc=Doc(text="type of the written weights")),
-            Key(name="tokenizer", kind=str, default="", doc=Doc(text="a tokenizer.json to write along")),
+            Key(name="tokenizer", kind=str, default="", doc=Doc(text="another tokenizer.json, or its folder")),
         )
     }
 )

@@ -1,7 +1,8 @@
 """The training corpus: one long sequence of tokens.
 
-Text (files of this machine, objects of a bucket) is read as bytes in place. Token shards, made by `python -m trainer
-prepare`, are memory-mapped or read by ranges. Nothing is loaded as a whole.
+Plain text (files of this machine, objects of a bucket) is read as bytes in place. Token shards, made by `python -m
+trainer prepare`, are memory-mapped or read by ranges. Nothing is loaded as a whole. Other data that `prepare` reads
+(rows, compressed files) is first converted to shards on this machine (trainer/data/conversion.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from trainer.checkpoint.store import open_store
 from trainer.config import BYTE_VOCAB, DataConfig
 from trainer.data import sources
+from trainer.data.conversion import convert_once
 from trainer.data.document_starts import (
     StartFinder,
     find_starts_after_end,
@@ -26,8 +28,10 @@ from trainer.data.document_starts import (
     remove_stored_starts,
     split_stored_starts,
 )
-from trainer.data.extents import Extents, Piece, fingerprint_pieces
+from trainer.data.extents import Extents, Piece
+from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
 from trainer.data.index import INDEX_NAME, PROGRESS_NAME, Index
+from trainer.data.inspection import are_plain_objects, inspect_files
 from trainer.data.marks import remove_marks
 from trainer.data.readers import BucketReader, FileReader, MappedReader, Reader
 from trainer.data.tokenizers import AUTO, BYTES, digest_tokenizer
@@ -35,7 +39,6 @@ from trainer.engine import TokenArray
 from trainer.errors import DataError
 
 _MANY_OBJECTS = 10_000
-_PACKED = (".gz", ".parquet")
 
 
 class Corpus(Protocol):
@@ -57,6 +60,11 @@ class Corpus(Protocol):
         ...
 
     @property
+    def largest(self) -> int:
+        """The largest token in it, as far as that is known: below `vocab`."""
+        ...
+
+    @property
     def marked(self) -> bool:
         """Whether tokens have marks (trainer/data/marks.py)."""
         ...
@@ -65,7 +73,8 @@ class Corpus(Protocol):
     def fingerprint(self) -> str:
         """Short hash that identifies the corpus.
 
-        For text it changes with a name, a size or the order of the files; for shards, with any token.
+        For text it changes with a name, the order or the content of the files; for shards, with any token. See
+        trainer/data/fingerprints.py.
         """
         ...
 
@@ -103,11 +112,11 @@ def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
     if config.source.startswith(sources.HUB_SCHEME):
         from trainer.data.hub import ensure_local_shards
 
-        folder = ensure_local_shards(config.source, config.tokenizer, config.column, report)
+        folder = ensure_local_shards(config, report)
         return _local_shards(config, folder, (folder / INDEX_NAME).read_bytes())
     if config.source == sources.PYTHON_STDLIB:
         _check_bytes(config)
-        return _local_text(config, sources.list_stdlib_files())
+        return _local_text(config, sources.list_stdlib_files(), report, trusted=True)
     place, pattern = sources.split_pattern(config.source)
     if sources.is_bucket(place):
         return _in_bucket(config, place, pattern, report)
@@ -122,7 +131,7 @@ def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
     if (folder / PROGRESS_NAME).exists():
         raise DataError(_incomplete_message(place))
     _check_bytes(config)
-    return _local_text(config, sources.list_local_files(folder, pattern))
+    return _local_text(config, sources.list_local_files(folder, pattern), report)
 
 
 class PiecedCorpus:
@@ -138,8 +147,10 @@ class PiecedCorpus:
         dtype: Any,
         tokenizer: str = BYTES,
         find_starts: StartFinder | None = None,
+        largest: int | None = None,
     ) -> None:
         """Describe the corpus; `find_starts` finds the starts of documents, which rows without it do not show."""
+        self.largest = vocab - 1 if largest is None else largest
         self.marked = False
         self.source = source
         self.vocab = vocab
@@ -166,7 +177,14 @@ class MarkedCorpus(PiecedCorpus):
 
     def __init__(self, config: DataConfig, index: Index, reader: Reader) -> None:
         super().__init__(
-            config.source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype, index.tokenizer
+            config.source,
+            index.vocab,
+            index.fingerprint,
+            index.pieces,
+            reader,
+            index.numpy_dtype,
+            index.tokenizer,
+            largest=index.largest,
         )
         self.marked = config.loss != "all"
         if not self.marked:  # a run of one kind is not resumed as one of the other
@@ -205,26 +223,38 @@ def _open_shards(config: DataConfig, index: Index, reader: Reader) -> Corpus:
         index.numpy_dtype,
         index.tokenizer,
         partial(find_starts_after_end, index.eod) if config.document_mask else None,
+        index.largest,
     )
 
 
-def _open_text(config: DataConfig, pieces: Sequence[Piece], reader: Reader) -> Corpus:
+def _open_text(config: DataConfig, pieces: Sequence[Piece], fingerprint: str, reader: Reader) -> Corpus:
+    sources.check_filled(config.source, {piece.name: piece.size for piece in pieces})
     find_starts = find_starts_of_pieces if config.document_mask else None
-    return PiecedCorpus(
-        config.source, BYTE_VOCAB, fingerprint_pieces(pieces), pieces, reader, np.uint8, find_starts=find_starts
-    )
+    return PiecedCorpus(config.source, BYTE_VOCAB, fingerprint, pieces, reader, np.uint8, find_starts=find_starts)
 
 
-def _local_text(config: DataConfig, files: Sequence[tuple[str, Path]]) -> Corpus:
+def _local_text(
+    config: DataConfig,
+    files: Sequence[tuple[str, Path]],
+    report: Callable[[str], None],
+    *,
+    trusted: bool = False,
+) -> Corpus:
     source = config.source
-    _check_plain(source, [name for name, _ in files])
     try:
         pieces = [Piece(name, path.stat().st_size) for name, path in files]
     except OSError as error:
         raise DataError(f"data={source}: cannot read {error.filename}: {error.strerror}") from error
-    if not any(piece.size for piece in pieces):
-        raise DataError(f"data={source}: {'the file is' if len(pieces) == 1 else 'all files here are'} empty")
-    return _open_text(config, pieces, FileReader(source, [path for _, path in files]))
+    found = inspect_files(files, report, trusted=trusted)
+    fingerprint = fingerprint_files(pieces, [one.sha256 for one in found])
+    if not all(one.form.is_plain(config.column) for one in found):
+        return _convert(config, fingerprint, report)
+    return _open_text(config, pieces, fingerprint, FileReader(source, [path for _, path in files]))
+
+
+def _convert(config: DataConfig, version: str, report: Callable[[str], None]) -> Corpus:
+    folder = convert_once(config, version, report)
+    return _local_shards(config, folder, (folder / INDEX_NAME).read_bytes())
 
 
 def _local_shards(config: DataConfig, folder: Path, text: bytes) -> Corpus:
@@ -258,7 +288,9 @@ def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[s
     entries = sources.list_bucket_objects(store, pattern)
     if any(entry.path == PROGRESS_NAME for entry in entries):
         raise DataError(_incomplete_message(place))
-    _check_plain(config.source, [entry.path for entry in entries])
+    fingerprint = fingerprint_objects(store.uri, entries)
+    if not are_plain_objects(store, entries, config.column):
+        return _convert(config, fingerprint, report)
     if len(entries) >= _MANY_OBJECTS:
         report(
             f"note: {len(entries):,} objects are listed at each start; token shards need one request instead: "
@@ -266,7 +298,7 @@ def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[s
         )
     pieces = [Piece(entry.path, entry.size) for entry in entries]
     names, sizes = [entry.path for entry in entries], [entry.size for entry in entries]
-    return _open_text(config, pieces, BucketReader(store, names, sizes, np.dtype(np.uint8)))
+    return _open_text(config, pieces, fingerprint, BucketReader(store, names, sizes, np.dtype(np.uint8)))
 
 
 def _read_local(path: Path) -> bytes | None:
@@ -274,16 +306,6 @@ def _read_local(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
-
-
-def _check_plain(source: str, names: Sequence[str]) -> None:
-    """Raise DataError when a file is compressed or binary, because its bytes are not its text."""
-    packed = next((name for name in names if name.lower().endswith(_PACKED)), None)
-    if packed is not None:
-        raise DataError(
-            f"data={source}: {packed} is not plain text: run python -m trainer prepare '{source}' FOLDER and then "
-            "data=FOLDER, or choose other files with data=FOLDER:GLOB"
-        )
 
 
 def _check_bytes(config: DataConfig) -> None:

@@ -1,28 +1,33 @@
 """The texts that `prepare` reads, document by document, from files and buckets.
 
-A .jsonl (.ndjson) file has one document per line and a .parquet file one per row, in the named column. Any other file
-is one document. `.gz` may follow. A long document comes in chunks of about 1 MiB, cut after a line's end.
+The first bytes of a file decide what it is (trainer/data/forms.py). JSON lines, JSON arrays, Parquet and Arrow have a
+document in each row, in the named column; any other text is one document. All may be compressed. A long document comes
+in chunks of about 1 MiB, cut after a line's end.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
-import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from trainer.checkpoint.store import Store, open_store
+from trainer.checkpoint.store import ObjectEntry, Store, open_store
 from trainer.data import sources
-from trainer.data.extents import Piece, fingerprint_pieces
+from trainer.data.extents import Piece
+from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
+from trainer.data.forms import HEAD_BYTES, JSON_KINDS
+from trainer.data.inspection import inspect_files
+from trainer.data.rows import Row, read_rows
+from trainer.data.unpacking import UNPACKING_ERRORS, Allowance, Content, list_contents
 from trainer.errors import DataError
 
 _PART = 1 << 20
 _BUFFER = 8 << 20
+_EXAMPLES = 3
+_LOOK_BEYOND = 10_000
+_KEYS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,63 @@ class TextChunk:
         is_last: Whether the document ends with this chunk.
         replies: In chat data, first and last character of each part that is trained on, the last one excluded.
         trains_end: In chat data, whether the token that is added at the end is trained on.
+        literal: In chat data, places of characters: a control token that contains one is text.
+        is_first: Whether the document begins with this chunk.
     """
 
     data: bytes
     is_last: bool
     replies: tuple[tuple[int, int], ...] = ()
     trains_end: bool = False
+    literal: tuple[int, ...] = ()
+    is_first: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class BadRows:
+    """Rows that cannot be read: they are skipped, up to a number.
+
+    Attributes:
+        most: How many may be skipped.
+        count: How many were.
+        examples: Of the first three, the place and what is wrong.
+    """
+
+    most: int = 0
+    count: int = 0
+    examples: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def add(self, where: str, message: str) -> None:
+        """Count a row, of which the message may begin with its place; see `is_exceeded`."""
+        self.count += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append((where, message.removeprefix(where)))
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.count > self.most
+
+    def describe(self) -> str:
+        """Return how many rows are bad, and the first of them, for people."""
+        shown, before = list[str](), ""
+        for where, problem in self.examples:
+            shown.append(f"likewise {where}" if problem == before else f"{where}{problem}")
+            before = problem
+        more = f"; and {self.count - len(self.examples):,} more" if self.count > len(self.examples) else ""
+        return f"{self.count:,} bad row{'s' if self.count > 1 else ''}: {'; '.join(shown)}{more}"
+
+    def note(self) -> str:
+        """Return the description for the end of a message; nothing without bad rows."""
+        return f" ({self.describe()})" if self.count else ""
+
+    def fail(self) -> DataError:
+        """Return the error for too many."""
+        if self.count == 1:
+            return DataError(f"{''.join(self.examples[0])}; max_bad=1 (data.max_bad in a run) skips such a row")
+        return DataError(
+            f"{self.describe()}; max_bad={self.most} allows fewer: correct the rows, or skip them with a larger "
+            "max_bad (data.max_bad in a run)"
+        )
 
 
 class Documents(Protocol):
@@ -47,7 +103,7 @@ class Documents(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of what is read, as far as it is known without reading."""
+        """Short hash of what is read (trainer/data/fingerprints.py)."""
         ...
 
     @property
@@ -58,6 +114,11 @@ class Documents(Protocol):
     @property
     def bytes_read(self) -> int:
         """Bytes read so far, counted as in `size`."""
+        ...
+
+    @property
+    def bad(self) -> BadRows:
+        """Rows that were skipped."""
         ...
 
     def read(self) -> Iterator[TextChunk]:
@@ -71,7 +132,7 @@ class Documents(Protocol):
 
 
 class RowReader(Protocol):
-    """Turns rows of .jsonl files into documents."""
+    """Turns rows into documents."""
 
     def read_row(self, row: Mapping[str, Any], where: str) -> Iterator[TextChunk]:
         """Yield the documents of a row.
@@ -82,36 +143,64 @@ class RowReader(Protocol):
         ...
 
 
-def open_documents(source: str, column: str, chat: RowReader | None = None) -> Documents:
+def open_documents(
+    source: str,
+    column: str,
+    chat: RowReader | None = None,
+    max_bad: int = 0,
+    report: Callable[[str], None] = lambda _: None,
+) -> Documents:
     """Open the documents of a source.
 
     Args:
         source: As for the setting `data` (trainer/data/corpus.py).
-        column: The column or JSON key that holds the text.
-        chat: Reads the rows of chat data, which are in .jsonl files; None for text.
+        column: The column or JSON key that holds the text; empty to read JSON as the text that it is.
+        chat: Reads the rows of chat data; None for text.
+        max_bad: How many bad rows may be skipped.
+        report: Prints one line for the user.
 
     Raises:
         DataError: There is nothing to read.
         StorageError: The bucket cannot be read.
     """
     if chat is not None and source.startswith(sources.HUB_SCHEME):
-        raise DataError(f"{source}: chat data is read from .jsonl files: save the data set with to_json(FILE)")
+        raise DataError(f"{source}: chat data is read from files: save the data set with to_json(FILE)")
+    bad = BadRows(most=max_bad)
     if source.startswith(sources.HUB_SCHEME):
         from trainer.data.hub import HubDocuments, parse_hub_name
 
-        return HubDocuments(parse_hub_name(source), column)
+        return HubDocuments(parse_hub_name(source), column, bad)
     if source == sources.PYTHON_STDLIB:
-        return FileDocuments([_local(*file) for file in sources.list_stdlib_files()], column)
+        return _open_files(source, sources.list_stdlib_files(), column, chat, bad, report, trusted=True)
     place, pattern = sources.split_pattern(source)
     if sources.is_bucket(place):
         store = open_store(place)
-        files = [_object(store, entry.path, entry.size) for entry in sources.list_bucket_objects(store, pattern)]
-        return FileDocuments(files, column, chat)
+        entries = sources.list_bucket_objects(store, pattern)
+        sources.check_filled(source, {entry.path: entry.size for entry in entries})
+        fingerprint = fingerprint_objects(store.uri, entries)
+        return FileDocuments([_object(store, entry) for entry in entries], fingerprint, column, chat, bad)
     if "://" in place:
         raise DataError(f"data={source}: expected a path or an s3://, gs:// or hf:// address")
-    return FileDocuments(
-        [_local(*file) for file in sources.list_local_files(Path(place).expanduser(), pattern)], column, chat
-    )
+    files = sources.list_local_files(Path(place).expanduser(), pattern)
+    return _open_files(source, files, column, chat, bad, report)
+
+
+def _open_files(
+    source: str,
+    files: Sequence[tuple[str, Path]],
+    column: str,
+    chat: RowReader | None,
+    bad: BadRows,
+    report: Callable[[str], None],
+    *,
+    trusted: bool = False,
+) -> FileDocuments:
+    opened = [_local(*file) for file in files]
+    sources.check_filled(source, {file.name: file.size for file in opened})
+    known = inspect_files(files, report, trusted=trusted)
+    pieces = [Piece(file.name, file.size) for file in opened]
+    fingerprint = fingerprint_files(pieces, [one.sha256 for one in known])
+    return FileDocuments(opened, fingerprint, column, chat, bad, trusted=trusted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,49 +221,117 @@ class SourceFile:
 class FileDocuments:
     """Documents of several files, in the order of the files."""
 
-    def __init__(self, files: Sequence[SourceFile], column: str, chat: RowReader | None = None) -> None:
+    def __init__(
+        self,
+        files: Sequence[SourceFile],
+        fingerprint: str,
+        column: str,
+        chat: RowReader | None,
+        bad: BadRows,
+        *,
+        trusted: bool = False,
+    ) -> None:
+        """Remember what to read; `trusted` files are text, whatever their first bytes are."""
         self._files = files
         self._chat = chat
         self._column = column
-        pieces = [Piece(file.name, file.size) for file in files]
-        self.fingerprint = fingerprint_pieces(pieces)
+        self._trusted = trusted
+        self.bad = bad
+        self.fingerprint = fingerprint
         self.size: int | None = sum(file.size for file in files)
         self.bytes_read = 0
 
     def read(self) -> Iterator[TextChunk]:
-        before = 0
+        self.bad.count, before = 0, 0
+        self.bad.examples.clear()
         for file in self._files:
             try:
                 with file.open() as stream:
-                    for text in _texts(file.name, stream, self._column, self._chat):
+                    for text in self._read_file(file, stream):
                         yield text
                         self.bytes_read = before + min(file.size, stream.tell())
-            except (OSError, EOFError, zlib.error) as error:
+            except UNPACKING_ERRORS as error:
                 raise DataError(f"{file.name} cannot be read: {error}") from error
             before += file.size
         self.bytes_read = before
 
+    def _read_file(self, file: SourceFile, stream: IO[bytes]) -> Iterator[TextChunk]:
+        if self._trusted:
+            yield from split_document(stream)
+            return
+        allowance = Allowance(file.name, file.size)
+        for content in list_contents(file.name, stream, allowance):
+            kind = content.form.kind
+            if kind == "text" or (kind in JSON_KINDS and not self._column and self._chat is None):
+                if self._chat is not None:
+                    raise DataError(
+                        f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow"
+                    )
+                yield from self._read_text(content)
+            else:
+                yield from self._read_rows(content, allowance)
 
-def _texts(name: str, stream: IO[bytes], column: str, chat: RowReader | None) -> Iterator[TextChunk]:
-    kind = name.lower()
-    if chat is not None and not _is_lines(kind.removesuffix(".gz")):
-        raise DataError(f"{name}: chat data is read from .jsonl files: choose them with SOURCE:*.jsonl")
-    if kind.endswith(".parquet"):
-        yield from _rows(name, stream, column)
-        return
-    if kind.endswith(".gz"):
-        kind = kind.removesuffix(".gz")
-        with gzip.GzipFile(fileobj=stream) as unpacked:
-            yield from _lines(name, unpacked, column, chat) if _is_lines(kind) else split_document(unpacked)
-        return
-    yield from _lines(name, stream, column, chat) if _is_lines(kind) else split_document(stream)
+    def _read_text(self, content: Content) -> Iterator[TextChunk]:
+        """Yield a document. What is no UTF-8 in it counts as a bad row, and is replaced."""
+        at = content.form.mark
+        for chunk in split_document(content.stream):
+            try:
+                chunk.data.decode()
+                yield chunk
+            except UnicodeDecodeError as error:
+                advice = "convert it, as with iconv -f WINDOWS-1252 -t UTF-8 FILE"
+                self.bad.add(f"{content.name}, byte {at + error.start:,}", f": not UTF-8: {advice}")
+                if self.bad.is_exceeded:
+                    raise self.bad.fail() from None
+                yield replace(chunk, data=chunk.data.decode(errors="replace").encode())
+            at += len(chunk.data)
+
+    def _read_rows(self, content: Content, allowance: Allowance) -> Iterator[TextChunk]:
+        column = self._column if self._chat is None else None
+        beyond = 0
+        for row in read_rows(content, column):
+            try:
+                texts = [] if row.problem else list(self._convert(row))
+            except DataError as error:
+                self.bad.add(row.where, str(error))
+            else:
+                if row.problem:
+                    self.bad.add(row.where, f": {row.problem}")
+                elif not beyond:
+                    for text in texts:
+                        if content.form.kind not in JSON_KINDS:  # a table's pages are compressed, too
+                            allowance.use(len(text.data))
+                        yield text
+            if self.bad.is_exceeded:  # look a little further: three examples say more than one
+                beyond += 1
+                if beyond > _LOOK_BEYOND or len(self.bad.examples) == _EXAMPLES:
+                    break
+        if beyond:
+            raise self.bad.fail()
+
+    def _convert(self, row: Row) -> Iterator[TextChunk]:
+        value = row.value
+        if self._chat is not None:
+            if not isinstance(value, dict):
+                raise DataError(f"{row.where} is no object with keys, as chat= needs")
+            yield from self._chat.read_row(cast("dict[str, Any]", value), row.where)
+            return
+        if isinstance(value, dict):
+            value = _find_text(cast("dict[str, Any]", value), self._column, row.where)
+        yield from split_value(value, row.where)
 
 
-def _is_lines(kind: str) -> bool:
-    return kind.endswith((".jsonl", ".ndjson"))
+def _find_text(row: Mapping[str, Any], column: str, where: str) -> Any:
+    if column in row:
+        return row[column]
+    if "messages" in row or "completion" in row:
+        raise DataError(f"{where} has no key {column!r}: read chat data with chat=auto")
+    keys = ", ".join(list(row)[:_KEYS]) or "none"
+    advice = "name the key of the text with column=NAME, data.column in a run (empty: the JSON itself is the text)"
+    raise DataError(f"{where} has no key {column!r}, its keys are {keys}: {advice}")
 
 
-def split_document(stream: IO[bytes] | gzip.GzipFile) -> Iterator[TextChunk]:
+def split_document(stream: IO[bytes]) -> Iterator[TextChunk]:
     """Yield one document in chunks; nothing for an empty one."""
     part, held = b"", b""
     while chunk := stream.read(_PART):
@@ -195,43 +352,6 @@ def _find_character_boundary(data: bytes) -> int:
     return len(data)  # not UTF-8
 
 
-def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str, chat: RowReader | None) -> Iterator[TextChunk]:
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            row: Any = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{name}, line {number}: not JSON: {error}") from error
-        where = f"{name}, line {number}"
-        if chat is not None and isinstance(row, dict):
-            yield from chat.read_row(cast("dict[str, Any]", row), where)
-            continue
-        if not isinstance(row, dict) or column not in row:
-            is_chat = isinstance(row, dict) and ("messages" in row or "completion" in row)
-            advice = "read chat data with chat=auto" if is_chat else "name the key of the text with column=NAME"
-            raise DataError(f"{where} has no key {column!r}: {advice}")
-        yield from split_value(row[column], where)
-
-
-def _rows(name: str, stream: IO[bytes], column: str) -> Iterator[TextChunk]:
-    try:
-        parquet: Any = import_module("pyarrow.parquet")  # optional
-    except ImportError:
-        raise DataError(f"{name}: Parquet files need the library `pyarrow`: pip install pyarrow") from None
-    try:
-        table: Any = parquet.ParquetFile(stream)
-        if column not in table.schema_arrow.names:
-            raise DataError(
-                f"{name} has no column {column!r}; choose column=NAME: {', '.join(table.schema_arrow.names)}"
-            )
-        for batch in table.iter_batches(batch_size=1000, columns=[column]):
-            for value in batch.column(0).to_pylist():
-                yield from split_value(value, name)
-    except ValueError as error:  # pyarrow's own errors derive from it
-        raise DataError(f"{name} cannot be read: {error}") from error
-
-
 def split_value(value: Any, where: str) -> Iterator[TextChunk]:
     """Yield the chunks of a document that is one value of a table; nothing for null and for empty text.
 
@@ -250,11 +370,14 @@ def _local(name: str, path: Path) -> SourceFile:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    return SourceFile(name, size, lambda: path.open("rb"))
+    return SourceFile(name, size, lambda: path.open("rb", buffering=HEAD_BYTES))
 
 
-def _object(store: Store, name: str, size: int) -> SourceFile:
-    return SourceFile(name, size, lambda: io.BufferedReader(_Ranged(store, name, size), _BUFFER))
+def _object(store: Store, entry: ObjectEntry) -> SourceFile:
+    def opened() -> IO[bytes]:
+        return io.BufferedReader(_Ranged(store, entry.path, entry.size), max(_BUFFER, HEAD_BYTES))
+
+    return SourceFile(entry.path, entry.size, opened)
 
 
 class _Ranged(io.RawIOBase):

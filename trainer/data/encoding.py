@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from itertools import islice
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from trainer.data.document_starts import store_start
 from trainer.data.documents import TextChunk
+from trainer.data.encoders import Encoder
+from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
 from trainer.data.marks import mark_tokens
-from trainer.data.tokenizers import Encoder, TokenizerSpec
+from trainer.data.tokenizers import BYTES, TokenizerSpec
 from trainer.engine import TokenArray
-from trainer.errors import TrainerError
+from trainer.errors import DataError, TrainerError
 
 TextBatch = Sequence[TextChunk]
+_LIMITS = Limits(memory=4 << 30, seconds=120.0)  # seconds: at the start, and for each MiB of text
+_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,13 @@ def encode_batches(tokens: TokenizerSpec, batches: Iterable[TextBatch], workers:
     Args:
         tokens: The tokenizer.
         batches: The texts.
-        workers: Number of processes; 1 encodes in this process.
+        workers: Number of processes; with 1, bytes are encoded in this process.
 
     Raises:
+        DataError: The tokenizer cannot encode a text within the limits.
         TrainerError: A worker process ended.
     """
-    if workers == 1:
+    if workers == 1 and tokens.name == BYTES:
         encoder = tokens.open_encoder()
         yield from (encode_batch(encoder, tokens, batch) for batch in batches)
         return
@@ -73,12 +75,14 @@ def encode_batches(tokens: TokenizerSpec, batches: Iterable[TextBatch], workers:
 
 
 def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
-    """Concatenate the tokens of the texts, with an end-of-document token after each document."""
+    """Concatenate the tokens of the texts, each document with the tokens that begin it and the one that ends it."""
     if tokens.marked:
         return _encode_chats(encoder, tokens, batch)
-    end = np.array([tokens.eod], dtype=tokens.dtype)
+    begin, end = (np.array(ids, dtype=tokens.dtype) for ids in (tokens.begin, [tokens.eod]))
     pieces: list[TokenArray] = []
     for text, found in zip(batch, encoder.encode([text.data for text in batch]), strict=True):
+        if text.is_first:
+            pieces.append(begin)
         pieces.append(found)
         if text.is_last:
             pieces.append(end)
@@ -88,71 +92,59 @@ def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> E
 def _encode_chats(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
     """Concatenate the marked tokens of conversations, each with its start.
 
-    A text that ends with the end-of-document token gets no other.
+    A text that ends with the end-of-document token, or with that and white space, gets no other. A text without a
+    template begins as other documents do.
     """
     pieces: list[TokenArray] = []
     for chat in batch:
-        found, trained = encoder.encode_reply(chat.data.decode(), chat.replies)
-        if not len(found) or found[-1] != tokens.eod:
+        text = chat.data.decode()
+        found, trained = encoder.encode_reply(text, chat.replies, chat.literal)
+        if chat.trains_end and tokens.begin and found[: len(tokens.begin)].tolist() != [*tokens.begin]:
+            found = np.concatenate((np.array(tokens.begin, found.dtype), found))
+            trained = np.concatenate((np.zeros(len(tokens.begin), np.bool_), trained))
+        space = len(text.encode()) - len(text.rstrip().encode())
+        if tokens.eod not in found[-1 - space :]:
             found = np.append(found, np.array([tokens.eod], found.dtype))
             trained = np.append(trained, chat.trains_end)
         pieces.append(store_start(mark_tokens(found, trained, tokens.vocab)))
     return EncodedBatch(np.concatenate(pieces), len(batch))
 
 
+def open_batch_encoder(tokens: TokenizerSpec) -> Callable[[Sequence[tuple[Any, ...]]], EncodedBatch]:
+    """Return the function that encodes a batch in the process that calls it."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core each: the processes are the parallelism
+    encoder = tokens.open_encoder()
+    return lambda batch: encode_batch(encoder, tokens, [TextChunk(*values) for values in batch])
+
+
 class _Worker:
-    """A process with a pipe; at most one batch is in flight, because two could block each other in full pipes."""
+    """A process that encodes batches; a tokenizer.json may come from anyone."""
 
     def __init__(self, tokens: TokenizerSpec) -> None:
-        # spawn: a fork would copy the locks of other threads in their present state.
-        context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_work, args=(tokens, other), daemon=True)
-        self._process.start()
-        other.close()
+        self._place = tokens.place
+        self._process = LimitedProcess(open_batch_encoder, tokens, _LIMITS)
 
     def send(self, batch: TextBatch) -> None:
+        size = sum(len(text.data) for text in batch)
         try:
-            self._pipe.send([astuple(text) for text in batch])
-        except OSError as error:
-            raise self._ended() from error
+            self._process.send([astuple(text) for text in batch], _LIMITS.seconds * (1 + size / _BATCH_BYTES))
+        except LimitedProcessError as error:
+            raise self._explain(error) from error
 
     def receive(self) -> EncodedBatch:
         try:
-            result: Any = self._pipe.recv()
-        except (EOFError, OSError) as error:
-            raise self._ended() from error
-        if isinstance(result, str):
-            raise TrainerError(f"the text cannot be encoded: {result}")
-        return result  # type: ignore[no-any-return]  # what _work sends
+            result: EncodedBatch = self._process.receive()
+        except LimitedProcessError as error:
+            raise self._explain(error) from error
+        return result
 
     def end(self) -> None:
-        self._pipe.close()
-        self._process.join(5)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._process.end()
 
-    def _ended(self) -> TrainerError:
-        self._process.join(5)
+    def _explain(self, error: LimitedProcessError) -> TrainerError:
+        if error.by_limit:
+            return DataError(f"tokenizer={self._place}: a text cannot be encoded: {error}")
         return TrainerError(
-            f"an encoding process ended (status {self._process.exitcode}): if memory ran out, lower workers=; "
+            f"an encoding process ended ({error}): if memory ran out, lower workers=; "
             "run the same command again to resume after the last complete shard"
         )
-
-
-def _work(tokens: TokenizerSpec, pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process; its end closes the pipe
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core each: the processes are the parallelism
-    encoder = tokens.open_encoder()
-    while True:
-        try:
-            batch = [TextChunk(*values) for values in pipe.recv()]
-        except (EOFError, OSError):
-            return
-        try:
-            pipe.send(encode_batch(encoder, tokens, batch))
-        except BrokenPipeError:
-            return
-        except Exception as error:  # reported by the parent process
-            pipe.send(f"{type(error).__name__}: {error}")

@@ -82,7 +82,7 @@ class Extents:
 
 
 def fingerprint_pieces(pieces: Sequence[Piece]) -> str:
-    """Return a short hash that changes with a name, a size or the order of the pieces."""
+    """Return a short hash that changes with a name, a size or the order of the pieces, not with their content."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(f"{piece.name}\0{piece.size}\n".encode(errors="surrogateescape"))

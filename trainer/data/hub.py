@@ -7,22 +7,18 @@ tokens, so a run is not resumed with another version of the data.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import re
-import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trainer.data.documents import TextChunk, split_value
-from trainer.data.index import INDEX_NAME
+from trainer.config import DataConfig
+from trainer.data.conversion import convert_once
+from trainer.data.documents import BadRows, TextChunk, split_value
 from trainer.data.sources import HUB_SCHEME
-from trainer.data.tokenizers import read_tokenizer
 from trainer.errors import DataError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -89,13 +85,15 @@ def query_version(name: HubName) -> str:
 class HubDocuments:
     """The rows of one column, streamed."""
 
-    def __init__(self, name: HubName, column: str) -> None:
+    def __init__(self, name: HubName, column: str, bad: BadRows) -> None:
         """Remember what to load.
 
         Args:
             name: With a commit as its revision where that is known, so that all rows are of the same version.
             column: The column that holds the text.
+            bad: Counts rows without text.
         """
+        self.bad = bad
         self._name = name
         self._column = column
         identity = "\0".join((name.name, name.config, name.revision, name.split))
@@ -114,7 +112,15 @@ class HubDocuments:
                 if self._column not in row:
                     has = ", ".join(map(str, row))
                     raise DataError(f"hf://{name.name} has no column {self._column!r}; choose column=NAME: {has}")
-                for text in split_value(row[self._column], f"hf://{name.name}, row {number}"):
+                where = f"hf://{name.name}, row {number}"
+                try:
+                    texts = list(split_value(row[self._column], where))
+                except DataError as error:
+                    self.bad.add(where, str(error))
+                    if self.bad.is_exceeded:
+                        raise self.bad.fail() from None
+                    continue
+                for text in texts:
                     self.bytes_read += len(text.data)
                     yield text
         except DataError:
@@ -124,76 +130,28 @@ class HubDocuments:
             raise DataError(f"hf://{name.name} cannot be read: {first}") from error
 
 
-def ensure_local_shards(source: str, tokenizer: str, column: str, report: Callable[[str], None]) -> Path:
+def ensure_local_shards(config: DataConfig, report: Callable[[str], None]) -> Path:
     """Return the local folder with the data set's token shards, which are made if they do not exist.
 
     Another version of the data set has another folder. Where the version cannot be queried, the last version known on
-    this machine is used. Ranks that share the folder wait for the first one; if the file system does not support locks,
-    they write identical shards. The folder is in $ORCH_DATA_CACHE, else in the user's cache folder.
+    this machine is used.
 
     Raises:
         DataError: The data set or the folder is unusable, or a library is missing.
         ConfigError: The tokenizer is unusable.
         TrainerError: An encoding process ended.
     """
-    from trainer.data.prepare import PrepareJob, prepare_shards
+    name = parse_hub_name(config.source)
 
-    tokens, name = read_tokenizer(tokenizer), parse_hub_name(source)
-    folder, version = _folder(source, (tokens.name, str(tokens.eod), column), query_version(name))
-    if (folder / INDEX_NAME).exists():
-        return folder
-    pinned = _pinned(name, version) if _COMMIT.fullmatch(version) else source
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_suffix(".lock").open("ab")
-    except OSError as error:
-        raise DataError(f"data={source}: {folder} cannot be created: {error.strerror}: set ORCH_DATA_CACHE") from error
-    with lock:
-        with suppress(OSError):  # a network's file system may have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)  # released with the file, also when the process is killed
-        if not (folder / INDEX_NAME).exists():
-            report(
-                f"converting {pinned} to token shards in {folder}; `python -m trainer prepare` does it ahead of time"
-            )
-            prepare_shards(PrepareJob(source=pinned, destination=str(folder), tokens=tokens, column=column), report)
-    return folder
+    def pin(version: str) -> str:
+        return _pinned(name, version) if _COMMIT.fullmatch(version) else config.source
 
-
-def _folder(source: str, settings: Sequence[str], version: str) -> tuple[Path, str]:
-    """Return the folder of that version's shards, and the version; without a version, the last known here."""
-    cache = _cache()
-    key = hashlib.sha256("\0".join((source, *settings)).encode()).hexdigest()[:24]
-    known = cache / f"{key}.version"
-    try:
-        if version:
-            cache.mkdir(parents=True, exist_ok=True)
-            staged = cache / f".{key}.{os.getpid()}-{secrets.token_hex(4)}"
-            staged.write_text(version)
-            staged.replace(known)
-        elif known.exists():
-            version = known.read_text()
-    except OSError as error:
-        raise DataError(f"data={source}: {cache} cannot be used: {error.strerror}: set ORCH_DATA_CACHE") from error
-    return cache / f"{key}-{hashlib.sha256(version.encode()).hexdigest()[:12]}", version
+    return convert_once(config, query_version(name), report, pin)
 
 
 def _pinned(name: HubName, commit: str) -> str:
     config = f"#{name.config}" if name.config else ""
     return f"{HUB_SCHEME}{name.name}{config}@{commit}:{name.split}"
-
-
-def _cache() -> Path:
-    """Return the folder for all data sets' shards.
-
-    Raises:
-        DataError: ORCH_DATA_CACHE names a bucket.
-    """
-    place = os.environ.get("ORCH_DATA_CACHE", "")
-    if "://" in place:
-        raise DataError(
-            f"ORCH_DATA_CACHE={place}: must be a folder on this machine; `python -m trainer prepare` writes to buckets"
-        )
-    return Path(place) if place else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "orch-data"
 
 
 def _loader() -> Callable[..., Any]:

@@ -8,11 +8,14 @@
     eod        the token that ends each document
     documents  number of documents
     tokens     number of tokens in all shards
-    shards     list of {"name", "tokens", "sha256", "trained"}, in order; "trained": marked tokens; null without marks
+    shards     list of {"name", "tokens", "sha256", "trained", "largest"}, in order; "trained": marked tokens; null
+               without marks; "largest": the largest token in it; null or absent from earlier versions
     source     what was read; informational
     made_from  a digest of the input and of the settings: equal digests make equal shards
+    moment     the date that a chat template wrote; "" or absent where it wrote none
 
-It is written last: a folder without it is incomplete.
+It is written last: a folder without it is incomplete. description.json beside it is that of the tokenizer
+(trainer/checkpoint/description.py), for the runs that read the shards; earlier versions wrote none.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ INDEX_NAME = "index.json"
 PROGRESS_NAME = "prepare-progress.json"
 """File in a folder that `prepare` has begun and not finished."""
 TOKENIZER_NAME = "tokenizer.json"
+DESCRIPTION_NAME = "description.json"
 FORMAT = "orch-tokens-1"
 MARKED_FORMAT = "orch-tokens-3"
 MARKED_WITHOUT_STARTS = "orch-tokens-2"
@@ -44,12 +48,18 @@ _NAME = re.compile(r"shard-\d{5,}\.bin")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file of tokens; `trained` is the number of marked ones, None without marks."""
+    """One file of tokens.
+
+    Attributes:
+        trained: The number of marked ones; None without marks.
+        largest: The largest token; None: unknown.
+    """
 
     name: str
     tokens: int
     sha256: str
     trained: int | None = None
+    largest: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +78,18 @@ class Index:
     shards: tuple[Shard, ...]
     source: str
     made_from: str
+    moment: str = ""
     starts: bool = True
 
     @property
     def tokens(self) -> int:
         return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def largest(self) -> int:
+        """The largest token that the shards have; where that is unknown, the largest that they may have."""
+        found = [shard.largest for shard in self.shards]
+        return max((self.vocab - 1 if one is None else one for one in found), default=self.vocab - 1)
 
     @property
     def trained(self) -> int | None:
@@ -135,6 +152,7 @@ class Index:
                 shards=tuple(parse_shard(shard) for shard in content["shards"]),
                 source=str(content["source"]),
                 made_from=str(content["made_from"]),
+                moment=str(content.get("moment") or ""),
                 starts=content["format"] != MARKED_WITHOUT_STARTS,
             )
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -159,8 +177,9 @@ def parse_shard(content: Any) -> Shard:
         KeyError: A key is missing.
         TypeError: A value has the wrong type.
     """
-    name, trained = str(content["name"]), content.get("trained")
-    shard = Shard(name, int(content["tokens"]), str(content["sha256"]), None if trained is None else int(trained))
+    name, tokens, digest = str(content["name"]), int(content["tokens"]), str(content["sha256"])
+    trained, largest = (None if content.get(key) is None else int(content[key]) for key in ("trained", "largest"))
+    shard = Shard(name, tokens, digest, trained, largest)
     if not _NAME.fullmatch(shard.name) or shard.tokens < 1 or not 0 <= (shard.trained or 0) <= shard.tokens:
         raise ValueError(f"impossible shard {shorten(shard.name)}")
     return shard

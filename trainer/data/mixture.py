@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +10,7 @@ import numpy.typing as npt
 
 from trainer.config import Config, DataConfig
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.fingerprints import join_fingerprints
 from trainer.data.held_out import HeldOutRows, hold_out_rows
 from trainer.data.state import DataState, SourceState
 from trainer.data.weights import list_sources
@@ -63,10 +62,10 @@ class MixedCorpus:
         self.source = source
         self.total_tokens = sum(part.total_tokens for part in parts)
         self.vocab = max(part.vocab for part in parts)
+        self.largest = max(part.largest for part in parts)
         self.tokenizer = first.tokenizer
         self.marked = any(part.marked for part in parts)  # of a source without marks every token counts
-        digest = hashlib.sha256(json.dumps([part.fingerprint for part in parts]).encode())
-        self.fingerprint = digest.hexdigest()[:32]
+        self.fingerprint = join_fingerprints([part.fingerprint for part in parts])
 
     def read(self, positions: npt.NDArray[np.int64], length: int) -> TokenArray:
         numbers, offsets = split_position(positions)

@@ -10,7 +10,9 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,16 @@ from typing import Any
 from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.store import Store, open_store
 from trainer.data import sources
-from trainer.data.chat import ChatReader, ChatTemplate
+from trainer.data.chat import ChatReader
+from trainer.data.control_tokens import ControlTokens
+from trainer.data.conversations import AUTO as ANY_FORM
+from trainer.data.described import describe_tokens
+from trainer.data.document_starts import remove_stored_starts
 from trainer.data.documents import Documents, TextChunk, open_documents
 from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
+from trainer.data.fingerprints import drop_content
 from trainer.data.index import (
+    DESCRIPTION_NAME,
     INDEX_NAME,
     MARKED_FORMAT,
     PROGRESS_NAME,
@@ -31,7 +39,9 @@ from trainer.data.index import (
     format_shard_name,
     parse_shard,
 )
-from trainer.data.tokenizers import TokenizerSpec
+from trainer.data.marks import remove_marks
+from trainer.data.templates import ChatTemplate
+from trainer.data.tokenizers import BYTES, TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.environment import usable_cores
 from trainer.errors import ConfigError, DataError
@@ -55,10 +65,12 @@ class PrepareJob:
         source: As for the setting `data`.
         destination: A folder of this machine or of a bucket.
         tokens: The tokenizer.
-        column: The column or JSON key that holds the text.
+        column: The column or JSON key that holds the text; empty to read JSON as the text that it is.
         shard_tokens: A shard ends with the first batch of documents that reaches this number of tokens.
         workers: Number of processes; 0 chooses it.
         chat: The template of chat data; its tokens are marked. None for text.
+        chat_form: Of the rows of chat data (trainer/data/conversations.py).
+        max_bad: How many bad rows are skipped.
     """
 
     source: str
@@ -68,6 +80,8 @@ class PrepareJob:
     shard_tokens: int = SHARD_TOKENS
     workers: int = 0
     chat: ChatTemplate | None = None
+    chat_form: str = ANY_FORM
+    max_bad: int = 0
 
 
 def prepare_shards(job: PrepareJob, report: Report) -> Index:
@@ -80,21 +94,28 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
         TrainerError: An encoding process ended.
     """
     _check_apart(job)
-    documents = open_documents(job.source, job.column, None if job.chat is None else ChatReader(job.chat))
+    job = _fix_moment(job, report)
+    documents = open_job_documents(job, report)
     store = open_store(job.destination, create=True)
-    made_from = _made_from(job, documents)
+    made_from = _made_from(job, documents.fingerprint)
+    kept = replace(job, tokens=replace(job.tokens, control=ControlTokens()))
+    earlier = _made_from(kept, drop_content(documents.fingerprint))
     existing = store.find(INDEX_NAME)
     if existing is not None:
-        return _check_existing(job, existing.data, made_from, report)
-    progress = _load_progress(job, store, made_from)
+        index = _check_existing(job, existing.data, made_from, earlier, report)
+        _store_description(job, store)  # earlier versions wrote none
+        return index
+    progress = _load_progress(job, store, made_from, earlier, report)
     if progress.shards:
         report(f"resuming after {len(progress.shards)} shards, {progress.documents:,} documents")
     store.put(PROGRESS_NAME, progress.to_json())
     if job.tokens.text:
         store.put(TOKENIZER_NAME, job.tokens.text)
+    _store_description(job, store)
     progress = _make_shards(job, documents, store, progress, report)
     if not progress.shards:
-        raise DataError(f"{job.source} contains no text")
+        store.delete([PROGRESS_NAME])
+        raise DataError(f"{job.source} contains no text{documents.bad.note()}")
     if all(shard.trained == 0 for shard in progress.shards):
         raise DataError(
             f"{job.source} has nothing to train on: no conversation has a reply of the assistant (`role` is "
@@ -109,14 +130,44 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
         shards=progress.shards,
         source=job.source,
         made_from=made_from,
+        moment=_moment(job),
     )
     store.put(INDEX_NAME, index.to_json())
     store.delete([PROGRESS_NAME])
     trained = "" if index.trained is None else f" ({index.trained:,} of them are trained on)"
+    if documents.bad.count:
+        report(f"note: skipped {documents.bad.describe()}")
     report(
         f"{index.tokens:,} tokens of {index.documents:,} documents{trained} in {len(index.shards)} shards: {store.uri}"
     )
     return index
+
+
+def open_job_documents(job: PrepareJob, report: Report) -> Documents:
+    """Open what a job reads.
+
+    Raises:
+        DataError: There is nothing to read.
+        StorageError: The bucket cannot be read.
+        ConfigError: The chat template is wrong.
+    """
+    chat = None if job.chat is None else ChatReader(job.chat, job.tokens.control, job.chat_form, report)
+    return open_documents(job.source, job.column, chat, job.max_bad, report)
+
+
+def _fix_moment(job: PrepareJob, report: Report) -> PrepareJob:
+    """Return the job with the moment of which its template writes the date: that of its first start."""
+    if job.chat is None or not job.chat.uses_date or job.chat.moment:
+        return job
+    store = open_store(job.destination, create=True)
+    known: list[str] = []
+    for name in (INDEX_NAME, PROGRESS_NAME):
+        found = store.find(name)
+        with suppress(ValueError, AttributeError, RecursionError):
+            known += [] if found is None else [str(json.loads(found.data).get("moment") or "")]
+    moment = next(filter(None, known), datetime.now().replace(microsecond=0).isoformat())
+    report(f"{job.chat.name} writes the date: {moment} (date=DATE names another)")
+    return replace(job, chat=replace(job.chat, moment=moment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +178,7 @@ class Progress:
     batches: int = 0
     documents: int = 0
     shards: tuple[Shard, ...] = ()
+    moment: str = ""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), indent=1).encode()
@@ -146,6 +198,7 @@ class Progress:
                 batches=int(content["batches"]),
                 documents=int(content["documents"]),
                 shards=shards,
+                moment=str(content.get("moment") or ""),
             )
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
@@ -162,6 +215,7 @@ class _Shards:
     progress: Progress
     held: list[TokenArray] = field(default_factory=list[TokenArray])
     count: int = 0
+    largest: int = 0
     batches: int = 0
     documents: int = 0
 
@@ -169,6 +223,7 @@ class _Shards:
         """Add a batch, and return whether a shard was written."""
         self.held.append(encoded.tokens)
         self.count += len(encoded.tokens)
+        self.largest = max(self.largest, self._find_largest(encoded.tokens))
         self.batches += 1
         self.documents += encoded.documents
         return self.count >= self.job.shard_tokens and self.write()
@@ -179,7 +234,8 @@ class _Shards:
         data = b"".join(tokens.tobytes() for tokens in self.held)
         done = self.progress
         trained = sum(int((tokens >= 0).sum()) for tokens in self.held) if self.job.tokens.marked else None
-        shard = Shard(format_shard_name(len(done.shards)), self.count, hashlib.sha256(data).hexdigest(), trained)
+        digest = hashlib.sha256(data).hexdigest()
+        shard = Shard(format_shard_name(len(done.shards)), self.count, digest, trained, self.largest)
         self.store.put(shard.name, data)
         self.progress = replace(
             done,
@@ -188,8 +244,12 @@ class _Shards:
             shards=(*done.shards, shard),
         )
         self.store.put(PROGRESS_NAME, self.progress.to_json())
-        self.held, self.count, self.batches, self.documents = [], 0, 0, 0
+        self.held, self.count, self.largest, self.batches, self.documents = [], 0, 0, 0, 0
         return True
+
+    def _find_largest(self, tokens: TokenArray) -> int:
+        plain = remove_marks(remove_stored_starts(tokens)) if self.job.tokens.marked else tokens
+        return int(plain.max(initial=0))
 
 
 def _make_shards(job: PrepareJob, documents: Documents, store: Store, progress: Progress, report: Report) -> Progress:
@@ -208,9 +268,10 @@ def _make_shards(job: PrepareJob, documents: Documents, store: Store, progress: 
 def group_texts(texts: Iterable[TextChunk], size: int) -> Iterator[TextBatch]:
     """Group texts into batches of about `size` bytes, the same batches each time."""
     batch: list[TextChunk] = []
-    count = 0
+    count, ended = 0, True
     for text in texts:
-        batch.append(text)
+        batch.append(text if ended else replace(text, is_first=False))
+        ended = text.is_last
         count += len(text.data)
         if count >= size or len(batch) == _BATCH_TEXTS:
             yield batch
@@ -243,6 +304,11 @@ class _ProgressPrinter:
         self._report(f"{seen / max(1, size):4.0%}  {tokens:,} tokens  {rate / 1e6:.1f} MB/s  eta {left}")
 
 
+def _store_description(job: PrepareJob, store: Store) -> None:
+    if store.find(DESCRIPTION_NAME) is None:
+        store.put(DESCRIPTION_NAME, describe_tokens(job.tokens, job.chat).content)
+
+
 def _check_apart(job: PrepareJob) -> None:
     """Raise ConfigError when the destination is inside the source: tokens would be read as text next time."""
     source, _ = sources.split_pattern(job.source)
@@ -264,17 +330,28 @@ def _workers(job: PrepareJob, documents: Documents) -> int:
     return 1 if documents.size is not None and documents.size < _SMALL_BYTES else usable_cores()
 
 
-def _made_from(job: PrepareJob, documents: Documents) -> str:
-    identity = [documents.fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
+def _moment(job: PrepareJob) -> str:
+    return job.chat.moment if job.chat is not None and job.chat.uses_date else ""
+
+
+def _made_from(job: PrepareJob, fingerprint: str) -> str:
+    identity = [fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
     identity += [job.chat.digest, MARKED_FORMAT] if job.chat is not None else []
+    identity += [job.chat_form] if job.chat_form != ANY_FORM else []
+    identity += ["control tokens are text"] if job.tokens.control.texts and job.tokens.name != BYTES else []
+    identity += [["begin", *job.tokens.begin]] if job.tokens.begin else []
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
-def _check_existing(job: PrepareJob, text: bytes, made_from: str, report: Report) -> Index:
+def _check_existing(job: PrepareJob, text: bytes, made_from: str, earlier: str, report: Report) -> Index:
     if not Index.is_index(text):
         raise ConfigError(f"{job.destination} has an {INDEX_NAME} of another program: use an empty folder")
     index = Index.from_json(text, job.destination)
-    if index.made_from != made_from:
+    if index.made_from == earlier != made_from:
+        report(
+            "note: an earlier version made these shards: it knew files by name and size and kept control tokens in text"
+        )
+    elif index.made_from != made_from:
         raise ConfigError(
             f"{job.destination} already has other tokens, of {index.source}: use another folder, or delete this one"
         )
@@ -282,11 +359,14 @@ def _check_existing(job: PrepareJob, text: bytes, made_from: str, report: Report
     return index
 
 
-def _load_progress(job: PrepareJob, store: Store, made_from: str) -> Progress:
+def _load_progress(job: PrepareJob, store: Store, made_from: str, earlier: str, report: Report) -> Progress:
     found = store.find(PROGRESS_NAME)
     if found is None:
-        return Progress(made_from=made_from)
+        return Progress(made_from=made_from, moment=_moment(job))
     progress = Progress.from_json(found.data, job.destination)
+    if progress.made_from == earlier != made_from:
+        report("note: an earlier version, which read some files otherwise, began these shards: they are made again")
+        return Progress(made_from=made_from, moment=_moment(job))
     if progress.made_from != made_from:
         raise ConfigError(
             f"{job.destination} contains unfinished shards of another text, tokenizer, column, chat or shard_tokens: "

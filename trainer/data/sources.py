@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainer.checkpoint.store import ObjectEntry, Store
@@ -13,6 +14,7 @@ from trainer.errors import DataError
 PYTHON_STDLIB = "python-stdlib"
 HUB_SCHEME = "hf://"
 MATCH_ALL = "*"
+_NAMED = 3  # files in a message
 
 
 def is_bucket(place: str) -> bool:
@@ -80,6 +82,18 @@ def list_bucket_objects(store: Store, pattern: str) -> list[ObjectEntry]:
     if not entries:
         raise DataError(f"data={store.uri}: no object here matches {pattern}")
     return sorted(entries, key=lambda entry: entry.path)
+
+
+def check_filled(source: str, sizes: Mapping[str, int]) -> None:
+    """Check that files or objects have content.
+
+    Raises:
+        DataError: All are empty; it names them.
+    """
+    if any(sizes.values()):
+        return
+    names = ", ".join([*list(sizes)[:_NAMED], *(["..."] if len(sizes) > _NAMED else [])])
+    raise DataError(f"data={source}: {'the file' if len(sizes) == 1 else 'every file'} here is empty: {names}")
 
 
 def _walk(root: Path, pattern: str, skip: frozenset[str]) -> list[tuple[str, Path]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainer.data.fingerprints import is_same_corpus
 from trainer.errors import ConfigError, DataError
 from trainer.mixture import MixtureOrder, derive_seed
 from trainer.order import Order, RowOrder
@@ -151,7 +152,7 @@ class DataState:
             for name, before, now in (
                 ("corpus tokens that are trained on", earlier.total_tokens, self.total_tokens),
                 ("corpus vocabulary", earlier.vocab, self.vocab),
-                ("corpus fingerprint", earlier.fingerprint, self.fingerprint),
+                *_compare_content(earlier.fingerprint, self.fingerprint),
                 ("corpus tokens of each source", _list_tokens(earlier), _list_tokens(self)),
                 ("data.weights", earlier.weights, self.weights),
                 ("seed", earlier.seed, self.seed),
@@ -200,6 +201,10 @@ class DataState:
             for one in fields.pop("sources", ())
         )
         return cls(**fields, sources=sources)
+
+
+def _compare_content(before: str, now: str) -> list[tuple[str, str, str]]:
+    return [] if is_same_corpus(before, now) else [("corpus fingerprint", before, now)]
 
 
 def _list_tokens(state: DataState) -> str:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from trainer.checkpoint.description import (
+    CONFIG,
+    GENERATION,
+    SPECIAL_TOKENS,
+    TEMPLATE,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    Description,
+    read_described_files,
+)
 from trainer.config import BYTE_VOCAB
+from trainer.data.control_tokens import ControlTokens, list_control_tokens
+from trainer.data.encoders import ByteEncoder, Encoder, LibraryEncoder
 from trainer.data.marks import choose_marked_dtype
-from trainer.engine import TokenArray
+from trainer.data.roles import find_end, find_named, parse_tokens
+from trainer.data.tokenizer_check import check_tokenizer, read_tokenizer_file
 from trainer.errors import ConfigError, DataError
 
-AUTO, BYTES = "auto", "bytes"
-Span: TypeAlias = tuple[int, int]
-
-_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]", "<|im_end|>")
-"""Names of the end-of-document token in well-known tokenizers."""
+AUTO, BYTES, NONE = "auto", "bytes", "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,10 @@ class TokenizerSpec:
         eod: The token that ends each document.
         end_text: The text of that token.
         marked: Tokens are stored with marks (trainer/data/marks.py).
+        control: The control tokens that are text in a text; none: they stay tokens.
+        place: Where the tokenizer is from, for people.
+        begin: The tokens that begin each document of text.
+        beside: Text of the files beside tokenizer.json that describe it, by name.
     """
 
     name: str
@@ -42,6 +53,10 @@ class TokenizerSpec:
     eod: int
     end_text: str = "\0"
     marked: bool = False
+    control: ControlTokens = field(default_factory=ControlTokens)
+    place: str = BYTES
+    begin: tuple[int, ...] = ()
+    beside: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def dtype(self) -> str:
@@ -52,89 +67,84 @@ class TokenizerSpec:
 
     def open_encoder(self) -> Encoder:
         if self.name == BYTES:
-            return ByteEncoder()
-        return LibraryEncoder(_library(self.text.decode()), self.dtype)
+            return ByteEncoder(self.control)
+        return LibraryEncoder(self.text.decode(), self.dtype, self.control, _library)
 
-
-class Encoder(Protocol):
-    """Turns text into tokens."""
-
-    def encode(self, texts: Sequence[bytes]) -> list[TokenArray]:
-        """Return the tokens of each text, without special tokens."""
-        ...
-
-    def encode_reply(self, text: str, spans: Sequence[Span]) -> tuple[TokenArray, npt.NDArray[np.bool_]]:
-        """Return the tokens of a text with replies, and which of them begin in a reply.
+    def separate_control_tokens(self, template: str = "") -> TokenizerSpec:
+        """Return the tokenizer for texts whose control tokens are text.
 
         Args:
-            text: It may contain special tokens.
-            spans: First and last character of each reply, the last one excluded.
+            template: The text of the chat template; empty for documents.
         """
-        ...
+        content: Any = {} if self.name == BYTES else json.loads(self.text)
+        return replace(self, control=list_control_tokens(content, template, self.end_text))
 
 
-class ByteEncoder:
-    """Encodes each byte as one token; 0, which does not occur in text, ends a document."""
-
-    def encode(self, texts: Sequence[bytes]) -> list[TokenArray]:
-        return [np.frombuffer(text, np.uint8) for text in texts]
-
-    def encode_reply(self, text: str, spans: Sequence[Span]) -> tuple[TokenArray, npt.NDArray[np.bool_]]:
-        tokens = np.frombuffer(text.encode(), np.uint8)
-        trained = np.zeros(len(tokens), np.bool_)
-        for first, last in spans:
-            trained[len(text[:first].encode()) : len(text[:last].encode())] = True
-        return tokens, trained
-
-
-class LibraryEncoder:
-    """Encodes with the `tokenizers` library; bytes that are not UTF-8 become the replacement character."""
-
-    def __init__(self, tokenizer: Any, dtype: str) -> None:
-        self._tokenizer = tokenizer
-        self._dtype = dtype
-
-    def encode(self, texts: Sequence[bytes]) -> list[TokenArray]:
-        strings = [text.decode(errors="replace") for text in texts]
-        found = self._tokenizer.encode_batch_fast(strings, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=self._dtype) for encoding in found]
-
-    def encode_reply(self, text: str, spans: Sequence[Span]) -> tuple[TokenArray, npt.NDArray[np.bool_]]:
-        found = self._tokenizer.encode(text, add_special_tokens=False)
-        begins = np.array([first for first, _ in found.offsets], np.int64)
-        trained = np.zeros(len(begins), np.bool_)
-        for first, last in spans:
-            trained |= (begins >= first) & (begins < last)
-        return np.array(found.ids, dtype=self._dtype), trained
-
-
-def read_tokenizer(word: str, eod: str = "") -> TokenizerSpec:
+def read_tokenizer(word: str, eod: str = "", bos: str = AUTO) -> TokenizerSpec:
     """Read a tokenizer.
 
     Args:
-        word: `auto` or `bytes`, or the path of a tokenizer.json.
-        eod: The token that ends a document; empty to look for a well-known one.
+        word: `auto` or `bytes`, or the path of a tokenizer.json. The files beside it give the roles of its tokens.
+        eod: The token that ends a document; empty for the one that has this role.
+        bos: The token that begins a document of text, `none`, or `auto`: what the tokenizer puts before a text itself.
 
     Raises:
-        ConfigError: The tokenizer has no such token.
+        ConfigError: The tokenizer has no such token, or a file beside it is unusable.
         DataError: The file or the library is missing.
     """
     if word in (AUTO, BYTES):
-        if eod:
-            raise ConfigError(f"eod={eod}: tokenizer=bytes has no named tokens; documents end with byte 0")
+        if eod or bos not in (AUTO, NONE):
+            named = f"eod={eod}" if eod else f"bos={bos}"
+            raise ConfigError(f"{named}: tokenizer=bytes has no named tokens; documents end with byte 0")
         return TokenizerSpec(name=BYTES, text=b"", vocab=BYTE_VOCAB, eod=0)
-    text = _read(word)
+    text = read_tokenizer_file(word)
+    check_tokenizer(word, text)
     try:
         tokenizer = _library(text.decode())
     except (UnicodeDecodeError, ValueError) as error:
         raise DataError(f"tokenizer={word}: not a tokenizer.json: {_first_line(error)}") from error
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    end = next((name for name in ([eod] if eod else _END_TOKENS) if name in ids), None)
-    if end is None:
-        wrong = f"has no token {eod!r}" if eod else "has no well-known token that ends a document"
+    files = read_described_files(
+        Path(word).expanduser().parent, (CONFIG, GENERATION, TOKENIZER_CONFIG, SPECIAL_TOKENS, TEMPLATE)
+    )
+    described = Description(files={**files, TOKENIZER: text.decode()})
+    end = eod or find_end(described, parse_tokens(text.decode()))
+    if end not in ids:
+        wrong = f"has no token {eod!r}" if eod else "and the files beside it do not say which token ends a document"
         raise ConfigError(f"tokenizer={word} {wrong}: name one of its tokens with eod=TOKEN")
     digest, vocab = hashlib.sha256(text).hexdigest(), max(ids.values()) + 1
-    return TokenizerSpec(name=digest, text=text, vocab=vocab, eod=ids[end], end_text=end)
+    return TokenizerSpec(
+        name=digest,
+        text=text,
+        vocab=vocab,
+        eod=ids[end],
+        end_text=end,
+        place=word,
+        begin=_find_begin(tokenizer, described, ids, bos),
+        beside={name: file for name, file in files.items() if name not in (CONFIG, GENERATION)},
+    )
+
+
+def _find_begin(tokenizer: Any, files: Description, ids: Mapping[str, int], bos: str) -> tuple[int, ...]:
+    """Return the tokens that begin a document of text.
+
+    Raises:
+        ConfigError: There is no such token.
+    """
+    if bos == NONE:
+        return ()
+    if bos != AUTO:
+        if bos not in ids:
+            raise ConfigError(f"bos={bos}: the tokenizer has no such token: name one of its tokens, none or auto")
+        return (ids[bos],)
+    # transformers lets this key decide over the file's post-processor (5.24, tokenization_utils_tokenizers.py).
+    chosen = files.read_object(TOKENIZER_CONFIG).get("add_bos_token")
+    if chosen is not None:
+        named = ids.get(find_named(files, "bos_token"))
+        return (named,) if chosen and named is not None else ()
+    plain, whole = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
+    places = [at for at in range(len(whole)) if plain and whole[at : at + len(plain)] == plain]
+    return tuple(whole[: places[0]]) if places else ()
 
 
 def digest_tokenizer(path: str) -> str:
@@ -143,14 +153,7 @@ def digest_tokenizer(path: str) -> str:
     Raises:
         DataError: The file is unreadable.
     """
-    return hashlib.sha256(_read(path)).hexdigest()
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise DataError(f"tokenizer={path}: cannot be read: {error.strerror}") from error
+    return hashlib.sha256(read_tokenizer_file(path)).hexdigest()
 
 
 def _library(text: str) -> Any:

@@ -106,8 +106,10 @@ class StepRecord:
         """Format the line for the terminal, which ends with the time to the last step."""
         mfu = "" if self.mfu is None else f"  mfu {self.mfu:.1%}"
         eta = "" if self.step >= steps else f"  eta {format_duration(self.eta_s)}"
+        # A mean over no token: rows of chat data may have no reply.
+        loss = "none (no reply in these rows)" if self.loss == self.grad_norm == 0.0 else f"{self.loss:.4f}"
         return (
-            f"step {self.step}/{steps}  loss {self.loss:.4f}  lr {self.lr:.2e}  "
+            f"step {self.step}/{steps}  loss {loss}  lr {self.lr:.2e}  "
             f"{self.tokens_per_s:,.0f} tok/s{mfu}  grad {self.grad_norm:.2f}{eta}"
         )
 

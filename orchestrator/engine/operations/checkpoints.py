@@ -27,6 +27,8 @@ from orchestrator.storage.checkpoints import (
     Skipped,
     checkpoints_path,
     list_checkpoints,
+    name_description,
+    read_description,
     read_same_manifest,
 )
 from orchestrator.storage.faults import translate_disk_errors
@@ -174,9 +176,26 @@ def download_checkpoint(
                     "the same command again downloads the newest; checkpoint.keep=N of the run keeps more",
                 ) from error
             raise
+        _fetch_description(run.bucket, checkpoint, folder)
         with translate_disk_errors(f"write {present}"), receiving.write_file(_MANIFEST, flush=True) as write:
             write(manifest)
     return DownloadedCheckpoint(checkpoint=checkpoint, folder=target, fetched=fetched, skipped=skipped)
+
+
+def _fetch_description(bucket: Bucket, checkpoint: Checkpoint, folder: Path) -> None:
+    """Download the description of model and tokenizer beside the folders of steps, unless it is here."""
+    digest = checkpoint.manifest.description
+    place = folder / name_description(digest)
+    with translate_disk_errors(f"write {place}"):
+        if digest and not (place.is_file() and _digest(place) == digest):
+            text = read_description(bucket, checkpoint)
+            if text is not None:
+                limits = ReceivingLimits(entries=1, bytes=len(text))
+                with (
+                    ReceivingFolder(folder, limits) as receiving,
+                    receiving.write_file(place.name, flush=True) as write,
+                ):
+                    write(text)
 
 
 def _open_target(target: Path, checkpoint: Checkpoint, manifest: int) -> ReceivingFolder:
@@ -203,8 +222,8 @@ def _measure_missing(target: Path, checkpoint: Checkpoint) -> int:
     return missing
 
 
-def export_checkpoint(downloaded: DownloadedCheckpoint, folder: Path, tick: Callable[[float], None]) -> str:
-    """Let the trainer write the weights for Hugging Face's libraries, and return its last line.
+def export_checkpoint(downloaded: DownloadedCheckpoint, folder: Path, tick: Callable[[float], None]) -> list[str]:
+    """Let the trainer write the weights for Hugging Face's libraries, and return its lines: notes, then the result.
 
     Raises:
         OrchError: The export failed.
@@ -216,7 +235,7 @@ def export_checkpoint(downloaded: DownloadedCheckpoint, folder: Path, tick: Call
             answer.complaint,
             f"python -m trainer export {downloaded.folder} {folder}   (needs numpy)",
         )
-    return (answer.out.strip().splitlines() or [""])[-1]
+    return answer.out.strip().splitlines() or [""]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -56,8 +56,10 @@ def pull(
         if llama.exists():
             write_stderr(f"{llama} exists already and was not changed")
         else:
-            said = engine.export_checkpoint(pulled, llama, reporter.show_seconds(f"writing {llama}"))
+            *notes, said = engine.export_checkpoint(pulled, llama, reporter.show_seconds(f"writing {llama}"))
             reporter.finish(said)
+            for note in notes:
+                write_stderr(note)
     if output == "json":
         import json
 

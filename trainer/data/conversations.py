@@ -1,0 +1,231 @@
+"""Forms of chat data: what the rows of files have, as conversations.
+
+    messages   `messages`: OpenAI's, each with `role` and `content`, which is text, a list of parts, or null beside
+               `tool_calls`; `tools` may be beside them, also as JSON. An assistant's message of `weight` 0 is not
+               trained on
+    sharegpt   `conversations`: each with `from` and `value`; `system` and `tools` may be beside them
+    alpaca     `instruction`, `input`, which follows in a new line, and `output`; `system` and `history`, a
+               list of pairs, may be beside them
+    prompt     `prompt` and `completion`, both messages, or both text, which is taken as it is
+
+Sources: "Dataset formats and types", TRL's documentation (huggingface.co/docs/trl/dataset_formats, read 2026-11), for
+messages, prompt and completion; LLaMA-Factory, data/README.md, for ShareGPT and Alpaca.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+from trainer.data.templates import Conversation, Message
+from trainer.errors import DataError
+
+AUTO = "auto"
+ASSISTANT = "assistant"
+_ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("human", "user"), "user"),
+        **dict.fromkeys(("gpt", "assistant", "chatgpt", "bing", "bard", "model", "bot"), ASSISTANT),
+        **dict.fromkeys(("tool", "observation", "function", "function_response", "tool_response"), "tool"),
+        **dict.fromkeys(("function_call", "tool_call"), "call"),
+        "system": "system",
+        "developer": "developer",
+    }
+)
+"""The role of each word in `from`; `call` is a reply that calls a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Text that is taken as it is, and the text after it, which is trained on."""
+
+    prompt: str
+    completion: str
+
+
+def find_form(row: Mapping[str, Any]) -> str:
+    """Return the form of a row; "" for none."""
+    for key in ("messages", "conversations", "conversation"):
+        first = next(iter(_list_objects(row.get(key))), None)
+        if first is not None:
+            return "sharegpt" if "from" in first and "role" not in first else "messages"
+    if "messages" in row:
+        return "messages"
+    if "prompt" in row and "completion" in row:
+        return "prompt"
+    return "alpaca" if "instruction" in row and "output" in row else ""
+
+
+def read_conversation(row: Mapping[str, Any], form: str) -> Conversation | Completion:
+    """Return the conversation of a row.
+
+    Raises:
+        DataError: The row has another form, or no text.
+    """
+    match form:
+        case "messages":
+            messages = _read_messages(next((row[key] for key in _LISTS if row.get(key)), None))
+            return _converse(row, messages, 0)
+        case "sharegpt":
+            return _converse(row, _read_sharegpt(row), 0)
+        case "alpaca":
+            return _converse(row, _read_alpaca(row), 0)
+        case "prompt" if "prompt" in row and "completion" in row:
+            prompt, completion = row["prompt"], row["completion"]
+            if isinstance(prompt, str) and isinstance(completion, str):
+                return Completion(prompt, completion)
+            before = _read_messages(prompt)
+            return _converse(row, [*before, *_read_messages(completion)], len(before))
+        case _:
+            raise DataError(_describe_unknown(row))
+
+
+_LISTS = ("messages", "conversations", "conversation")
+
+
+def _describe_unknown(row: Mapping[str, Any]) -> str:
+    keys = ", ".join(str(key) for key in list(row)[:8]) or "none"
+    return (
+        "has neither `messages`, nor `conversations`, nor `instruction` and `output`, nor `prompt` and `completion`, "
+        f"as chat= needs; its keys are {keys}"
+    )
+
+
+def _converse(row: Mapping[str, Any], messages: Sequence[Message], first: int) -> Conversation:
+    """Return the conversation of messages; the assistant's from the index `first` on are trained on."""
+    trained = tuple(
+        index
+        for index, message in enumerate(messages)
+        if index >= first and message["role"] == ASSISTANT and message.get("weight") != 0
+    )
+    tools = _parse_json(row.get("tools"))
+    if not tools and row.get("functions"):
+        functions = _list_objects(_parse_json(row["functions"]))
+        tools = [one if one.get("type") == "function" else {"type": "function", "function": one} for one in functions]
+    variables = row.get("chat_template_kwargs")
+    return Conversation(
+        messages=messages,
+        trained=trained,
+        tools=_check_objects(tools, "tools"),
+        documents=_check_objects(row.get("documents"), "documents"),
+        variables=cast("dict[str, Any]", variables) if isinstance(variables, dict) else {},
+    )
+
+
+def _read_messages(value: Any) -> list[Message]:
+    messages = _list_objects(value)
+    if not messages or len(messages) != len(value) or not all(isinstance(one.get("role"), str) for one in messages):
+        raise DataError("messages must be a list of {role, content}, with at least one")
+    return [_check_message(message) for message in messages]
+
+
+def _check_message(message: Message) -> Message:
+    call = message.get("function_call")
+    if call and not message.get("tool_calls"):
+        message = {**message, "tool_calls": [{"type": "function", "function": call}], "function_call": None}
+    content = message.get("content")
+    if isinstance(content, list):
+        if not all(_is_text(part) for part in cast("list[Any]", content)):
+            raise DataError("the content of a message is not text: only text can be trained on")
+    elif not isinstance(content, str) and not (content is None and message.get("tool_calls")):
+        raise DataError("the content of a message is not text: only text can be trained on")
+    calls: Any = message.get("tool_calls")
+    if calls and (not isinstance(calls, list) or len(_list_objects(calls)) != len(cast("list[Any]", calls))):
+        raise DataError("`tool_calls` must be a list of objects")
+    return message
+
+
+def _is_text(part: Any) -> bool:
+    if isinstance(part, str):
+        return True
+    if not isinstance(part, dict):
+        return False
+    entries = cast("dict[str, Any]", part)
+    return isinstance(entries.get("text"), str) or isinstance(entries.get("thinking"), str)
+
+
+def _read_sharegpt(row: Mapping[str, Any]) -> list[Message]:
+    turns = _list_objects(next((row[key] for key in _LISTS if row.get(key)), None))
+    messages: list[Message] = []
+    for turn in turns:
+        role, value = _ROLES.get(str(turn.get("from")).lower()), turn.get("value")
+        if role is None:
+            raise DataError(f"a turn is from {str(turn.get('from'))[:40]!r}: known are {', '.join(_ROLES)}")
+        if not isinstance(value, str):
+            raise DataError("the `value` of a turn is not text: only text can be trained on")
+        message = _read_call(value) if role == "call" else {"role": role, "content": value}
+        messages.append({**message, "weight": turn["weight"]} if turn.get("weight") is not None else message)
+    if not messages:
+        raise DataError("`conversations` must be a list of {from, value}, with at least one")
+    return [*_read_system(row, messages), *messages]
+
+
+def _read_call(value: str) -> Message:
+    """Return a message that calls tools, or of a text that is no such call, the text."""
+    try:
+        content: Any = json.loads(value)
+    except (ValueError, RecursionError):
+        return {"role": ASSISTANT, "content": value}
+    calls = _list_objects(content if isinstance(content, list) else [content])
+    if not calls or not all(isinstance(call.get("name"), str) for call in calls):
+        return {"role": ASSISTANT, "content": value}
+    return {"role": ASSISTANT, "content": "", "tool_calls": [{"type": "function", "function": call} for call in calls]}
+
+
+def _read_alpaca(row: Mapping[str, Any]) -> list[Message]:
+    if not all(isinstance(row.get(key), str) for key in ("instruction", "output")):
+        raise DataError("`instruction` and `output` must be text")
+    if not isinstance(row.get("input") or "", str):
+        raise DataError("`input` must be text")
+    history: Any = row.get("history") or []
+    if not isinstance(history, list) or not all(_is_pair(pair) for pair in cast("list[Any]", history)):
+        raise DataError("`history` must be a list of pairs of texts")
+    pairs = cast("list[tuple[str, str]]", history)
+    question = "\n".join(text for text in (row["instruction"], row.get("input")) if text)
+    messages = [
+        message
+        for question, answer in [*pairs, (question, row["output"])]
+        for message in ({"role": "user", "content": question}, {"role": ASSISTANT, "content": answer})
+    ]
+    return [*_read_system(row, messages), *messages]
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(cast("list[Any]", value)) == 2
+        and all(isinstance(text, str) for text in cast("list[Any]", value))
+    )
+
+
+def _read_system(row: Mapping[str, Any], messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield the message of the key `system`, where no message has this role."""
+    text = row.get("system")
+    if isinstance(text, str) and text and messages[0]["role"] != "system":
+        yield {"role": "system", "content": text}
+
+
+def _parse_json(value: Any) -> Any:
+    """Return a value that may be written as JSON, as Parquet files have it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value or "null")
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"`tools` is not JSON: {error}") from error
+
+
+def _check_objects(value: Any, name: str) -> list[Any] | None:
+    if not value:
+        return None
+    if not isinstance(value, list) or len(_list_objects(value)) != len(cast("list[Any]", value)):
+        raise DataError(f"`{name}` must be a list of objects")
+    return cast("list[Any]", value)
+
+
+def _list_objects(value: Any) -> list[dict[str, Any]]:
+    """Return the JSON objects of a list; none of anything else."""
+    return [one for one in cast("list[Any]", value) if isinstance(one, dict)] if isinstance(value, list) else []

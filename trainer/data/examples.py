@@ -1,0 +1,81 @@
+"""The first documents of a preparation as text, with the tokens that are trained on between marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from itertools import islice, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from trainer.data.document_starts import remove_stored_starts
+from trainer.data.documents import Documents, TextChunk
+from trainer.data.encoding import encode_batch
+from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
+from trainer.data.marks import remove_marks
+from trainer.data.tokenizers import TokenizerSpec
+from trainer.errors import DataError
+
+FIRST, LAST = "⟦", "⟧"
+_LIMITS = Limits(memory=4 << 30, seconds=120.0)
+_MOST_TOKENS = 2000
+_CONTROL = {code: f"\\x{code:02x}" for code in [*range(32), 127, *range(128, 160)] if chr(code) not in "\n\t"}
+
+Runs: TypeAlias = list[tuple[str, bool]]
+
+
+def format_examples(tokens: TokenizerSpec, documents: Documents, count: int) -> Iterator[str]:
+    """Yield each of the first documents, for people.
+
+    Raises:
+        DataError: A document cannot be read or encoded.
+    """
+    process = LimitedProcess(open_example_encoder, tokens, _LIMITS)
+    try:
+        for number, text in enumerate(islice(documents.read(), count), start=1):
+            runs, size, trained = process.ask(astuple(text))
+            yield _format(number, text, runs, size, trained)
+    except LimitedProcessError as error:
+        raise DataError(f"tokenizer={tokens.place}: a text cannot be encoded: {error}") from error
+    finally:
+        process.end()
+
+
+def open_example_encoder(tokens: TokenizerSpec) -> Callable[[tuple[Any, ...]], tuple[Runs, int, int]]:
+    """Return the function that encodes a document: its text in runs, each trained on or not, and two numbers of tokens.
+
+    The text is that of the tokens, so it shows what a model gets.
+    """
+    encoder = tokens.open_encoder()
+
+    def encode(values: tuple[Any, ...]) -> tuple[Runs, int, int]:
+        stored = encode_batch(encoder, tokens, [TextChunk(*values)]).tokens
+        if tokens.marked:
+            stored = remove_stored_starts(stored)
+        trained = stored >= 0
+        ids = remove_marks(stored)[:_MOST_TOKENS].tolist()
+        changes = np.flatnonzero(np.diff(trained[: len(ids)])) + 1
+        runs: Runs = []
+        before = ""
+        for first, last in pairwise([0, *changes.tolist(), len(ids)]):
+            through = encoder.decode(ids[:last])  # a run alone may lose a space, or half of a character
+            runs.append((through[len(before) :], bool(trained[first])))
+            before = through
+        return runs, len(stored), int(trained.sum())
+
+    return encode
+
+
+def _format(number: int, text: TextChunk, runs: Runs, size: int, trained: int) -> str:
+    """Return a document with its heading; characters that could steer a terminal are named."""
+    body = "".join(
+        f"{FIRST}{part}{LAST}" if marked else part
+        for part, marked in ((part.translate(_CONTROL), marked) for part, marked in runs)
+    )
+    notes = [f"{size:,} tokens", f"{trained:,} of them trained on, between {FIRST} and {LAST}"]
+    if text.literal:
+        notes.append("control tokens in its messages are text")
+    if size > _MOST_TOKENS or not text.is_last:
+        notes.append(f"the first {_MOST_TOKENS:,} shown" if size > _MOST_TOKENS else "its beginning shown")
+    return f"--- example {number}: {'; '.join(notes)}\n{body}\n"
