@@ -199,7 +199,12 @@ def make_bounded_response(
         seconds_per_mebibyte: More time for what has come, so that a long answer may take a slow link.
     """
 
-    class BoundedResponse(http.client.HTTPResponse):
+    # Which a process may have replaced, to record answers.
+    base: type[http.client.HTTPResponse] = http.client.HTTPConnection.response_class
+
+    class BoundedResponse(base):  # type: ignore[misc, valid-type]  # it is known at run time alone
+        fp: io.BufferedReader
+
         def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
             super().__init__(sock, *arguments, **options)
             self.fp.close()
