@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.remote.launchers import ANOTHER_PROCESS, RANK_MARK, compile_reports
+from orchestrator.remote.launchers import ANOTHER_PROCESS, RANK_MARK, REPEAT_MARK, compile_reports
 
 READ = 48 * 1024  # bytes at the end of the output: eight tracebacks and a report
 _SEPARATOR = " | "  # between lines that are shown as one
@@ -36,6 +36,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z_]\w*|\w*(?:rror|xception)|(?<=\.)\w+)(?:\(\w+\))?(?:: .*|:)?", re.ASCII
 )
+_FRAME = re.compile(r'File "(?:.*/)?([^/"]+)", line (\d+)')
 # Who speaks in orch's own scripts (templates/). A next step that another program printed is not ours to repeat as one.
 _OURS = re.compile(r"(?:copy|limits|mount|run|scratch|setup|workdir): ")
 
@@ -134,7 +135,7 @@ def _read_lines(output: str) -> tuple[list[_Line], _End | None]:
     for raw in re.split(r"\r\n|[\r\n]", _COLOUR.sub("", output)):
         mark = RANK_MARK.match(raw)
         ranks.append(next(filter(None, mark.groups()), "") if mark else "")
-        plain.append(raw[mark.end() :] if mark else raw)
+        plain.append(REPEAT_MARK.sub("", raw[mark.end() :] if mark else raw))
     text = "\n".join(plain)
     reported: set[int] = set()
     ends: list[_End] = []
@@ -156,9 +157,14 @@ def _sort_lines(lines: list[_Line]) -> _Found:
     """Sort the lines by what they say. Tracebacks of several processes may be mixed, line by line."""
     found = _Found([], [], [], [])
     opened: dict[str, list[int]] = {}  # rank -> indentation of each traceback without its exception so far
+    places: dict[str, str] = {}  # rank -> the newest frame of its tracebacks
     chained: set[str] = set()  # ranks whose next traceback belongs to the one before
     for number, line in enumerate(lines):
         frames, text = opened.setdefault(line.rank, []), line.text
+        if frame := _FRAME.match(text):
+            places[line.rank] = f"{frame[1]}:{frame[2]}"
+        elif frames and line.rank in places and ": " not in places[line.rank]:
+            places[line.rank] += f": {text}"
         if text.endswith(_TRACEBACK):
             frames.append(line.indent)
         elif text.startswith('File "') and not frames:  # its beginning is cut off, or it has none
@@ -170,7 +176,8 @@ def _sort_lines(lines: list[_Line]) -> _Found:
         elif frames and _EXCEPTION.fullmatch(text):
             frames.pop()
             if not line.reports:
-                _add_exception(found, number, _with_next(lines, number), chained=line.rank in chained)
+                text = _with_place(_with_next(lines, number), places.get(line.rank, ""))
+                _add_exception(found, number, text, chained=line.rank in chained)
             chained.discard(line.rank)
         elif not line.reports:
             _add_words(found, number, text)
@@ -226,8 +233,21 @@ def _with_next(lines: list[_Line], number: int) -> str:
     return f"{text} {more}".rstrip()
 
 
+def _with_place(text: str, place: str) -> str:
+    """Return an exception; without a message with the line that raised it, as an `assert` has no other words."""
+    return text if ":" in text or not place else f"{text} at {place}"
+
+
+def _shorten(line: str) -> str:
+    """Cut a long line in its middle: an error often ends with what is wrong, after a long path."""
+    if len(line) <= _LONGEST:
+        return line
+    kept = (_LONGEST - 1) // 2
+    return f"{line[:kept]}…{line[-kept:]}"
+
+
 def _join(lines: list[str]) -> str:
-    kept: Iterator[str] = (line[:_LONGEST] for line in dict.fromkeys(lines))
+    kept: Iterator[str] = (_shorten(line) for line in dict.fromkeys(lines))
     return _SEPARATOR.join([*kept][-_MOST:])
 
 

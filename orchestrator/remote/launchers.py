@@ -97,7 +97,12 @@ LAUNCHERS = (
     ),
     Launcher(
         name="Ray",
-        report=r"^.*\bray\.(?:exceptions\.RayTaskError|train\.\S*TrainingFailedError).*$",
+        report=(
+            r"^.*\bray\.(?:exceptions\.RayTaskError|train\.\S*(?:TrainingFailed|WorkerGroup|Controller)Error\b).*$"
+            r"|^(?:Error: )?Training failed due to (?:worker errors|controller error):$"
+            r"|^\[Rank \d+ Error Snippet\]:$|^Error in training function:$"
+            r"|^\[FailurePolicy\] [A-Z]+\n +Source: .*\n +Error count: .*$"
+        ),
         silent=r"\bray +(?:job|start|submit)\b|\bray\.train\b",
         source="https://github.com/ray-project/ray/issues/43137",
     ),
@@ -144,6 +149,8 @@ ANOTHER_PROCESS = re.compile(
 RANK_MARK = re.compile(
     r"^ *(?:\[(?:rank|default)(\d+)\]: ?|\[\d+,(\d+)\]<std(?:out|err)>: ?|\((\w+ pid=\d+(?:, ip=[\d.]+)?)\) ?)"
 )
+# What Ray writes after a line that several processes printed; ray/_private/ray_logging/__init__.py, Ray 2.60.
+REPEAT_MARK = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?$")
 
 
 @functools.cache

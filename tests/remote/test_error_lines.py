@@ -53,7 +53,12 @@ def test_the_cause_and_the_next_step_are_separated(output: str, cause: str, step
         (raised("RuntimeError: loading Net:\n\tsize mismatch for w"), "RuntimeError: loading Net: size mismatch for w"),
         (raised("torch.OutOfMemoryError: CUDA out of memory."), "torch.OutOfMemoryError: CUDA out of memory."),
         (raised("socket.timeout: timed out"), "socket.timeout: timed out"),
-        (raised("AssertionError"), "AssertionError"),
+        # Without a message, the line that raised it is all that there is.
+        (raised("AssertionError"), 'AssertionError at train.py:3: raise Error("failed")'),
+        (
+            raised("AssertionError", '  File "/a/data.py", line 29, in f\n    assert x\n           ^\n'),
+            "AssertionError at data.py:29: assert x",
+        ),
     ],
 )
 def test_the_cause_of_a_python_program_is_its_last_exception(output: str, cause: str) -> None:
@@ -78,6 +83,13 @@ def test_a_line_that_only_reports_another_process_is_no_cause(report: str) -> No
     # Its own traceback is no cause either, and the status of a process without a known launcher is not believed.
     assert find_cause(f"start\n{raised('ValueError: y')}{raised(report)}".encode(), 1).lines == "ValueError: y"
     assert find_cause(f"step 4\n{report}\n".encode(), 1).exit_code is None
+
+
+def test_a_long_line_keeps_its_end() -> None:
+    missing = f"python: can't open file '{'/a-folder' * 30}/train.py': [Errno 2] No such file or directory"
+    cause = find_cause(missing.encode(), 2).lines
+    assert cause.startswith("python: can't open file '/a-folder") and len(cause) <= 200
+    assert cause.endswith("/train.py': [Errno 2] No such file or directory")
 
 
 def test_the_process_that_failed_first_is_to_blame_also_where_lines_are_mixed() -> None:

@@ -142,6 +142,40 @@ Traceback (most recent call last):
     result = trainer.fit()
 ray.train.base_trainer.TrainingFailedError: The Ray Train run failed.
 """
+# Printed by Ray 2.60 as a worker of Ray Train called sys.exit(3); the newest lines are those that its log repeats.
+RAY_TRAIN = """(RayTrainWorker pid=9) Reporting training result 1: TrainingReport(metrics={'loss': 1.05})
+(RayTrainWorker pid=9) Error in training function:
+(RayTrainWorker pid=9) Traceback (most recent call last):
+(RayTrainWorker pid=9)   File "/a/train.py", line 85, in train_func
+(RayTrainWorker pid=9)     sys.exit(3)
+(RayTrainWorker pid=9) SystemExit: 3
+(RayTrainWorker pid=9)
+(TrainController pid=5) [FailurePolicy] RAISE
+(TrainController pid=5)   Source: worker group
+(TrainController pid=5)   Error count: 1 (max allowed: 0)
+(TrainController pid=5) Error: Training failed due to worker errors:
+(TrainController pid=5) [Rank 1 Error Snippet]:
+(TrainController pid=5) ray.train.WorkerGroupError: Training failed due to worker errors:
+(TrainController pid=5) [Rank 1 Error Snippet]:
+(TrainController pid=5)
+Traceback (most recent call last):
+  File "/a/train.py", line 105, in train_linear
+    result = trainer.fit()
+  File "/b/ray/train/v2/api/data_parallel_trainer.py", line 195, in fit
+    raise result.error
+ray.train.WorkerGroupError: Training failed due to worker errors:
+[Rank 1 Error Snippet]:
+Traceback (most recent call last):
+  File "/a/train.py", line 85, in train_func
+    sys.exit(3)
+SystemExit: 3
+
+(RayTrainWorker pid=8) Reporting training result 3: TrainingReport(metrics={'loss': 1.05})
+(TrainController pid=5) Traceback (most recent call last):\x1b[32m [repeated 2x across cluster]\x1b[0m
+(TrainController pid=5)   File "/a/train.py", line 85, in train_func\x1b[32m [repeated 2x across cluster]\x1b[0m
+(TrainController pid=5)     sys.exit(3)\x1b[32m [repeated 2x across cluster] (Ray deduplicates logs.)\x1b[0m
+(TrainController pid=5) SystemExit: 3\x1b[32m [repeated 2x across cluster]\x1b[0m
+"""
 UV = f"""  \u00d7 Failed to build `kernels @ file:///kernels`
   ├─▶ The build backend returned an error
   ╰─▶ Call to `setuptools.build_meta.build_editable` failed (exit status: 1)
@@ -183,6 +217,7 @@ hint: See above for details.
         ("step 4\n" + LIGHTNING.format(4), 137, "step 4", 4),
         ("step 4\n" + LIGHTNING.format(-9), 137, "step 4", 137),
         (RAY, 1, NAME, None),
+        (RAY_TRAIN, 1, "SystemExit: 3", None),
         (UV, 1, NAME, None),
         (PIP, 1, NAME, None),
     ],
