@@ -89,10 +89,18 @@ FORMS: tuple[OutputForm, ...] = (
     ),
     OutputForm(
         name="nanoGPT",
-        step=rf"^iter {_STEP}: loss ",
-        loss=rf": loss {_LOSS}",
+        step=rf"(?:^|; )iter {_STEP}: (?:train )?loss ",
+        loss=rf": (?:train )?loss {_LOSS}",
         example="iter 450: loss 2.3104, time 250.00ms, mfu 35.00%",
-        source="train.py, karpathy/nanoGPT at 005475c4 (read 2026-11-30)",
+        source="train.py, karpathy/nanoGPT at 005475c4; `iter_dt 9.91ms; iter 450: train loss 2.31` of "
+        "projects/chargpt/chargpt.py, karpathy/minGPT at 37baab7 (read 2026-11-30)",
+    ),
+    OutputForm(
+        name="pytorch/examples",
+        step=rf"\|\s{{0,20}}{_STEP}/\s{{0,20}}\d{{1,20}} batches \|",
+        loss=rf"\| loss\s{{1,20}}{_LOSS} \|",
+        example="| epoch   1 |   450/ 1000 batches | lr 20.00 | ms/batch  5.20 | loss  2.31 | ppl    10.07",
+        source="word_language_model/main.py, pytorch/examples at 77f55b9 (read 2026-11-30)",
     ),
     OutputForm(
         name="LitGPT",
