@@ -20,10 +20,12 @@ _SEPARATOR = " | "  # between lines that are shown as one
 _NEXT = "next: "
 _MOST = 3  # error lines that are shown
 _LONGEST = 200  # characters of one
+_NEAR = 20  # lines with words at the end among which one that looks like an error is taken for the cause
 _BETWEEN = 5  # lines of other output between the tracebacks of processes that failed together, at most
 _LOOKS_LIKE_ERROR = re.compile(
-    "error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: ",
-    re.IGNORECASE,
+    r"(?:(?<![A-Za-z])(?i:error|exception)|(?<=[a-z])(?:Error|Exception))(?![a-rt-z])"
+    r"|(?i:(?<![a-z])(?:fatal|fail(?:ed|s|ures?|ing)?|panic(?:ked)?|abort(?:ed|ing)?|killed|denied|refused|cannot|can't"
+    r"|no space|not found|no such|out of memory)(?![a-z]))|^[eE]: "
 )
 _STORAGE_ERROR = re.compile(r"\S* *error\[storage\]: ")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -210,8 +212,9 @@ def _choose(found: _Found, *, several: bool) -> list[str]:
         later = [] if several else [text for number, text in found.errors if number > chain[-1][0]]
         texts = [text for _, text in chain[-2:]]
         return texts + later[-(_MOST - len(texts)) :] if later else texts
-    if found.errors:
-        return [text for _, text in found.errors]
+    near = {number for number, _ in found.words[-_NEAR:]}
+    if errors := [text for number, text in found.errors if number in near]:
+        return errors
     silent = [text for number, text in found.words if (number, text) not in found.others]
     return silent[-1:] + [text for _, text in found.others[-1:]]
 

@@ -85,6 +85,26 @@ def test_a_line_that_only_reports_another_process_is_no_cause(report: str) -> No
     assert find_cause(f"step 4\n{report}\n".encode(), 1).exit_code is None
 
 
+def test_only_words_near_the_end_look_like_the_error_of_a_silent_end() -> None:
+    """A program that ends without words has trained for long since its last warning."""
+    steps = "".join(f"step {number}: loss 2.0\n" for number in range(40))
+    assert find_cause(f"warning: the extension failed to load\n{steps}".encode(), 3).lines == "step 39: loss 2.0"
+    assert find_cause(f"{steps}Failed to open data\nbye\n".encode(), 3).lines == "Failed to open data"
+
+
+@pytest.mark.parametrize("text", ["AALLLLFailnOm", "a terror", "default", "x unfailing y"])
+def test_a_part_of_a_word_is_no_error(text: str) -> None:
+    assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == "last words"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["MyError at 3", "2 errors", "CUDA_ERROR_X", "FAILED (1)", "failure of a disk", "OOM-killed", "OutOfMemoryError"],
+)
+def test_a_line_that_looks_like_an_error(text: str) -> None:
+    assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == text
+
+
 def test_a_long_line_keeps_its_end() -> None:
     missing = f"python: can't open file '{'/a-folder' * 30}/train.py': [Errno 2] No such file or directory"
     cause = find_cause(missing.encode(), 2).lines

@@ -27,7 +27,9 @@ LINES = {
     "{'loss': '2.31', 'grad_norm': '1.5', 'epoch': '0.45'}": ("HF Trainer", None, "2.31"),
     "iter_dt 19.91ms; iter 450: train loss 2.3104": ("nanoGPT", 450, "2.3104"),
     "| epoch   1 |   450/ 1000 batches | lr 20.00 | ms/batch  5.20 | loss  2.31 | ppl    10.07": (
-        "pytorch/examples", 450, "2.31"
+        "pytorch/examples",
+        450,
+        "2.31",
     ),
     "step: 450  \x1b[32mloss:  2.3104  \x1b[38mgrad_norm:  1.5": ("torchtitan", 450, "2.3104"),
     "step 450: train loss 2.3104, val loss 2.4000": ("step and loss", 450, "2.3104"),
