@@ -280,7 +280,7 @@ class _Follower:
     def _ended(self, outcome: HostOutcome, state: HostJob) -> HostOutcome:
         if state.log_bytes > self.offset:
             self._stream()  # what was written between the last read of tail and the end
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._began if state.ran is None else state.ran
         ended = replace(
             outcome,
             seconds=seconds,
