@@ -118,6 +118,13 @@ FORMS: tuple[OutputForm, ...] = (
         "(read 2026-11-30)",
     ),
     OutputForm(
+        name="DLRM",
+        step=rf"Finished training it {_STEP}/\d{{1,20}} of epoch ",
+        loss=rf", loss {_LOSS}",
+        example="Finished training it 450/1000 of epoch 2, -1.00 ms/it, loss 2.310400",
+        source="dlrm_s_pytorch.py, facebookresearch/dlrm at 090956e (read 2026-11-30)",
+    ),
+    OutputForm(
         name="step and loss",
         step=rf"(?i)(?<!validate )(?:\b|_)step[ :=#]{{1,20}}{_STEP}(?![\d.])",
         loss=rf"(?i){_TRAINING}(?:\b|_)loss[ :=]{{1,20}}{_LOSS}",

@@ -31,6 +31,7 @@ LINES = {
         450,
         "2.31",
     ),
+    "Finished training it 450/1000 of epoch 2, -1.00 ms/it, loss 0.310697": ("DLRM", 450, "0.310697"),
     "step: 450  \x1b[32mloss:  2.3104  \x1b[38mgrad_norm:  1.5": ("torchtitan", 450, "2.3104"),
     "step 450: train loss 2.3104, val loss 2.4000": ("step and loss", 450, "2.3104"),
     "step 1,450/10,000  loss nan  lr 3e-4": ("step and loss", 1450, "nan"),
