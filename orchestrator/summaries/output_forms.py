@@ -51,12 +51,17 @@ _LOSS = rf"(?P<loss>{NUMBER})"
 _TRAINING = "".join(rf"(?<!{word}[ _/.])" for word in ("val", "eval", "valid", "validation", "test", "best", "dev"))
 # The descriptions of Lightning's bars that do not train (the same source as below); HF Trainer's evaluation has none.
 _OTHER_BARS = "Validation|Sanity Checking|Testing|Predicting"
+# Without a loss, a bar with a name trains only if its name says so: others load weights, map data, or download.
+_BAR = (
+    r"(?:\s{0,20}\d{1,3}%|(?i:[^|%]{0,200}(?:epoch|train|step|iter)[^|%]{0,100}\d{1,3}%)"
+    r"|(?=[^\]]{0,600}[ ,_/]loss(?:_step)?=)[^|]{0,300})\|"
+)
 _STEP = rf"(?P<step>{STEP})"
 # The first form that a line has is taken.
 FORMS: tuple[OutputForm, ...] = (
     OutputForm(
         name="tqdm",  # also Lightning's bar and that of the HF Trainer, which are tqdm's
-        step=rf"^(?!\s{{0,4}}(?:{_OTHER_BARS}))[^|]{{0,300}}\|[^|]{{0,300}}\|\s{{0,20}}{_STEP}/\d{{1,20}} "
+        step=rf"^(?!\s{{0,4}}(?:{_OTHER_BARS})){_BAR}[^|]{{0,300}}\|\s{{0,20}}{_STEP}/\d{{1,20}} "
         r"\[[\d:]{1,20}<[^,\]]{1,20},\s{0,20}[^,\]]{1,20}(?:it/s|s/it)",
         loss=rf"[ ,](?:train(?:ing)?[_/])?loss(?:_step)?={_LOSS}",
         loss_is_optional=True,

@@ -23,6 +23,8 @@ from orchestrator.task.output_pattern import LONGEST_PATTERN, parse_pattern
 LINES = {
     "\x1b[32m 45%|####5     | 450/1000 [00:45<00:55, 10.00it/s, loss=2.31]\x1b[0m": ("tqdm", 450, "2.31"),
     "train:  45%|####5     |  450/1000 [1:00:45<?, ?it/s]": ("tqdm", 450, ""),
+    "Phase 2:  45%|####5     | 450/1000 [00:45<00:55, 10.00it/s, loss=2.31]": ("tqdm", 450, "2.31"),
+    "Epoch 3/9:  45%|####5     | 450/1000 [00:45<00:55, 10.00it/s]": ("tqdm", 450, ""),
     "Epoch 0:  45%|████▌     | 450/1000 [00:45<00:55, 1.20s/it, v_num=0, train_loss=2.310]": ("tqdm", 450, "2.310"),
     "{'loss': '2.31', 'grad_norm': '1.5', 'epoch': '0.45'}": ("HF Trainer", None, "2.31"),
     "iter_dt 19.91ms; iter 450: train loss 2.3104": ("nanoGPT", 450, "2.3104"),
@@ -44,6 +46,8 @@ OTHER = [
     "Downloading: 45%|####5     | 4.50M/10.0M [00:45<00:55, 100kB/s]",
     "Validation DataLoader 0:  50%|#####     | 5/10 [00:01<00:01, 4.00it/s]",
     "Sanity Checking DataLoader 0: 100%|##########| 2/2 [00:01<00:00, 4.00it/s]",
+    "Loading weights: 100%|##########| 25/25 [00:00<00:00, 22314.88it/s]",
+    "Progress:  45%|####5     | 450/1000 [00:45<00:55, 10.00it/s]",
     "Map: 45%|####5     | 450/1000 [00:45<00:55, 10.00 examples/s]",
     "step 450: val loss 2.4",
     "the loss of a step",
