@@ -27,6 +27,9 @@ _LOOKS_LIKE_ERROR = re.compile(
     r"|(?i:(?<![a-z])(?:fatal|fail(?:ed|s|ures?|ing)?|panic(?:ked)?|abort(?:ed|ing)?|killed|denied|refused|cannot|can't"
     r"|no space|not found|no such|out of memory)(?![a-z]))|^[eE]: "
 )
+# Levels of logging, of glog (https://google.github.io/glog/stable/logging/), and categories of Python.
+_WARNING = re.compile(r"\bWARN(?:ING)?\b|\b[A-Za-z]*Warning\b|(?:^|\[)W\d{4} |^warning\b")
+_KILLED = 128 + signal.SIGKILL
 _STORAGE_ERROR = re.compile(r"\S* *error\[storage\]: ")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # CPython, https://docs.python.org/3/tutorial/errors.html#exception-chaining
@@ -105,7 +108,8 @@ def find_cause(output: bytes, exit_code: int | None = None) -> FailureCause:
     code = None
     if end is not None and exit_code is not None and not any(number > end.line for number, _ in found.words):
         code = end.exit_code if exit_code in {*end.own, end.exit_code, _wrap(end.exit_code)} else None
-    return FailureCause(_join(_choose(found, several=several)), code)
+    killed = _KILLED in (code, exit_code)  # it had no time for an error: what looks like one may be old
+    return FailureCause(_join(_choose(found, several=several, killed=killed)), code)
 
 
 def find_storage_error(output: bytes) -> str:
@@ -200,20 +204,26 @@ def _add_words(found: _Found, number: int, text: str) -> None:
         found.errors += [found.words[-1], (number, text)]
     elif ANOTHER_PROCESS.search(text):
         found.others.append((number, text))
-    elif _LOOKS_LIKE_ERROR.search(text):
+    elif _LOOKS_LIKE_ERROR.search(text) and not _WARNING.search(text):
         found.errors.append((number, text))
     found.words.append((number, text))
 
 
-def _choose(found: _Found, *, several: bool) -> list[str]:
-    """Return the lines that say why the program failed. several: Processes of one program printed them."""
-    if found.chains:
+def _choose(found: _Found, *, several: bool, killed: bool) -> list[str]:
+    """Return the lines that say why the program failed.
+
+    Args:
+        found: What it printed.
+        several: Whether processes of one program printed them.
+        killed: Whether it was ended by SIGKILL.
+    """
+    near = {number for number, _ in found.words[-_NEAR:]}
+    if found.chains and (not killed or found.chains[-1][-1][0] >= min(near, default=0)):
         chain = _first_of_last(found) if several else found.chains[-1]
         later = [] if several else [text for number, text in found.errors if number > chain[-1][0]]
         texts = [text for _, text in chain[-2:]]
         return texts + later[-(_MOST - len(texts)) :] if later else texts
-    near = {number for number, _ in found.words[-_NEAR:]}
-    if errors := [text for number, text in found.errors if number in near]:
+    if not killed and (errors := [text for number, text in found.errors if number in near]):
         return errors
     silent = [text for number, text in found.words if (number, text) not in found.others]
     return silent[-1:] + [text for _, text in found.others[-1:]]

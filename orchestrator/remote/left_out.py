@@ -40,7 +40,7 @@ class LeftOut:
 
 
 def list_left_out(tree: Tree) -> tuple[LeftOut, ...]:
-    """Return what of a tree's folder is not in it, without what programs make again by themselves, such as __pycache__."""
+    """Return what of a tree's folder is not in it, without what programs make again by themselves."""
     root = tree.root
     if not root.is_dir():
         return ()

@@ -92,6 +92,29 @@ def test_only_words_near_the_end_look_like_the_error_of_a_silent_end() -> None:
     assert find_cause(f"{steps}Failed to open data\nbye\n".encode(), 3).lines == "Failed to open data"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "W1130 20:13:35.180000 25435 torch/utils/_pytree.py:630] this will be an error in a future release.",
+        "WARNING:root:the extension failed to load",
+        "2026-11-30 10:00:00 [WARNING] cannot find libaio",
+        "/a/b.py:7: FutureWarning: this is an error in Python 3.15",
+        "warning: not found in the cache",
+    ],
+)
+def test_a_warning_is_no_error(text: str) -> None:
+    assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == "last words"
+    assert find_cause(f"bye\n{text}\n".encode(), 3).lines == text[:200]
+
+
+def test_a_process_that_was_killed_has_last_words_and_no_error() -> None:
+    """SIGKILL leaves no time for an error: what looks like one is older, unless it stands at the end."""
+    assert find_cause(b"Failed to load x.so\nstep 4\n", 137).lines == "step 4"
+    steps = "".join(f"step {number}: loss 2.0\n" for number in range(40))
+    assert find_cause(f"{raised('ValueError: y')}{steps}".encode(), 137).lines == "step 39: loss 2.0"
+    assert find_cause(f"{steps}{raised('ValueError: y')}".encode(), 137).lines == "ValueError: y"
+
+
 @pytest.mark.parametrize("text", ["AALLLLFailnOm", "a terror", "default", "x unfailing y"])
 def test_a_part_of_a_word_is_no_error(text: str) -> None:
     assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == "last words"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 from orchestrator.hosts import JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.error_lines import find_cause
-from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.fleet import Fleet, HostResult
 from orchestrator.remote.launchers import LAUNCHERS, list_silent_launchers
 
 BIN = Path(sys.executable).parent
@@ -99,6 +101,32 @@ def test_a_job_under_torchrun_ends_with_the_status_of_its_process(fleet: Fleet, 
         assert time.monotonic() < limit
         time.sleep(0.5)
     assert (state.exit_code, state.last_line) == (3, "step 4")
+
+
+def test_the_end_of_a_failed_log_is_sent_once(fleet: Fleet) -> None:
+    """Each look at a job that failed has its cause, and only the first one has the log."""
+    script = b"#!/bin/sh\nhead -c 40000 /dev/urandom | od\necho fatal: no data\nexit 4\n"
+    assert jobs.start_job(fleet, "failed", script, ranks=[0, 1]).ok
+    limit = time.monotonic() + 60
+    status = jobs.read_job_status(fleet, "failed")
+    while any(job.phase is JobPhase.RUNNING for job in status.jobs):
+        assert time.monotonic() < limit
+        status = jobs.read_job_status(fleet, "failed")
+    again = jobs.read_job_status(fleet, "failed")
+    for found in (status, again):
+        assert [(job.exit_code, job.last_line) for job in found.jobs[:2]] == [(4, "fatal: no data")] * 2
+    assert max(len(host.output) for host in again.result.hosts) < 500
+    assert max(len(host.output) for host in status.result.hosts) > 5000
+
+
+def test_a_host_names_no_cause_for_another(fleet: Fleet) -> None:
+    """A text is kept by its sum only if it has that sum."""
+    tail = base64.b64encode(gzip.compress(b"fatal: of another\n")).decode()
+    line = f"orch-tail j {'0' * 32} {tail}\norch-job j finished 4 9 - - - - last\n"
+    outcome = jobs.read_job_status(fleet, "none").result.hosts[0].outcome
+    known: dict[str, bytes] = {}
+    assert jobs.parse_job_states(HostResult(outcome, line.encode()), known)[0][1].last_line == "fatal: of another"
+    assert known == {}
 
 
 NAME = "NameError: name 'x' is not defined"
