@@ -70,6 +70,15 @@ FORMS: tuple[OutputForm, ...] = (
         "tqdm_progress.py, Lightning-AI/pytorch-lightning at 03f57f9c (read 2026-11-30)",
     ),
     OutputForm(
+        name="Rich",
+        step=rf"^\s{{0,20}}Epoch [\d/]{{1,40}}\s[^\d]{{0,300}}\s{_STEP}/\d{{1,20}}\s{{1,20}}[\d:]{{1,20}} \u2022 ",
+        loss=rf"\s(?:train(?:ing)?_)?loss(?:_step)?: {_LOSS}",
+        loss_is_optional=True,
+        example="Epoch 0/9  ━━━━━━━╸━━━━━━━━ 450/1000 0:00:45 • 0:00:55 10.00it/s v_num: 0.000 train_loss: 2.310",
+        source="src/lightning/pytorch/callbacks/progress/rich_progress.py, Lightning-AI/pytorch-lightning at 7f0c3436 "
+        "(read 2026-11-30)",
+    ),
+    OutputForm(
         name="HF Trainer",  # its step is in the bar beside it
         step="",
         loss=rf"\{{'loss': '?{_LOSS}'?[,}}]",
