@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.remote.launchers import ANOTHER_PROCESS, RANK_MARK, REPEAT_MARK, compile_reports
+from orchestrator.remote.launchers import ANOTHER_PROCESS, LOST_PEER, RANK_MARK, REPEAT_MARK, compile_reports
 
 READ = 48 * 1024  # bytes at the end of the output: eight tracebacks and a report
 _SEPARATOR = " | "  # between lines that are shown as one
@@ -191,7 +191,7 @@ def _sort_lines(lines: list[_Line]) -> _Found:
 
 
 def _add_exception(found: _Found, number: int, text: str, *, chained: bool) -> None:
-    if ANOTHER_PROCESS.search(text):
+    if ANOTHER_PROCESS.search(text) or LOST_PEER.search(text):
         found.others.append((number, text))
     elif chained and found.chains:
         found.chains[-1].append((number, text))

@@ -145,6 +145,12 @@ ANOTHER_PROCESS = re.compile(
     r"\b(?:code|status|signals?)\b[^A-Za-z]{0,4}(?:SIG)?\w)"
     r"|^make(?:\[\d+\])?: \*\*\* .* Error \d+$"
 )
+# What a process reports that lost another one, of gloo (torch 2.13) and of NCCL
+# (https://docs.coreweave.com/support/sunk/articles/what-do-nccl-errors-mean.md, read 2026-11-30). The other one has the cause.
+LOST_PEER = re.compile(
+    r"Connection closed by peer \[|Read error \[[^\]]*\]:\d+: Connection reset by peer"
+    r"|remote process exited or there was a network error"
+)
 # Marks of the rank that printed a line: of torch and `torchrun --tee`, of `mpirun --tag-output`, and of Ray.
 RANK_MARK = re.compile(
     r"^ *(?:\[(?:rank|default)(\d+)\]: ?|\[\d+,(\d+)\]<std(?:out|err)>: ?|\((\w+ pid=\d+(?:, ip=[\d.]+)?)\) ?)"

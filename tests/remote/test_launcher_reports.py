@@ -156,6 +156,9 @@ MPI_SIGNAL = f"""{PRIMARY}{RULE}
 mpirun noticed that process rank 0 with PID 0 on node node7 exited on signal 9 (Killed).
 {RULE}
 """
+# Of gloo in torch 2.13, as the other process had ended.
+CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:11931. Check the logs."
+LOST_PEER = f'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n{CLOSED}\n'
 LIGHTNING = """[rank: 1] Child process with PID 9487 terminated with code {}. Forcefully terminating all other processes
 run.sh: line 1:  2504 Killed                  python train.py
 """
@@ -244,6 +247,8 @@ hint: See above for details.
         (RAISED + LIGHTNING.format(1), 137, NAME, 1),
         ("step 4\n" + LIGHTNING.format(4), 137, "step 4", 4),
         ("step 4\n" + LIGHTNING.format(-9), 137, "step 4", 137),
+        (f"step 4\n{LOST_PEER}{MPI_EXIT.format(3)}", 3, f"step 4 | {CLOSED}", 3),
+        (f"{LOST_PEER}{RAISED}{MPI_EXIT.format(1)}", 1, NAME, 1),
         (RAY, 1, NAME, None),
         (RAY_TRAIN, 1, "SystemExit: 3", None),
         (UV, 1, NAME, None),
