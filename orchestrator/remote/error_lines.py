@@ -29,6 +29,7 @@ _LOOKS_LIKE_ERROR = re.compile(
 )
 # Levels of logging, of glog (https://google.github.io/glog/stable/logging/), and categories of Python.
 _WARNING = re.compile(r"\bWARN(?:ING)?\b|\b[A-Za-z]*Warning\b|(?:^|\[)W\d{4} |^warning\b")
+_WARNED_AT = re.compile(r".*:\d+: [A-Za-z]*Warning: ")  # of Python; the line of the source follows
 _KILLED = 128 + signal.SIGKILL
 _STORAGE_ERROR = re.compile(r"\S* *error\[storage\]: ")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -177,7 +178,9 @@ def _sort_lines(lines: list[_Line]) -> _Found:
             frames.append(max(0, line.indent - 2))
         elif _CHAINED.fullmatch(text):
             chained.add(line.rank)
-        elif not any(map(str.isalnum, text)) or (frames and line.indent > frames[-1]):
+        elif (
+            not any(map(str.isalnum, text)) or (frames and line.indent > frames[-1]) or _is_warned_source(lines, number)
+        ):
             continue
         elif frames and _EXCEPTION.fullmatch(text):
             frames.pop()
@@ -188,6 +191,11 @@ def _sort_lines(lines: list[_Line]) -> _Found:
         elif not line.reports:
             _add_words(found, number, text)
     return found
+
+
+def _is_warned_source(lines: list[_Line], number: int) -> bool:
+    """Return whether a line is the source that Python's warnings show below them."""
+    return number > 0 and lines[number].indent > 0 and _WARNED_AT.match(lines[number - 1].text) is not None
 
 
 def _add_exception(found: _Found, number: int, text: str, *, chained: bool) -> None:
@@ -226,7 +234,8 @@ def _choose(found: _Found, *, several: bool, killed: bool) -> list[str]:
     if not killed and (errors := [text for number, text in found.errors if number in near]):
         return errors
     silent = [text for number, text in found.words if (number, text) not in found.others]
-    return silent[-1:] + [text for _, text in found.others[-1:]]
+    own = [text for text in silent if not _WARNING.search(text)] or silent
+    return own[-1:] + [text for _, text in found.others[-1:]]
 
 
 def _first_of_last(found: _Found) -> list[tuple[int, str]]:

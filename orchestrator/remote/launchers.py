@@ -145,8 +145,8 @@ ANOTHER_PROCESS = re.compile(
     r"\b(?:code|status|signals?)\b[^A-Za-z]{0,4}(?:SIG)?\w)"
     r"|^make(?:\[\d+\])?: \*\*\* .* Error \d+$"
 )
-# What a process reports that lost another one, of gloo (torch 2.13) and of NCCL
-# (https://docs.coreweave.com/support/sunk/articles/what-do-nccl-errors-mean.md, read 2026-11-30). The other one has the cause.
+# What a process reports that lost another one, which has the cause: gloo in torch 2.13, and NCCL by
+# https://docs.coreweave.com/support/sunk/articles/what-do-nccl-errors-mean.md (read 2026-11-30).
 LOST_PEER = re.compile(
     r"Connection closed by peer \[|Read error \[[^\]]*\]:\d+: Connection reset by peer"
     r"|remote process exited or there was a network error"

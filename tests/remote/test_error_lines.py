@@ -104,7 +104,13 @@ def test_only_words_near_the_end_look_like_the_error_of_a_silent_end() -> None:
 )
 def test_a_warning_is_no_error(text: str) -> None:
     assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == "last words"
-    assert find_cause(f"bye\n{text}\n".encode(), 3).lines == text[:200]
+    assert find_cause(f"{text}\n".encode(), 3).lines == text, "nothing else was printed"
+
+
+def test_last_words_are_those_of_the_program_and_not_of_a_warning() -> None:
+    warned = "/a/b.py:7: UserWarning: slow\n  return func(*args)\nW1130 20:13:35.180000 25435 a.py:630] slow\n"
+    assert find_cause(f"step 4\n{warned}".encode(), 3).lines == "step 4"
+    assert find_cause(f"step 4\n{warned}".encode(), 137).lines == "step 4"
 
 
 def test_a_process_that_was_killed_has_last_words_and_no_error() -> None:
