@@ -30,8 +30,8 @@ def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
         )
     if task.checkpoint.bucket and _REPLACED_PATH.search(task.run):
         yield (
-            "run: PYTHONPATH is replaced, by which `import orch_run` is found; write PYTHONPATH=...:$PYTHONPATH where the "
-            "program uses it"
+            "run: PYTHONPATH is replaced, by which `import orch_run` is found; write PYTHONPATH=...:$PYTHONPATH "
+            "where the program uses it"
         )
     scripts = f"{task.setup}\n{task.run}"
     if (
