@@ -13,18 +13,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.remote.launchers import ANOTHER_PROCESS, RANK_MARK, compile_reports
+from orchestrator.remote.launchers import ANOTHER_PROCESS, LOST_PEER, RANK_MARK, REPEAT_MARK, compile_reports
 
 READ = 48 * 1024  # bytes at the end of the output: eight tracebacks and a report
 _SEPARATOR = " | "  # between lines that are shown as one
 _NEXT = "next: "
 _MOST = 3  # error lines that are shown
 _LONGEST = 200  # characters of one
+_NEAR = 20  # lines with words at the end among which one that looks like an error is taken for the cause
 _BETWEEN = 5  # lines of other output between the tracebacks of processes that failed together, at most
 _LOOKS_LIKE_ERROR = re.compile(
-    "error|exception|fatal|fail|panic|abort|killed|denied|refused|cannot|no space|not found|no such|out of memory|^e: ",
-    re.IGNORECASE,
+    r"(?:(?<![A-Za-z])(?i:error|exception)|(?<=[a-z])(?:Error|Exception))(?![a-rt-z])"
+    r"|(?i:(?<![a-z])(?:fatal|fail(?:ed|s|ures?|ing)?|panic(?:ked)?|abort(?:ed|ing)?|killed|denied|refused|cannot|can't"
+    r"|no space|not found|no such|out of memory)(?![a-z]))|^[eE]: "
 )
+# Levels of logging, of glog (https://google.github.io/glog/stable/logging/), and categories of Python.
+_WARNING = re.compile(r"\bWARN(?:ING)?\b|\b[A-Za-z]*Warning\b|(?:^|\[)W\d{4} |^warning\b")
+_WARNED_AT = re.compile(r".*:\d+: [A-Za-z]*Warning: ")  # of Python; the line of the source follows
+_KILLED = 128 + signal.SIGKILL
 _STORAGE_ERROR = re.compile(r"\S* *error\[storage\]: ")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # CPython, https://docs.python.org/3/tutorial/errors.html#exception-chaining
@@ -36,6 +42,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z_]\w*|\w*(?:rror|xception)|(?<=\.)\w+)(?:\(\w+\))?(?:: .*|:)?", re.ASCII
 )
+_FRAME = re.compile(r'File "(?:.*/)?([^/"]+)", line (\d+)')
 # Who speaks in orch's own scripts (templates/). A next step that another program printed is not ours to repeat as one.
 _OURS = re.compile(r"(?:copy|limits|mount|run|scratch|setup|workdir): ")
 
@@ -102,7 +109,8 @@ def find_cause(output: bytes, exit_code: int | None = None) -> FailureCause:
     code = None
     if end is not None and exit_code is not None and not any(number > end.line for number, _ in found.words):
         code = end.exit_code if exit_code in {*end.own, end.exit_code, _wrap(end.exit_code)} else None
-    return FailureCause(_join(_choose(found, several=several)), code)
+    killed = _KILLED in (code, exit_code)  # it had no time for an error: what looks like one may be old
+    return FailureCause(_join(_choose(found, several=several, killed=killed)), code)
 
 
 def find_storage_error(output: bytes) -> str:
@@ -134,7 +142,7 @@ def _read_lines(output: str) -> tuple[list[_Line], _End | None]:
     for raw in re.split(r"\r\n|[\r\n]", _COLOUR.sub("", output)):
         mark = RANK_MARK.match(raw)
         ranks.append(next(filter(None, mark.groups()), "") if mark else "")
-        plain.append(raw[mark.end() :] if mark else raw)
+        plain.append(REPEAT_MARK.sub("", raw[mark.end() :] if mark else raw))
     text = "\n".join(plain)
     reported: set[int] = set()
     ends: list[_End] = []
@@ -156,29 +164,42 @@ def _sort_lines(lines: list[_Line]) -> _Found:
     """Sort the lines by what they say. Tracebacks of several processes may be mixed, line by line."""
     found = _Found([], [], [], [])
     opened: dict[str, list[int]] = {}  # rank -> indentation of each traceback without its exception so far
+    places: dict[str, str] = {}  # rank -> the newest frame of its tracebacks
     chained: set[str] = set()  # ranks whose next traceback belongs to the one before
     for number, line in enumerate(lines):
         frames, text = opened.setdefault(line.rank, []), line.text
+        if frame := _FRAME.match(text):
+            places[line.rank] = f"{frame[1]}:{frame[2]}"
+        elif frames and line.rank in places and ": " not in places[line.rank]:
+            places[line.rank] += f": {text}"
         if text.endswith(_TRACEBACK):
             frames.append(line.indent)
         elif text.startswith('File "') and not frames:  # its beginning is cut off, or it has none
             frames.append(max(0, line.indent - 2))
         elif _CHAINED.fullmatch(text):
             chained.add(line.rank)
-        elif not any(map(str.isalnum, text)) or (frames and line.indent > frames[-1]):
+        elif (
+            not any(map(str.isalnum, text)) or (frames and line.indent > frames[-1]) or _is_warned_source(lines, number)
+        ):
             continue
         elif frames and _EXCEPTION.fullmatch(text):
             frames.pop()
             if not line.reports:
-                _add_exception(found, number, _with_next(lines, number), chained=line.rank in chained)
+                text = _with_place(_with_next(lines, number), places.get(line.rank, ""))
+                _add_exception(found, number, text, chained=line.rank in chained)
             chained.discard(line.rank)
         elif not line.reports:
             _add_words(found, number, text)
     return found
 
 
+def _is_warned_source(lines: list[_Line], number: int) -> bool:
+    """Return whether a line is the source that Python's warnings show below them."""
+    return number > 0 and lines[number].indent > 0 and _WARNED_AT.match(lines[number - 1].text) is not None
+
+
 def _add_exception(found: _Found, number: int, text: str, *, chained: bool) -> None:
-    if ANOTHER_PROCESS.search(text):
+    if ANOTHER_PROCESS.search(text) or LOST_PEER.search(text):
         found.others.append((number, text))
     elif chained and found.chains:
         found.chains[-1].append((number, text))
@@ -191,22 +212,30 @@ def _add_words(found: _Found, number: int, text: str) -> None:
         found.errors += [found.words[-1], (number, text)]
     elif ANOTHER_PROCESS.search(text):
         found.others.append((number, text))
-    elif _LOOKS_LIKE_ERROR.search(text):
+    elif _LOOKS_LIKE_ERROR.search(text) and not _WARNING.search(text):
         found.errors.append((number, text))
     found.words.append((number, text))
 
 
-def _choose(found: _Found, *, several: bool) -> list[str]:
-    """Return the lines that say why the program failed. several: Processes of one program printed them."""
-    if found.chains:
+def _choose(found: _Found, *, several: bool, killed: bool) -> list[str]:
+    """Return the lines that say why the program failed.
+
+    Args:
+        found: What it printed.
+        several: Whether processes of one program printed them.
+        killed: Whether it was ended by SIGKILL.
+    """
+    near = {number for number, _ in found.words[-_NEAR:]}
+    if found.chains and (not killed or found.chains[-1][-1][0] >= min(near, default=0)):
         chain = _first_of_last(found) if several else found.chains[-1]
         later = [] if several else [text for number, text in found.errors if number > chain[-1][0]]
         texts = [text for _, text in chain[-2:]]
         return texts + later[-(_MOST - len(texts)) :] if later else texts
-    if found.errors:
-        return [text for _, text in found.errors]
+    if not killed and (errors := [text for number, text in found.errors if number in near]):
+        return errors
     silent = [text for number, text in found.words if (number, text) not in found.others]
-    return silent[-1:] + [text for _, text in found.others[-1:]]
+    own = [text for text in silent if not _WARNING.search(text)] or silent
+    return own[-1:] + [text for _, text in found.others[-1:]]
 
 
 def _first_of_last(found: _Found) -> list[tuple[int, str]]:
@@ -226,8 +255,21 @@ def _with_next(lines: list[_Line], number: int) -> str:
     return f"{text} {more}".rstrip()
 
 
+def _with_place(text: str, place: str) -> str:
+    """Return an exception; without a message with the line that raised it, as an `assert` has no other words."""
+    return text if ":" in text or not place else f"{text} at {place}"
+
+
+def _shorten(line: str) -> str:
+    """Cut a long line in its middle: an error often ends with what is wrong, after a long path."""
+    if len(line) <= _LONGEST:
+        return line
+    kept = (_LONGEST - 1) // 2
+    return f"{line[:kept]}…{line[-kept:]}"
+
+
 def _join(lines: list[str]) -> str:
-    kept: Iterator[str] = (line[:_LONGEST] for line in dict.fromkeys(lines))
+    kept: Iterator[str] = (_shorten(line) for line in dict.fromkeys(lines))
     return _SEPARATOR.join([*kept][-_MOST:])
 
 

@@ -82,6 +82,7 @@ class Fleet:
     Attributes:
         width: hosts served at the same time.
         deadline: seconds until a host that cannot be reached, or no longer answers, is reported as such.
+        known_tails: the ends of logs of failed jobs that hosts have sent, by their sums (jobs.py).
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Fleet:
         self.hosts = tuple(sorted(hosts, key=lambda host: host.rank))
         self.width = width
         self.deadline = deadline
+        self.known_tails: dict[str, bytes] = {}
         self._links: dict[HostAddress, Link] = {}
         self._keys = keys or KeyRing()
         self._pins = pins

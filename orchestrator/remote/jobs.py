@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import re
 import secrets
 import signal as signals
@@ -34,7 +35,9 @@ _STATUS = re.compile(
     rb"([a-z-]{1,40}) ([a-z-]{1,20}) ?(.*)$",
     re.MULTILINE,
 )
-_TAIL = re.compile(rb"^orch-tail (\S{1,128}) ([A-Za-z0-9+/=]{1,100000})$", re.MULTILINE)  # of the log of a failed job
+# Of the log of a failed job: its sum, and the text where the sum was not known.
+_TAIL = re.compile(rb"^orch-tail (\S{1,128}) ([0-9a-f]{32})(?: ([A-Za-z0-9+/=]{1,100000}))?$", re.MULTILINE)
+_MOST_KNOWN = 256  # sums that a request names
 _RAN = re.compile(rb"^orch-ran (\S{1,128}) (\d{1,11})$", re.MULTILINE)  # hundredths of a second
 _GZIP = 31  # zlib's window bits for gzip
 _CONNECTION_FAILURES = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
@@ -129,13 +132,16 @@ def read_job_statuses(
     """
     for job in jobs:
         check_job_name(job)
-    command = shell_command("job-status.sh", *jobs)
+    known = fleet.known_tails
+    for oldest in [*known][:-_MOST_KNOWN]:
+        del known[oldest]
+    command = shell_command("job-status.sh", " ".join(known), *jobs)
     if chips:
         command = f"{chip_report_command()}; {command}"
     result = fleet.run(command, ranks=ranks, timeout=fleet.deadline)
     found: dict[str, list[HostJob]] = {job: [] for job in jobs}
     for host in result.hosts:
-        states = dict(parse_job_states(host))
+        states = dict(parse_job_states(host, known))
         for job in jobs:
             if job in states:
                 found[job].append(states[job])
@@ -227,7 +233,7 @@ class _Follower:
                 return replace(outcome, exit_code=None, signal=None, failure=Failure.STOPPED)
             progress = self.offset > before
             if outcome.exit_code == 0 or outcome.failure is Failure.TIMEOUT:
-                result = self._call.run(shell_command("job-status.sh", self._job), timeout=self._patience)
+                result = self._call.run(shell_command("job-status.sh", "", self._job), timeout=self._patience)
                 outcome = result.outcome
                 state = dict(parse_job_states(result)).get(self._job)
                 if state is not None:
@@ -280,7 +286,7 @@ class _Follower:
     def _ended(self, outcome: HostOutcome, state: HostJob) -> HostOutcome:
         if state.log_bytes > self.offset:
             self._stream()  # what was written between the last read of tail and the end
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._began if state.ran is None else state.ran
         ended = replace(
             outcome,
             seconds=seconds,
@@ -306,13 +312,25 @@ def signal_name(exit_code: int) -> str | None:
         return None
 
 
-def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
-    """Return the jobs in what job-status.sh printed on one host, with their names."""
+def parse_job_states(result: HostResult, known: dict[str, bytes] | None = None) -> list[tuple[str, HostJob]]:
+    """Return the jobs in what job-status.sh printed on one host, with their names.
+
+    Args:
+        result: Of job-status.sh on the host.
+        known: Ends of logs by their sums, which the host was not to send again; those that it sent are added.
+    """
+    known = {} if known is None else known
     if not result.outcome.ok:
         return []
     found: list[tuple[str, HostJob]] = []
     chips = parse_chip_report(result.output)
-    tails = {match[1].decode("utf-8", "replace"): match[2] for match in _TAIL.finditer(result.output)}
+    tails: dict[str, bytes] = {}
+    for match in _TAIL.finditer(result.output):
+        total = match[2].decode()
+        tail = _unpack_tail(match[3]) if match[3] else known.get(total, b"")
+        if hashlib.sha256(tail).hexdigest().startswith(total):  # else a host could name the cause of another
+            known[total] = tail
+        tails[match[1].decode("utf-8", "replace")] = tail
     ran = {match[1].decode("utf-8", "replace"): int(match[2]) / 100 for match in _RAN.finditer(result.output)}
     for match in _STATUS.finditer(result.output):
         name, phase, code, size, step, age, doing, why, last = (
@@ -341,19 +359,23 @@ def parse_job_states(result: HostResult) -> list[tuple[str, HostJob]]:
     return found
 
 
-@functools.lru_cache(maxsize=1024)  # of a job that has ended, it does not change
-def _explain_failure(tail: bytes, exit_code: int, *, bucketless: bool) -> tuple[str, int]:
+def _unpack_tail(tail: bytes) -> bytes:
+    """Return the end of a log that job-status.sh printed; nothing for what is none."""
+    try:
+        return zlib.decompressobj(_GZIP).decompress(base64.b64decode(tail), READ)
+    except (ValueError, zlib.error):
+        return b""
+
+
+@functools.lru_cache(maxsize=256)  # of a job that has ended, it does not change
+def _explain_failure(log: bytes, exit_code: int, *, bucketless: bool) -> tuple[str, int]:
     """Return the lines that say why a job failed, and the status of the process that failed first.
 
     Args:
-        tail: The end of its log as job-status.sh prints it.
+        log: The end of its log.
         exit_code: Its status, which may be that of a launcher.
         bucketless: It cannot use its bucket: then its own reason counts, not what launchers and other ranks printed.
     """
-    try:
-        log = zlib.decompressobj(_GZIP).decompress(base64.b64decode(tail), READ)
-    except (ValueError, zlib.error):
-        return "", exit_code
     cause = find_cause(log, exit_code)
     return (bucketless and find_storage_error(log)) or cause.lines, cause.exit_code or exit_code
 

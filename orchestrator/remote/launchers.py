@@ -97,7 +97,12 @@ LAUNCHERS = (
     ),
     Launcher(
         name="Ray",
-        report=r"^.*\bray\.(?:exceptions\.RayTaskError|train\.\S*TrainingFailedError).*$",
+        report=(
+            r"^.*\bray\.(?:exceptions\.RayTaskError|train\.\S*(?:TrainingFailed|WorkerGroup|Controller)Error\b).*$"
+            r"|^(?:Error: )?Training failed due to (?:worker errors|controller error):$"
+            r"|^\[Rank \d+ Error Snippet\]:$|^Error in training function:$"
+            r"|^\[FailurePolicy\] [A-Z]+\n +Source: .*\n +Error count: .*$"
+        ),
         silent=r"\bray +(?:job|start|submit)\b|\bray\.train\b",
         source="https://github.com/ray-project/ray/issues/43137",
     ),
@@ -140,10 +145,18 @@ ANOTHER_PROCESS = re.compile(
     r"\b(?:code|status|signals?)\b[^A-Za-z]{0,4}(?:SIG)?\w)"
     r"|^make(?:\[\d+\])?: \*\*\* .* Error \d+$"
 )
+# What a process reports that lost another one, which has the cause: gloo in torch 2.13, and NCCL by
+# https://docs.coreweave.com/support/sunk/articles/what-do-nccl-errors-mean.md (read 2026-11-30).
+LOST_PEER = re.compile(
+    r"Connection closed by peer \[|Read error \[[^\]]*\]:\d+: Connection reset by peer"
+    r"|remote process exited or there was a network error"
+)
 # Marks of the rank that printed a line: of torch and `torchrun --tee`, of `mpirun --tag-output`, and of Ray.
 RANK_MARK = re.compile(
     r"^ *(?:\[(?:rank|default)(\d+)\]: ?|\[\d+,(\d+)\]<std(?:out|err)>: ?|\((\w+ pid=\d+(?:, ip=[\d.]+)?)\) ?)"
 )
+# What Ray writes after a line that several processes printed; ray/_private/ray_logging/__init__.py, Ray 2.60.
+REPEAT_MARK = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?$")
 
 
 @functools.cache

@@ -40,16 +40,15 @@ class LeftOut:
 
 
 def list_left_out(tree: Tree) -> tuple[LeftOut, ...]:
-    """Return what of a tree's folder is not in it, without what programs make again by themselves, such as __pycache__.
-
-    Ignored files of submodules are not among it.
-    """
+    """Return what of a tree's folder is not in it, without what programs make again by themselves."""
     root = tree.root
     if not root.is_dir():
         return ()
     sent = {parent for file in tree.files for parent in list_parents(file.path)}
     paths: dict[str, str] = {}
-    for name in _list_ignored(root):  # git lists a folder before what is in it
+    inner = [path for path in sorted(sent) if (root / path / ".git").exists()]  # submodules, other repositories
+    ignored = [posixpath.join(path, name) for path in ("", *inner) for name in _list_ignored(root / path)]
+    for name in ignored:  # git lists a folder before what is in it
         within = any(f"{parent}/" in paths for parent in list_parents(name.rstrip("/")))
         if not within and name.rstrip("/") not in sent:
             paths[name] = "git ignores"

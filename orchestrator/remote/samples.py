@@ -48,7 +48,7 @@ def sample_hosts(fleet: Fleet, job: str = "") -> tuple[HostSample, ...]:
     command = shlex.join(["/bin/sh", "-c", source, "orch"])
     if job:
         check_job_name(job)
-        command += "; " + shell_command("job-status.sh", job)
+        command += "; " + shell_command("job-status.sh", "", job)
     return tuple(_parse(result) for result in fleet.run(command, timeout=_SECONDS).hosts)
 
 

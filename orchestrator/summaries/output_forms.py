@@ -51,18 +51,32 @@ _LOSS = rf"(?P<loss>{NUMBER})"
 _TRAINING = "".join(rf"(?<!{word}[ _/.])" for word in ("val", "eval", "valid", "validation", "test", "best", "dev"))
 # The descriptions of Lightning's bars that do not train (the same source as below); HF Trainer's evaluation has none.
 _OTHER_BARS = "Validation|Sanity Checking|Testing|Predicting"
+# Without a loss, a bar with a name trains only if its name says so: others load weights, map data, or download.
+_BAR = (
+    r"(?:\s{0,20}\d{1,3}%|(?i:[^|%]{0,200}(?:epoch|train|step|iter)[^|%]{0,100}\d{1,3}%)"
+    r"|(?=[^\]]{0,600}[ ,_/]loss(?:_step)?=)[^|]{0,300})\|"
+)
 _STEP = rf"(?P<step>{STEP})"
 # The first form that a line has is taken.
 FORMS: tuple[OutputForm, ...] = (
     OutputForm(
         name="tqdm",  # also Lightning's bar and that of the HF Trainer, which are tqdm's
-        step=rf"^(?!\s{{0,4}}(?:{_OTHER_BARS}))[^|]{{0,300}}\|[^|]{{0,300}}\|\s{{0,20}}{_STEP}/\d{{1,20}} "
+        step=rf"^(?!\s{{0,4}}(?:{_OTHER_BARS})){_BAR}[^|]{{0,300}}\|\s{{0,20}}{_STEP}/\d{{1,20}} "
         r"\[[\d:]{1,20}<[^,\]]{1,20},\s{0,20}[^,\]]{1,20}(?:it/s|s/it)",
         loss=rf"[ ,](?:train(?:ing)?[_/])?loss(?:_step)?={_LOSS}",
         loss_is_optional=True,
         example=" 45%|████▌     | 450/1000 [00:45<00:55, 10.00it/s, loss=2.31]",
         source="tqdm/std.py format_meter, tqdm/tqdm at 000ba6fa; src/lightning/pytorch/callbacks/progress/"
         "tqdm_progress.py, Lightning-AI/pytorch-lightning at 03f57f9c (read 2026-11-30)",
+    ),
+    OutputForm(
+        name="Rich",
+        step=rf"^\s{{0,20}}Epoch [\d/]{{1,40}}\s[^\d]{{0,300}}\s{_STEP}/\d{{1,20}}\s{{1,20}}[\d:]{{1,20}} \u2022 ",
+        loss=rf"\s(?:train(?:ing)?_)?loss(?:_step)?: {_LOSS}",
+        loss_is_optional=True,
+        example="Epoch 0/9  ━━━━━━━╸━━━━━━━━ 450/1000 0:00:45 • 0:00:55 10.00it/s v_num: 0.000 train_loss: 2.310",
+        source="src/lightning/pytorch/callbacks/progress/rich_progress.py, Lightning-AI/pytorch-lightning at 7f0c3436 "
+        "(read 2026-11-30)",
     ),
     OutputForm(
         name="HF Trainer",  # its step is in the bar beside it
@@ -89,10 +103,18 @@ FORMS: tuple[OutputForm, ...] = (
     ),
     OutputForm(
         name="nanoGPT",
-        step=rf"^iter {_STEP}: loss ",
-        loss=rf": loss {_LOSS}",
+        step=rf"(?:^|; )iter {_STEP}: (?:train )?loss ",
+        loss=rf": (?:train )?loss {_LOSS}",
         example="iter 450: loss 2.3104, time 250.00ms, mfu 35.00%",
-        source="train.py, karpathy/nanoGPT at 005475c4 (read 2026-11-30)",
+        source="train.py, karpathy/nanoGPT at 005475c4; `iter_dt 9.91ms; iter 450: train loss 2.31` of "
+        "projects/chargpt/chargpt.py, karpathy/minGPT at 37baab7 (read 2026-11-30)",
+    ),
+    OutputForm(
+        name="pytorch/examples",
+        step=rf"\|\s{{0,20}}{_STEP}/\s{{0,20}}\d{{1,20}} batches \|",
+        loss=rf"\| loss\s{{1,20}}{_LOSS} \|",
+        example="| epoch   1 |   450/ 1000 batches | lr 20.00 | ms/batch  5.20 | loss  2.31 | ppl    10.07",
+        source="word_language_model/main.py, pytorch/examples at 77f55b9 (read 2026-11-30)",
     ),
     OutputForm(
         name="LitGPT",
@@ -108,6 +130,13 @@ FORMS: tuple[OutputForm, ...] = (
         example=" [2026-11-30 10:00:00] iteration      450/    1000 | consumed samples: 3600 | lm loss: 2.3104E+00 |",
         source="training_log of megatron/training/training.py, NVIDIA/Megatron-LM, as its public copies have it "
         "(read 2026-11-30)",
+    ),
+    OutputForm(
+        name="DLRM",
+        step=rf"Finished training it {_STEP}/\d{{1,20}} of epoch ",
+        loss=rf", loss {_LOSS}",
+        example="Finished training it 450/1000 of epoch 2, -1.00 ms/it, loss 2.310400",
+        source="dlrm_s_pytorch.py, facebookresearch/dlrm at 090956e (read 2026-11-30)",
     ),
     OutputForm(
         name="step and loss",

@@ -1,10 +1,10 @@
-# Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING ENDED-BY LAST-LINE".
+# Prints the state of jobs. Arguments: sums that are known, with spaces; jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING ENDED-BY LAST-LINE".
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none. DOING is
 # no-storage where any of them ended as it cannot use its bucket (trainer/heartbeat.py), else that of the slowest one.
 # "orch-ran JOB HUNDREDTHS" comes before where it is known for how long the job has run, by the host's uptime.
 # ENDED-BY is the reason of whoever sent the job a signal (job-kill.sh), - where no one did.
-# LAST-LINE is the log's last one. For a job that failed, "orch-tail JOB TEXT" comes before: the end of the log, gzip in
-# base64, in which error_lines.py finds the cause.
+# LAST-LINE is the log's last one. For a job that failed, "orch-tail JOB SUM TEXT" comes before: the end of the log, gzip in
+# base64, in which error_lines.py finds the cause. Of a known SUM the text is not sent again.
 # The state is a function of the folder: rc, then the claim, then rc again, for the job may end between two reads.
 . ./claim.sh
 read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
@@ -94,6 +94,8 @@ for_how_long() { # phase, folder of a job: into ran; - where it is not known
     esac
     case $ran in '' | *[!0-9]* | ????????????*) ran=- ;; esac
 }
+known=$1
+shift
 for job; do
     dir=$ORCH_HOST_DIR/jobs/$job
     rc=-
@@ -119,7 +121,11 @@ for job; do
     fi
     case $rc in
     - | 0) ;;
-    *) printf 'orch-tail %s %s\n' "$job" "$(tail -c 49152 "$dir/log" | gzip -nc | base64 | tr -d '\n')" ;;
+    *)
+        sum=$(tail -c 49152 "$dir/log" | sha256sum | head -c 32)
+        case " $known " in *" $sum "*) ended= ;; *) ended=" $(tail -c 49152 "$dir/log" | gzip -nc | base64 | tr -d '\n')" ;; esac
+        printf 'orch-tail %s %s%s\n' "$job" "$sum" "$ended"
+        ;;
     esac
     for_how_long "$phase" "$dir" 2>/dev/null
     [ "$ran" = - ] || printf 'orch-ran %s %s\n' "$job" "$ran"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.drawing.tables import fit_columns
+from orchestrator.cli.drawing.tables import draw_table, fit_columns
 from orchestrator.plan.observed import IntentState
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate, OnDemand
@@ -39,6 +40,20 @@ def test_words_stay_whole_while_other_columns_can_be_narrowed() -> None:
         "cluster-k3x9q  preempted by the cloud",
         "               after two hours",
     ]
+
+
+def test_prose_keeps_a_width_in_which_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column is left out before the words of another stand one below the other."""
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = [
+        ("RUN", "OWNER", "FROM OUTPUT", "RESULT"),
+        ("r" * 28, "o" * 8, "step 3", "job 12 was ended by KILL on worker1"),
+    ]
+    lines = draw_table(rows, io.StringIO(), optional=("OWNER", "FROM OUTPUT"), least={"RESULT": 24})
+    assert lines[0].split() == ["RUN", "RESULT"] and len(lines) == 3, lines
+    assert "OWNER" in draw_table(rows, io.StringIO(), optional=("OWNER", "FROM OUTPUT"))[0]
+    absent = draw_table(rows, io.StringIO(), optional=("COMMIT", "OWNER", "FROM OUTPUT"), least={"RESULT": 24})
+    assert absent == lines, "a column that a table does not have"
 
 
 @pytest.mark.parametrize(

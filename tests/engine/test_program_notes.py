@@ -51,6 +51,16 @@ def test_no_python_is_named_where_none_is_known_or_used() -> None:
     assert notes("{infra: aws, accelerators: 'H100:8'}", "train: {}") == []
 
 
+@pytest.mark.parametrize("word", ["export PYTHONPATH=$PWD", "PYTHONPATH=src:lib"])
+def test_a_path_that_is_replaced_hides_the_library(word: str) -> None:
+    """orch_run is found by PYTHONPATH."""
+    bucket = "checkpoint: {bucket: 's3://bucket/r'}\n"
+    (note,) = notes("{infra: local}", f"{bucket}run: |\n  {word}; python train.py")
+    assert "orch_run" in note and "PYTHONPATH=...:$PYTHONPATH" in note
+    assert notes("{infra: local}", f"{bucket}run: PYTHONPATH=src:$PYTHONPATH python train.py") == []
+    assert notes("{infra: local}", f"run: {word} python train.py") == [], "no bucket, no library"
+
+
 @pytest.mark.parametrize(
     "word", ["--nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE", '--nproc-per-node "${SKYPILOT_NUM_GPUS_PER_NODE}"']
 )

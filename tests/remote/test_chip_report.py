@@ -39,7 +39,7 @@ def install(home: Path, script: str, name: str = "nvidia-smi") -> None:
 def report(home: Path, **more: str) -> bytes:
     """Return what a host prints, run here."""
     env = {"HOME": str(home), "PATH": PATH, **more}
-    command = f"{chip_report_command()}; {shell_command('job-status.sh', 'j')}"
+    command = f"{chip_report_command()}; {shell_command('job-status.sh', '', 'j')}"
     done = subprocess.run(["/bin/sh", "-c", command], env=env, capture_output=True, timeout=20, check=True)
     assert done.stderr == b""
     assert done.stdout.splitlines()[-1].startswith(b"orch-job j "), "the state of the job is a whole line"
@@ -192,8 +192,8 @@ def test_what_it_costs_a_host_is_a_few_small_processes(home: Path) -> None:
     """strace counts the programs that are started: while no sample is due, and for the job's state alone."""
     install(home, f"echo '{ROW}'")
     wait_for_report(home)
-    alone = count_programs(home, shell_command("job-status.sh", "j"))
-    both = count_programs(home, f"{chip_report_command()}; {shell_command('job-status.sh', 'j')}")
+    alone = count_programs(home, shell_command("job-status.sh", "", "j"))
+    both = count_programs(home, f"{chip_report_command()}; {shell_command('job-status.sh', '', 'j')}")
     assert 0 < both - alone <= 6, "sh, sha256sum, stat, date, head, sed"
     started = count_programs(home, shell_source("chip-sample.sh"))
     assert started <= 9, "sh; timeout, the tool and sed for the numbers and for the temperatures"

@@ -53,7 +53,12 @@ def test_the_cause_and_the_next_step_are_separated(output: str, cause: str, step
         (raised("RuntimeError: loading Net:\n\tsize mismatch for w"), "RuntimeError: loading Net: size mismatch for w"),
         (raised("torch.OutOfMemoryError: CUDA out of memory."), "torch.OutOfMemoryError: CUDA out of memory."),
         (raised("socket.timeout: timed out"), "socket.timeout: timed out"),
-        (raised("AssertionError"), "AssertionError"),
+        # Without a message, the line that raised it is all that there is.
+        (raised("AssertionError"), 'AssertionError at train.py:3: raise Error("failed")'),
+        (
+            raised("AssertionError", '  File "/a/data.py", line 29, in f\n    assert x\n           ^\n'),
+            "AssertionError at data.py:29: assert x",
+        ),
     ],
 )
 def test_the_cause_of_a_python_program_is_its_last_exception(output: str, cause: str) -> None:
@@ -78,6 +83,62 @@ def test_a_line_that_only_reports_another_process_is_no_cause(report: str) -> No
     # Its own traceback is no cause either, and the status of a process without a known launcher is not believed.
     assert find_cause(f"start\n{raised('ValueError: y')}{raised(report)}".encode(), 1).lines == "ValueError: y"
     assert find_cause(f"step 4\n{report}\n".encode(), 1).exit_code is None
+
+
+def test_only_words_near_the_end_look_like_the_error_of_a_silent_end() -> None:
+    """A program that ends without words has trained for long since its last warning."""
+    steps = "".join(f"step {number}: loss 2.0\n" for number in range(40))
+    assert find_cause(f"warning: the extension failed to load\n{steps}".encode(), 3).lines == "step 39: loss 2.0"
+    assert find_cause(f"{steps}Failed to open data\nbye\n".encode(), 3).lines == "Failed to open data"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "W1130 20:13:35.180000 25435 torch/utils/_pytree.py:630] this will be an error in a future release.",
+        "WARNING:root:the extension failed to load",
+        "2026-11-30 10:00:00 [WARNING] cannot find libaio",
+        "/a/b.py:7: FutureWarning: this is an error in Python 3.15",
+        "warning: not found in the cache",
+    ],
+)
+def test_a_warning_is_no_error(text: str) -> None:
+    assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == "last words"
+    assert find_cause(f"{text}\n".encode(), 3).lines == text, "nothing else was printed"
+
+
+def test_last_words_are_those_of_the_program_and_not_of_a_warning() -> None:
+    warned = "/a/b.py:7: UserWarning: slow\n  return func(*args)\nW1130 20:13:35.180000 25435 a.py:630] slow\n"
+    assert find_cause(f"step 4\n{warned}".encode(), 3).lines == "step 4"
+    assert find_cause(f"step 4\n{warned}".encode(), 137).lines == "step 4"
+
+
+def test_a_process_that_was_killed_has_last_words_and_no_error() -> None:
+    """SIGKILL leaves no time for an error: what looks like one is older, unless it stands at the end."""
+    assert find_cause(b"Failed to load x.so\nstep 4\n", 137).lines == "step 4"
+    steps = "".join(f"step {number}: loss 2.0\n" for number in range(40))
+    assert find_cause(f"{raised('ValueError: y')}{steps}".encode(), 137).lines == "step 39: loss 2.0"
+    assert find_cause(f"{steps}{raised('ValueError: y')}".encode(), 137).lines == "ValueError: y"
+
+
+@pytest.mark.parametrize("text", ["AALLLLFailnOm", "a terror", "default", "x unfailing y"])
+def test_a_part_of_a_word_is_no_error(text: str) -> None:
+    assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == "last words"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["MyError at 3", "2 errors", "CUDA_ERROR_X", "FAILED (1)", "failure of a disk", "OOM-killed", "OutOfMemoryError"],
+)
+def test_a_line_that_looks_like_an_error(text: str) -> None:
+    assert find_cause(f"{text}\nlast words\n".encode(), 3).lines == text
+
+
+def test_a_long_line_keeps_its_end() -> None:
+    missing = f"python: can't open file '{'/a-folder' * 30}/train.py': [Errno 2] No such file or directory"
+    cause = find_cause(missing.encode(), 2).lines
+    assert cause.startswith("python: can't open file '/a-folder") and len(cause) <= 200
+    assert cause.endswith("/train.py': [Errno 2] No such file or directory")
 
 
 def test_the_process_that_failed_first_is_to_blame_also_where_lines_are_mixed() -> None:

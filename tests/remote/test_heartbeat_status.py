@@ -38,7 +38,7 @@ def place(folder: Path, job: str = "j", **files: str | bytes) -> Path:
 def ask(home: Path, *names: str, shell: str = "sh") -> list[str]:
     """What job-status.sh says, run here; the words after BYTES of each line."""
     done = subprocess.run(
-        [shell, "-c", shell_source("job-status.sh"), "orch", *names],
+        [shell, "-c", shell_source("job-status.sh"), "orch", "", *names],
         env={"ORCH_HOST_DIR": str(home), "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,

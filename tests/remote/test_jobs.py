@@ -83,6 +83,8 @@ def test_a_host_measures_for_how_long_a_job_runs(fleet: Fleet) -> None:
     for _ in range(2):
         ended = [job.ran for job in jobs.read_job_status(fleet, "measured").jobs]
         assert all(seconds is not None and 2 <= seconds < 8 for seconds in ended), ended
+    late = jobs.follow_job(fleet, "measured", Logs())  # its own time has nothing to do with that of the job
+    assert all(host.outcome is not None and 2 <= host.outcome.seconds < 8 for host in late.hosts), late
     assert [job.ran for job in jobs.read_job_status(fleet, "never").jobs] == [None] * 3
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 from orchestrator.hosts import JobPhase
 from orchestrator.remote import jobs
 from orchestrator.remote.error_lines import find_cause
-from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.fleet import Fleet, HostResult
 from orchestrator.remote.launchers import LAUNCHERS, list_silent_launchers
 
 BIN = Path(sys.executable).parent
@@ -101,6 +103,32 @@ def test_a_job_under_torchrun_ends_with_the_status_of_its_process(fleet: Fleet, 
     assert (state.exit_code, state.last_line) == (3, "step 4")
 
 
+def test_the_end_of_a_failed_log_is_sent_once(fleet: Fleet) -> None:
+    """Each look at a job that failed has its cause, and only the first one has the log."""
+    script = b"#!/bin/sh\nhead -c 40000 /dev/urandom | od\necho fatal: no data\nexit 4\n"
+    assert jobs.start_job(fleet, "failed", script, ranks=[0, 1]).ok
+    limit = time.monotonic() + 60
+    status = jobs.read_job_status(fleet, "failed")
+    while any(job.phase is JobPhase.RUNNING for job in status.jobs):
+        assert time.monotonic() < limit
+        status = jobs.read_job_status(fleet, "failed")
+    again = jobs.read_job_status(fleet, "failed")
+    for found in (status, again):
+        assert [(job.exit_code, job.last_line) for job in found.jobs[:2]] == [(4, "fatal: no data")] * 2
+    assert max(len(host.output) for host in again.result.hosts) < 500
+    assert max(len(host.output) for host in status.result.hosts) > 5000
+
+
+def test_a_host_names_no_cause_for_another(fleet: Fleet) -> None:
+    """A text is kept by its sum only if it has that sum."""
+    tail = base64.b64encode(gzip.compress(b"fatal: of another\n")).decode()
+    line = f"orch-tail j {'0' * 32} {tail}\norch-job j finished 4 9 - - - - last\n"
+    outcome = jobs.read_job_status(fleet, "none").result.hosts[0].outcome
+    known: dict[str, bytes] = {}
+    assert jobs.parse_job_states(HostResult(outcome, line.encode()), known)[0][1].last_line == "fatal: of another"
+    assert known == {}
+
+
 NAME = "NameError: name 'x' is not defined"
 RAISED = (
     "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\nNameError: name 'x' is not defined\n"
@@ -128,6 +156,9 @@ MPI_SIGNAL = f"""{PRIMARY}{RULE}
 mpirun noticed that process rank 0 with PID 0 on node node7 exited on signal 9 (Killed).
 {RULE}
 """
+# Of gloo in torch 2.13, as the other process had ended.
+CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:11931. Check the logs."
+LOST_PEER = f'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n{CLOSED}\n'
 LIGHTNING = """[rank: 1] Child process with PID 9487 terminated with code {}. Forcefully terminating all other processes
 run.sh: line 1:  2504 Killed                  python train.py
 """
@@ -141,6 +172,40 @@ Traceback (most recent call last):
   File "train.py", line 99, in <module>
     result = trainer.fit()
 ray.train.base_trainer.TrainingFailedError: The Ray Train run failed.
+"""
+# Printed by Ray 2.60 as a worker of Ray Train called sys.exit(3); the newest lines are those that its log repeats.
+RAY_TRAIN = """(RayTrainWorker pid=9) Reporting training result 1: TrainingReport(metrics={'loss': 1.05})
+(RayTrainWorker pid=9) Error in training function:
+(RayTrainWorker pid=9) Traceback (most recent call last):
+(RayTrainWorker pid=9)   File "/a/train.py", line 85, in train_func
+(RayTrainWorker pid=9)     sys.exit(3)
+(RayTrainWorker pid=9) SystemExit: 3
+(RayTrainWorker pid=9)
+(TrainController pid=5) [FailurePolicy] RAISE
+(TrainController pid=5)   Source: worker group
+(TrainController pid=5)   Error count: 1 (max allowed: 0)
+(TrainController pid=5) Error: Training failed due to worker errors:
+(TrainController pid=5) [Rank 1 Error Snippet]:
+(TrainController pid=5) ray.train.WorkerGroupError: Training failed due to worker errors:
+(TrainController pid=5) [Rank 1 Error Snippet]:
+(TrainController pid=5)
+Traceback (most recent call last):
+  File "/a/train.py", line 105, in train_linear
+    result = trainer.fit()
+  File "/b/ray/train/v2/api/data_parallel_trainer.py", line 195, in fit
+    raise result.error
+ray.train.WorkerGroupError: Training failed due to worker errors:
+[Rank 1 Error Snippet]:
+Traceback (most recent call last):
+  File "/a/train.py", line 85, in train_func
+    sys.exit(3)
+SystemExit: 3
+
+(RayTrainWorker pid=8) Reporting training result 3: TrainingReport(metrics={'loss': 1.05})
+(TrainController pid=5) Traceback (most recent call last):\x1b[32m [repeated 2x across cluster]\x1b[0m
+(TrainController pid=5)   File "/a/train.py", line 85, in train_func\x1b[32m [repeated 2x across cluster]\x1b[0m
+(TrainController pid=5)     sys.exit(3)\x1b[32m [repeated 2x across cluster] (Ray deduplicates logs.)\x1b[0m
+(TrainController pid=5) SystemExit: 3\x1b[32m [repeated 2x across cluster]\x1b[0m
 """
 UV = f"""  \u00d7 Failed to build `kernels @ file:///kernels`
   ├─▶ The build backend returned an error
@@ -182,7 +247,10 @@ hint: See above for details.
         (RAISED + LIGHTNING.format(1), 137, NAME, 1),
         ("step 4\n" + LIGHTNING.format(4), 137, "step 4", 4),
         ("step 4\n" + LIGHTNING.format(-9), 137, "step 4", 137),
+        (f"step 4\n{LOST_PEER}{MPI_EXIT.format(3)}", 3, f"step 4 | {CLOSED}", 3),
+        (f"{LOST_PEER}{RAISED}{MPI_EXIT.format(1)}", 1, NAME, 1),
         (RAY, 1, NAME, None),
+        (RAY_TRAIN, 1, "SystemExit: 3", None),
         (UV, 1, NAME, None),
         (PIP, 1, NAME, None),
     ],

@@ -64,6 +64,17 @@ def test_each_file_and_folder_is_listed_once_with_its_reason(repository: Path) -
     }
 
 
+def test_a_repository_within_the_folder_leaves_its_ignored_files_out(repository: Path) -> None:
+    """A submodule, too: git lists the files of each repository by itself."""
+    inner = repository / "vendor/lib"
+    (inner / "build").mkdir(parents=True)
+    for name, text in {".gitignore": "build/\n", "lib.py": "", "build/lib.so": "xxx"}.items():
+        (inner / name).write_text(text)
+    subprocess.run(["git", "init", "-q", str(inner)], check=True)
+    found = {one.path: (one.reason, one.files, one.size) for one in list_left_out(read_tree(repository))}
+    assert found["vendor/lib/build/"] == ("git ignores", 1, 3) and len(found) == 8
+
+
 def test_outside_git_and_in_a_folder_that_git_ignores_only_orchignore_counts(repository: Path) -> None:
     inner = repository / "out"
     (inner / ".orchignore").write_text("ckpt.pt\n")

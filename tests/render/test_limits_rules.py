@@ -121,7 +121,7 @@ def test_that_orch_asks_for_the_state_of_a_job_is_none(quiet: Host) -> None:
     process(quiet, 800, "sshd: ann@notty", children="801 ")
     process(quiet, 801, "/bin/sh -c SOURCE orch train")
     (Path(quiet.env["ORCH_PROC_DIR"]) / "801/cmdline").write_text(
-        "\0".join(["/bin/sh", "-c", shell_source("job-status.sh"), "orch", "train"])
+        "\0".join(["/bin/sh", "-c", shell_source("job-status.sh"), "orch", "", "train"])
     )
     process(quiet, 900, "sshd: ann@notty")  # a connection with nothing on it
     assert activity(quiet) == ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TextIO
 
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal
@@ -12,17 +13,24 @@ GAP = 2  # spaces between two columns
 
 
 def draw_table(
-    rows: Sequence[Sequence[str]], stream: TextIO, *, indent: int = 0, optional: Sequence[str] = (), whole: bool = False
+    rows: Sequence[Sequence[str]],
+    stream: TextIO,
+    *,
+    indent: int = 0,
+    optional: Sequence[str] = (),
+    whole: bool = False,
+    least: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
     """Return the lines of a table whose first row is its head.
 
     The `optional` columns, named by their heads, are left out one after the other while the words do not fit; with
-    `whole`, while the cells do not fit without being wrapped.
+    `whole`, while the cells do not fit without being wrapped. `least` is the width that a column of prose, named by its
+    head, keeps for that.
     """
     terminal = inspect_terminal(stream)
     width = (terminal.width or _columns()) - indent
-    for name in optional:
-        if sum(_longest_cells(rows) if whole else _longest_words(rows)) + GAP * (len(rows[0]) - 1) <= width:
+    for name in filter(rows[0].__contains__, optional):
+        if sum(_longest_cells(rows) if whole else _least_widths(rows, least)) + GAP * (len(rows[0]) - 1) <= width:
             break
         index = rows[0].index(name)
         rows = [(*row[:index], *row[index + 1 :]) for row in rows]
@@ -87,6 +95,12 @@ def _longest_words(rows: Sequence[Sequence[str]]) -> list[int]:
     return [
         max((len(word) for cell in column for word in cell.split()), default=0) for column in zip(*rows, strict=True)
     ]
+
+
+def _least_widths(rows: Sequence[Sequence[str]], least: Mapping[str, int]) -> list[int]:
+    """Return the width that each column needs, with what its prose keeps."""
+    cells = zip(rows[0], _longest_words(rows), _longest_cells(rows), strict=True)
+    return [max(word, min(least.get(head, 0), longest)) for head, word, longest in cells]
 
 
 def _columns() -> int:

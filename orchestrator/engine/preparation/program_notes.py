@@ -12,6 +12,7 @@ from orchestrator.task.model import Task
 
 # Of torchrun (torch 2.13, torch/distributed/run.py, `--nproc-per-node`); it takes the names with `_`, too.
 _NO_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ]\s*[\"']?\$\{?SKYPILOT_NUM_GPUS_PER_NODE\b")
+_REPLACED_PATH = re.compile(r"\bPYTHONPATH=(?!\S*\$\{?PYTHONPATH)")
 _PYTHON = re.compile(r"\b(?:python[0-9.]*|pip[0-9]*|torchrun|accelerate|deepspeed)\b")
 _BROUGHT = re.compile(r"\b(?:venv|virtualenv|uv|conda|mamba|poetry|pixi)\b|/opt/pytorch/")  # the task has chosen one
 
@@ -26,6 +27,11 @@ def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
         yield (
             f"run: SKYPILOT_NUM_GPUS_PER_NODE is 0 on {machine.name}, which has no GPUs, and torchrun does not start 0 "
             "processes; write --nproc-per-node 1 there"
+        )
+    if task.checkpoint.bucket and _REPLACED_PATH.search(task.run):
+        yield (
+            "run: PYTHONPATH is replaced, by which `import orch_run` is found; write PYTHONPATH=...:$PYTHONPATH "
+            "where the program uses it"
         )
     scripts = f"{task.setup}\n{task.run}"
     if (

@@ -102,7 +102,8 @@ def _table(found: list[RunSummary], *, with_project: bool) -> list[str]:
         said = [str(run.output or "-")] if output else []
         cost = (started, format_duration(run.seconds), format_run_cost(run))
         rows.append((run.run_id, run.cluster.name, *whose, *cost, *said, run.result))
-    return draw_table(rows, sys.stdout, optional=("CLUSTER", "COMMIT", "OWNER", "TOOK"))
+    optional = ("CLUSTER", "COMMIT", "OWNER", "TOOK", "FROM OUTPUT")
+    return draw_table(rows, sys.stdout, optional=optional, least={"RESULT": 24})
 
 
 def _describe_commit(run: RunSummary) -> str:

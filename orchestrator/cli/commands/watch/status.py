@@ -139,7 +139,7 @@ def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) 
                 "disks only" if item.stopped else format_price(item.price_per_hour),
             )
         )
-    lines = draw_table(rows, sys.stdout, optional=("MARKET", "WHERE", "SEEN"))
+    lines = draw_table(rows, sys.stdout, optional=("MARKET", "WHERE", "SEEN"), whole=bool(output))
     paid = sum_prices(standings)
     return [*lines, f"in all {paid} now"] if paid.dollars or paid.unknown else lines
 
