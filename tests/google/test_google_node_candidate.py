@@ -34,7 +34,7 @@ def test_a_type_or_a_topology_names_the_machines() -> None:
 
 
 def test_the_market_is_that_of_the_node_or_of_its_request() -> None:
-    kind = {"accelerator_type": "v5litepod-8"}
+    kind: dict[str, Any] = {"accelerator_type": "v5litepod-8"}
     assert describe_node(node(1, scheduling_config={"spot": True}, **kind), None).market == Spot()
     assert describe_node(node(1, **kind), tpu_v2.QueuedResource({"spot": {}})).market == Spot()
     held = tpu_v2.QueuedResource({"reservation_name": "r"})
