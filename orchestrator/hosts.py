@@ -132,7 +132,6 @@ class PinReason(StrEnum):
 
     FIRST = "the first key that the machine presented"
     KNOWN = "known_hosts has this key"
-    CARRIED = "an older orch had accepted it for a cluster that exists"
     NAMED = "its fingerprint was named"
 
 
@@ -377,19 +376,19 @@ def hosts_from_json(text: str) -> tuple[HostAddress, ...]:
 
 
 def _host(data: Mapping[str, Any]) -> HostAddress:
-    own: Mapping[str, Any] | None = data.get("own")  # an older orch wrote none
+    own: Mapping[str, Any] | None = data["own"]
     changed: dict[str, Any] = {
         "identity_file": Path(data["identity_file"]),
         "known_hosts": Path(data["known_hosts"]),
         "jump": _host(data["jump"]) if data["jump"] else None,
-        "proxy": tuple(data.get("proxy", ())),  # nor this
+        "proxy": tuple(data["proxy"]),
         "own": _own(own) if own else None,
     }
     return HostAddress(**{**data, **changed})
 
 
 def _own(data: Mapping[str, Any]) -> OwnSsh:
-    paths: dict[str, Any] = {name: tuple(map(Path, data.get(name, ()))) for name in _PATHS}
+    paths: dict[str, Any] = {name: tuple(map(Path, data[name])) for name in _PATHS}
     return OwnSsh(**{**data, **paths})
 
 

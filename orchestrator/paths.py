@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.private_files import close_to_others
-
 _IN_STATE = "state:"
 
 
@@ -48,13 +46,10 @@ def load_paths() -> Paths:
     """
     home = os.environ.get("ORCH_HOME")
     if home:
-        paths = Paths(Path(home).expanduser().absolute() / "state")
-    else:
-        from platformdirs import user_state_path
+        return Paths(Path(home).expanduser().absolute() / "state")
+    from platformdirs import user_state_path
 
-        paths = Paths(user_state_path("orch"))
-    close_to_others(paths.state)
-    return paths
+    return Paths(user_state_path("orch"))
 
 
 def config_path(env: Mapping[str, str]) -> Path:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from functools import cache
 from pathlib import Path
 
 
@@ -21,24 +19,6 @@ def make_private_folder(folder: Path) -> None:
 def open_private(path: str, flags: int) -> int:
     """Open a file for `open(..., opener=open_private)`."""
     return os.open(path, flags, 0o600)
-
-
-@cache
-def close_to_others(state: Path) -> None:
-    """Take the rights of group and others off what an older orch left below `state`, once in a process.
-
-    When the first level is closed, everything below was made so, and is not read. Homes of local hosts are closed,
-    too; what programs keep in them stays as it is.
-    """
-    with contextlib.suppress(OSError):  # absent, or another user's: reading it reports that
-        if not any(narrow(path) for path in (state, *state.iterdir())):
-            return
-        for folder, folders, files in os.walk(state):
-            here = Path(folder)
-            for name in (*folders, *files):
-                narrow(here / name)
-            if here.parent.name == "hosts" and "home" in folders:
-                folders.remove("home")
 
 
 def narrow(path: Path) -> bool:

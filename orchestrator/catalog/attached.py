@@ -74,7 +74,7 @@ def find_attached_prices(candidate: Candidate) -> AttachedPrices:
     """Return what disks and addresses of a candidate cost."""
     found = Attached()
     if has_part(candidate.provider, "attached"):
-        with suppress(UserError):  # of an older orch, which could make what this one cannot
+        with suppress(UserError):  # on record, and this orch would refuse it
             found = cast(Describes, load_part(candidate.provider, "attached")).describe_attached(candidate)
     return AttachedPrices(
         disks=_price_disks(candidate, found),

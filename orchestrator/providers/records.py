@@ -59,7 +59,7 @@ class Records(Protocol):
         ...
 
 
-RecordSource: TypeAlias = Callable[[Path], Records]  # the records of the kind that once was this folder
+RecordSource: TypeAlias = Callable[[Path], Records]  # the records of the kind that a folder is named after
 
 
 class FolderRecords:
@@ -138,7 +138,6 @@ class RecordFiles(ABC, Generic[R]):
     Attributes:
         one: Template of a record's name in errors; {} stands for the slice's name.
         every: The name of all in errors.
-        sparse: Fields that are not written while they are 0 or empty, because older versions do not know them.
 
     Raises:
         CloudError: The records cannot be read or written.
@@ -146,7 +145,6 @@ class RecordFiles(ABC, Generic[R]):
 
     one: ClassVar[str] = "the record of '{}'"
     every: ClassVar[str] = "the records"
-    sparse: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, records: Records | Path) -> None:
         self._records: Records = FolderRecords(records) if isinstance(records, Path) else records
@@ -174,7 +172,7 @@ class RecordFiles(ABC, Generic[R]):
 
     def put(self, record: R) -> R:
         """Write a record completely or not at all."""
-        fields = {key: value for key, value in asdict(record).items() if value or key not in self.sparse}
+        fields = asdict(record)
         fields |= {key: to_portable(fields[key], self._state) for key in _PATHS if key in fields}
         try:
             self._records.put(record.name, json.dumps(fields, indent=1))

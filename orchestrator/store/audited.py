@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FORM = "2:"  # begins the hashes of version 5 and later; those of older versions have 64 digits alone
+FORM = "1:"  # begins every hash, so that another form can follow
 KEYS: dict[str, tuple[str, ...]] = {
     "clusters": ("uid",),
     "intents": ("cluster_uid", "generation"),
@@ -54,12 +54,8 @@ NOT_AUDITED: dict[str, dict[str, str]] = {
     "intents": {"touched": "when a request was last sent; `since` is the time of the state"},
     "budgets": {"revision": "rises with each slice that is planned, whose intent is audited"},
 }
-# Columns that came after an orch that may still write: what its events do not name has this value.
-DEFAULTS: dict[str, dict[str, str]] = {
-    "clusters": {"project": ""},
-    "tokens": {"project": "", "parent": ""},
-    "invitations": {"project": ""},
-}
+# Columns that a later version added: events from before do not name them, and mean this value.
+DEFAULTS: dict[str, dict[str, str]] = {}
 # Whole tables without events.
 TABLES_NOT_AUDITED: dict[str, str] = {
     "admissions": "renewed every day, and ends by itself; who joins or leaves the team is audited in computers",
@@ -144,9 +140,8 @@ def hash_event(event: Mapping[str, Any], prev_hash: str) -> str:
 
 
 def is_hash_of(event: Mapping[str, Any]) -> bool:
-    """Return whether the hash of an event, in whichever form it has, is that of its content."""
-    new = str(event["hash"]).startswith(FORM)
-    return bool(event["hash"] == (hash_event if new else _hash_event_to_version_4)(event, event["prev_hash"]))
+    """Return whether the hash of an event is that of its content."""
+    return bool(event["hash"] == hash_event(event, event["prev_hash"]))
 
 
 def _measured(text: str | None) -> bytes:
@@ -154,12 +149,6 @@ def _measured(text: str | None) -> bytes:
         return b"-"
     encoded = text.encode()
     return b"%d:%b" % (len(encoded), encoded)
-
-
-def _hash_event_to_version_4(event: Mapping[str, Any], prev_hash: str) -> str:
-    columns = ("seq", "at", "cluster", "actor", "kind", "what", "subject", "cause", "before", "after")
-    content = json.dumps([prev_hash, *(event[column] for column in columns)], separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def clean_text(value: Any) -> Any:

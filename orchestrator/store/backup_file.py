@@ -19,14 +19,14 @@ from orchestrator.errors import StorageError
 from orchestrator.private_files import open_private
 from orchestrator.store.apply_change import CHAIN
 from orchestrator.store.audited import Head
-from orchestrator.store.backup_note import BackupHead
+from orchestrator.store.backup_note import BackupHead, earlier_backup_error
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, translate_file_error
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.meta_rows import SERVED, read_meta
 from orchestrator.store.read import Reader
 from orchestrator.store.schema import events, metadata, run_keys
-from orchestrator.store.version import SCHEMA_VERSION
+from orchestrator.store.version import SCHEMA_VERSION, describe_earlier
 
 _BATCH = 1000  # rows that are written together
 
@@ -80,8 +80,6 @@ def _copy_rows(database: Database, target: Path) -> None:
 def remove_run_keys(file: Path) -> None:
     """Remove the run keys from a copy of a store: they are secrets, and a bucket neither gets nor gives them."""
     with closing(sqlite3.connect(file)) as raw:
-        if raw.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (run_keys.name,)).fetchone() is None:
-            return  # of version 4 or older
         raw.execute(f"DELETE FROM {run_keys.name}")  # noqa: S608  # a constant
         raw.commit()
         raw.execute("VACUUM")  # deleted rows stay in the pages until then
@@ -122,7 +120,7 @@ def read_head(file: Path, at: float) -> BackupHead:
             incarnation=reader.incarnation,
             seq=head.seq,
             hash=head.hash,
-            schema=reader.version,
+            version=reader.version,
             time=at,
         )
 
@@ -145,19 +143,20 @@ def verify_backup(file: Path, expected: BackupHead | None) -> BackupHead:
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as raw:
         try:
             program = raw.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+            has_meta = raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
+            versions = dict(raw.execute("SELECT key, value FROM meta").fetchall()) if has_meta else {}
         except sqlite3.Error as error:
             raise translate_file_error(error, file) from error
     if program is not None:  # a trigger would undo what the restoration changes
         raise StorageError("that is not a backup of a store", f"it contains a {program[0]}: {program[1]!r}", step)
-    program = _find_program(file)
-    if program:
-        raise StorageError("that is not a backup of a store", f"it contains a {program}", step)
+    if old := describe_earlier(versions):
+        raise earlier_backup_error(old)
     faults = find_store_faults(file)
     if faults:
         raise StorageError("the backup is damaged", faults[0], step)
     found = read_head(file, expected.time if expected is not None else file.stat().st_mtime)
-    if found.schema > SCHEMA_VERSION:
-        why = f"its tables have version {found.schema}, this orch writes version {SCHEMA_VERSION}"
+    if found.version > SCHEMA_VERSION:
+        why = f"its tables have version {found.version}, this orch writes version {SCHEMA_VERSION}"
         raise StorageError("the backup is of a newer orch", why, f"upgrade orch: {install_command('', '--upgrade')}")
     if not found.installation:
         raise StorageError("that is not a backup of a store", f"{file} has no installation", step)
@@ -168,18 +167,8 @@ def verify_backup(file: Path, expected: BackupHead | None) -> BackupHead:
     return found
 
 
-def _find_program(file: Path) -> str:
-    """Return the kind of what would act by itself on later changes of the file, such as "trigger"; "" for none."""
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as raw:
-            found = raw.execute("SELECT type FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
-    except sqlite3.Error as error:
-        raise translate_file_error(error, file) from error
-    return "" if found is None else str(found[0])
-
-
 def is_empty(tx: Connection) -> bool:
     """Return whether the tables hold nothing that could be lost."""
     if Head.parse(read_meta(tx).get(CHAIN, str(Head()))).seq:
         return False
-    return tx.execute(select(events.c.seq).limit(1)).first() is None  # version 1 has events without a chain
+    return tx.execute(select(events.c.seq).limit(1)).first() is None

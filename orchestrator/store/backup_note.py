@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from orchestrator.errors import StorageError
+from orchestrator.store.version import EARLIER, EARLIER_COMMIT, SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class BackupHead:
         file: the name of the copy beside it.
         sha256: of the copy.
         installation: of the store; incarnation, seq and hash are those of its newest event.
-        schema: the version of the tables.
+        version: of the tables.
         time: when it was made, in epoch seconds.
     """
 
@@ -53,7 +54,7 @@ class BackupHead:
     incarnation: int
     seq: int
     hash: str
-    schema: int
+    version: int
     time: float
 
     @property
@@ -66,6 +67,8 @@ class BackupHead:
         """Return the head that `to_json` wrote. Raises StorageError for anything else."""
         try:
             fields = cast(dict[str, Any], json.loads(data))
+            if EARLIER in fields:
+                raise earlier_backup_error(f"the old version {fields[EARLIER]}")
             head = cls(**{name: _typed(fields[name], kind) for name, kind in _FIELDS.items()})
             if not 0 <= head.time < _LATEST:
                 raise ValueError(f"{head.time} is not a time")
@@ -78,10 +81,23 @@ class BackupHead:
         return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
 
 
+def earlier_backup_error(version: str) -> StorageError:
+    """Return the error for a backup from before version 1.
+
+    Args:
+        version: Of its tables, as `describe_earlier` writes it.
+    """
+    return StorageError(
+        f"the backup has tables of {version}, and this orch uses version {SCHEMA_VERSION}: nothing is restored",
+        "",
+        f"restore it with orch of commit {EARLIER_COMMIT}",
+    )
+
+
 _LATEST = 253402300800.0  # the year 10000, which no calendar of Python has
 
 _FIELDS: dict[str, type] = {
-    "file": str, "sha256": str, "installation": str, "incarnation": int, "seq": int, "hash": str, "schema": int,
+    "file": str, "sha256": str, "installation": str, "incarnation": int, "seq": int, "hash": str, "version": int,
     "time": float,
 }  # fmt: skip
 

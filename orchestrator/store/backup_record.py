@@ -36,6 +36,6 @@ def refuse_unrecorded_backup(database: Database) -> None:
     if not (rights.may_write or rights.may_call):
         raise AccessError(
             f"the login '{rights.login}' may not record a backup of the store {describe_location(database.location)}",
-            "it was granted its rights by an older orch, or was not; no copy was made",
+            "it has not been granted its rights; no copy was made",
             f"with the login that owns the tables: orch store grant {rights.login}",
         )

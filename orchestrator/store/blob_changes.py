@@ -27,8 +27,8 @@ class Blob:
         content: The archive, or None when it is in a bucket.
         bucket: The URI of that bucket, "" when the store has the content.
         path: Of the object in it.
-        project: As whose members the bucket is reached: "" for the servers themselves; None where older versions of
-            orch did not record it.
+        project: As whose members the bucket is reached: "" for the servers themselves; None for the project of who
+            fetches it.
     """
 
     digest: str

@@ -250,16 +250,6 @@ class ClusterChanges(BudgetChanges):
         details = EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{name}: billing starts later")
         self.change(update_row(intents, key, {"born": born}, details), at=self._now(), lease=lease)
 
-    def note_account(self, cluster: ClusterRecord, name: str, account: str) -> None:
-        """Record whose machines an intent of an older version has, once the provider has shown them."""
-        before = self._read_intent(cluster, name)
-        if before.account:
-            return
-        key = {"cluster_uid": cluster.uid, "generation": before.generation}
-        details = EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{name}: its account is {account}")
-        guard = Guard(table=intents, key=key, values={"account": ""})  # what another has recorded meanwhile stays
-        self.change(update_row(intents, key, {"account": account}, details), at=self._now(), guards=(guard,))
-
     def touch_intent(self, lease: Lease, cluster: ClusterRecord, name: str) -> None:
         which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
         self._write(lease, update(intents).where(which).values(touched=self._now()))

@@ -23,9 +23,8 @@ from orchestrator.store.connection import Database
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.location import Location, describe_location
 from orchestrator.store.meta_rows import IMPORTED, INSTALLATION, SEALED, read_meta, write_meta
-from orchestrator.store.migrations import open_tables, read_rows, read_usable_rows
+from orchestrator.store.migrations import open_tables, read_rows, read_usable_rows, refuse_other_version
 from orchestrator.store.ownership import refuse_other_login_at
-from orchestrator.store.provider_records import StoredRecords
 from orchestrator.store.schema import (
     admissions,
     blobs,
@@ -80,7 +79,7 @@ def read_source(database: Database) -> Source:
 
 
 def open_source(file: Path, at: float) -> Database:
-    """Open the file of a state folder, with tables of the present version and what an older orch kept in files.
+    """Open the file of a state folder, with tables of the present version.
 
     Raises:
         StoreError: it was copied or restored, or was imported into another store.
@@ -89,8 +88,6 @@ def open_source(file: Path, at: float) -> Database:
     try:
         if SEALED not in (read_rows(database) or {}):  # else a killed command has sealed it, and this one continues
             open_tables(database, at)
-            for folder in sorted(path for path in file.parent.iterdir() if any(path.glob("*.json"))):
-                StoredRecords(lambda: file)(folder).names()
     except BaseException:
         database.close()
         raise
@@ -119,6 +116,7 @@ def refuse_import(file: Path, target: Location, state: Path, *, wait: bool) -> N
     refuse_other_login_at(target)
     with closing(Database(file)) as source:
         rows = read_rows(source) or {}
+        refuse_other_version(source, rows)
         if SEALED in rows:
             refuse_other_target(source, rows, describe_location(target))
             return

@@ -13,8 +13,6 @@ from orchestrator.store.replay import Tables, rebuild_tables, verify_chain
 def find_store_faults(location: Location) -> tuple[str, ...]:
     """Return the faults of a store as text, () for none. Reads everything: seconds for 100 000 events.
 
-    A store of version 1 has no audit, so only its pages are checked.
-
     Raises:
         StoreError: the store cannot be read.
     """
@@ -22,8 +20,6 @@ def find_store_faults(location: Location) -> tuple[str, ...]:
         pages = reader.find_page_fault()
         if pages:
             return (f"the file is damaged: {pages}",)
-        if reader.version < 2:
-            return ()
         reader.hold_snapshot()
         events = tuple(reader.all_events())
         broken = verify_chain(events, reader.head())

@@ -109,7 +109,7 @@ def find_refusal(reader: Reader, location: Location) -> StoreError | None:
 def find_file_refusal(reader: Reader) -> str:
     """Return why a file is only read, "" where it is not. A database is not asked: it costs several round trips."""
     file = reader.file
-    refusal = find_refusal(reader, file) if file is not None and file.exists() and reader.version > 1 else None
+    refusal = find_refusal(reader, file) if file is not None and file.exists() else None
     return refusal.why if refusal is not None else ""
 
 

@@ -1,10 +1,10 @@
-"""The records of the providers as rows, and the import of the files in which an older orch kept them."""
+"""The records of the providers as rows."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.private_files import make_private_folder
-from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.connection import Database
 from orchestrator.store.location import Location
 from orchestrator.store.migrations import open_tables
 from orchestrator.store.schema import provider_records as rows
-
-_MOVED = ".moved"  # ending of a file whose content is in the store
 
 
 class StoredRecords:
@@ -29,7 +26,7 @@ class StoredRecords:
         self._location = location
 
     def __call__(self, folder: Path) -> StoredKind:
-        """Return the records of the kind that an older orch kept in this folder."""
+        """Return the records of the kind that this folder is named after."""
         return StoredKind(self, folder)
 
     @cached_property
@@ -56,7 +53,7 @@ class StoredKind:
 
     def read(self, name: str) -> str | None:
         """Return a record."""
-        if not self._is_there:
+        if self._stored.is_empty:
             return None
         query = select(rows.c.body).where(rows.c.kind == self._kind, rows.c.name == name)
         with self._open() as database, database.reading() as tx:
@@ -71,14 +68,14 @@ class StoredKind:
 
     def drop(self, name: str) -> None:
         """Delete a record, if there is one."""
-        if not self._is_there:
+        if self._stored.is_empty:
             return
         with self._open() as database:
             database.write(delete(rows).where(rows.c.kind == self._kind, rows.c.name == name))
 
     def names(self) -> list[str]:
         """Return the names of all records."""
-        if not self._is_there:
+        if self._stored.is_empty:
             return []
         query = select(rows.c.name).where(rows.c.kind == self._kind).order_by(rows.c.name)
         with self._open() as database, database.reading() as tx:
@@ -92,45 +89,18 @@ class StoredKind:
         """Return the records of another kind of the same provider."""
         return StoredKind(self._stored, self.folder.with_name(f"{self._kind}-{kind}"))
 
-    @property
-    def _is_there(self) -> bool:
-        return not self._stored.is_empty or bool(_files(self.folder))
-
     @contextmanager
     def _open(self) -> Generator[Database]:
         """Yield the store. A file is closed again: what a process leaves open at its end, leaves its log behind."""
-        database = self._database
+        database = self._stored.database
         try:
             yield database
         finally:
             if database.is_file:
                 database.close()
 
-    @cached_property
-    def _database(self) -> Database:
-        """The store, with what an older orch has left in files: a row that is there already is newer."""
-        database = self._stored.database
-        if files := _files(self.folder):
-            with database.writing() as tx:
-                for path in files:
-                    with suppress(FileNotFoundError):  # another command has moved it
-                        values = {"kind": self._kind, "name": path.stem, "body": path.read_text(encoding="utf-8")}
-                        tx.execute(insert_or_nothing(tx, rows, values))
-                tx.commit()
-            for path in files:
-                with suppress(FileNotFoundError):
-                    path.replace(path.with_name(path.name + _MOVED))
-        return database
-
 
 def _insert_or_replace(database: Database, values: dict[str, Any]) -> Any:
     insert = sqlite.insert if database.is_file else postgresql.insert
     key = (rows.c.kind, rows.c.name)
     return insert(rows).values(**values).on_conflict_do_update(index_elements=key, set_={"body": values["body"]})
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".json")
-    except FileNotFoundError:
-        return []

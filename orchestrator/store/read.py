@@ -1,6 +1,6 @@
 """A reader of the store that needs only the standard library, for commands that must answer immediately.
 
-It never writes and never creates the file. A file of an older version is read as it is. For PostgreSQL: read_server.py.
+It never writes and never creates the file. A file that is to be upgraded is read as it is. PostgreSQL: read_server.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,17 @@ from orchestrator.store.records import (
     job_from_row,
     pipeline_from_row,
 )
-from orchestrator.store.version import SCHEMA_VERSION, newer_store_error, parse_versions
+from orchestrator.store.version import (
+    EARLIER,
+    MIN_READER,
+    MIN_WRITER,
+    OPEN_CLUSTERS,
+    SCHEMA_VERSION,
+    VERSION,
+    newer_store_error,
+    parse_versions,
+    refuse_earlier,
+)
 
 if TYPE_CHECKING:
     from orchestrator.store.backup_note import BackupNote
@@ -80,7 +90,7 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         if database.exists():
             refuse_truncated_file(database, reading=True)
             self._connection = open_read_only(database)
-            self._refuse_newer(str(database))
+            self._refuse_other_version(str(database))
 
     def __enter__(self) -> Reader:
         return self
@@ -120,7 +130,7 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         return sum(1 for _ in self._named("SELECT * FROM clusters WHERE name = ?", name))
 
     def _named(self, query: str, name: str) -> Iterator[ClusterRecord]:
-        """Return the clusters of the project among those of a name. A file of an older version has no projects."""
+        """Return the clusters of the project among those of a name."""
         records = (cluster_from_row(row) for row in self._rows(query, name))
         return (record for record in records if record.project == self.project)
 
@@ -276,7 +286,7 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         """Return the unfinished jobs that unattended engines drive, of open clusters, oldest first."""
         open_records = {record.uid: record for record in self.clusters()}
         query = "SELECT * FROM jobs WHERE watch = 'engine' AND state != 'ended' ORDER BY created, id"
-        found = [job_from_row(row) for row in self._rows(query)] if self.version > 1 else []
+        found = [job_from_row(row) for row in self._rows(query)]
         return tuple((open_records[job.cluster_uid], job) for job in found if job.cluster_uid in open_records)
 
     def clusters_going_down(self) -> tuple[ClusterRecord, ...]:
@@ -371,20 +381,23 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
 
     @property
     def version(self) -> int:
-        """The version of the tables; an absent store counts as one of version 1 without rows."""
+        """The version of the tables; an absent store counts as a new one without rows."""
         return parse_versions(self._versions()).tables
 
     def _versions(self) -> dict[str, str]:
-        query = "SELECT key, value FROM meta WHERE key IN ('schema', 'version', 'min_reader', 'min_writer')"
-        return {str(row["key"]): str(row["value"]) for row in self._rows(query)}
+        keys = (VERSION, MIN_READER, MIN_WRITER, EARLIER)
+        query = f"SELECT key, value FROM meta WHERE key IN ({', '.join('?' * len(keys))})"  # noqa: S608  # marks alone
+        return {str(row["key"]): str(row["value"]) for row in self._rows(query, *keys)}
 
-    def _refuse_newer(self, place: str) -> None:
+    def _refuse_other_version(self, place: str) -> None:
         try:
-            versions = parse_versions(self._versions())
+            rows = self._versions()
         except ServedStoreError:
             raise  # a later read of another table would not know the address of the service
         except StoreError:
             return  # the first real read reports it
+        refuse_earlier(place, rows, lambda: [str(row["name"]) for row in self._rows(OPEN_CLUSTERS)])
+        versions = parse_versions(rows)
         if versions.reader > SCHEMA_VERSION:
             raise newer_store_error(place, versions.tables)
 
@@ -400,5 +413,5 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
             return [dict(zip(names, row, strict=True)) for row in rows]
         except sqlite3.DatabaseError as error:
             if str(error).startswith("no such table"):
-                return []  # an older version, or made by a command that was killed before its first write
+                return []  # to be upgraded, or made by a command that was killed before its first write
             raise translate_file_error(error, self._file, reading=True) from error

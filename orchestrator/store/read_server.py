@@ -38,7 +38,7 @@ class ServerReader(Reader):
         self._absent = psycopg.errors.UndefinedTable
         self._in_snapshot = False
         self._server = self._connect()
-        self._refuse_newer(describe_location(location))
+        self._refuse_other_version(describe_location(location))
 
     def _connect(self) -> Any:
         import psycopg

@@ -117,7 +117,7 @@ class TeamReads(ABC):
         return tuple(map(budget_from_row, self._rows(query)))
 
     def project_settings(self) -> tuple[ProjectSetting, ...]:
-        """Return the settings of all projects; none of a store that an older orch has made."""
+        """Return the settings of all projects."""
         from orchestrator.store.setting_records import ProjectSetting
 
         query = "SELECT project, key, value FROM project_settings WHERE value <> '' ORDER BY project, key"

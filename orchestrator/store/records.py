@@ -58,7 +58,7 @@ class ClusterRecord:
         last_seen: when that was, in epoch seconds.
         limits: JSON of max_hours, idle_minutes and max_cost, those that are set.
         deleted: when it was deleted, in epoch seconds; None for an existing one.
-        owner: the member who opened it; "" for those of older versions.
+        owner: the member who opened it.
         project: in which its name is unique.
     """
 
@@ -379,10 +379,10 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         summary=row["summary"],
         last_state=_read_enum(SliceState, "clusters", row, "last_state") if row["last_state"] else "",
         last_seen=row["last_seen"],
-        limits=row.get("limits", "{}"),  # a version 1 file that no command has changed yet has none
+        limits=row["limits"],
         deleted=row["gone"],
-        owner=row.get("owner", ""),  # the same
-        project=row.get("project", "") or DEFAULT_PROJECT,
+        owner=row["owner"],
+        project=row["project"] or DEFAULT_PROJECT,
     )
 
 
@@ -398,9 +398,9 @@ def intent_from_row(row: Row) -> Intent:
         cause=_read_enum(EndCause, "intents", row, "cause") if row["cause"] else None,
         why=row["why"],
         last_sent=row["touched"],
-        billed_from=row.get("born"),
-        billed_until=row.get("gone"),
-        account=row.get("account", ""),  # a file of an older version that no command has changed yet has none
+        billed_from=row["born"],
+        billed_until=row["gone"],
+        account=row["account"],
     )
 
 
@@ -427,10 +427,10 @@ def job_from_row(row: Row) -> JobRecord:
         ended=row["ended"],
         ranks=_read_ranks("jobs", row, "ranks"),
         after_end=_read_enum(TeardownPolicy, "jobs", row, "after_end"),
-        launch_request=row.get("wish", ""),
-        watch=_read_known(WATCHERS, "jobs", row, "watch") if "watch" in row else "",
-        pipeline=row.get("pipeline", ""),
-        stage=row.get("stage", 0),
+        launch_request=row["wish"],
+        watch=_read_known(WATCHERS, "jobs", row, "watch"),
+        pipeline=row["pipeline"],
+        stage=row["stage"],
     )
 
 
@@ -442,9 +442,9 @@ def ended_from_row(row: Row) -> EndedAttempt:
         why=row["why"],
         generation=row["generation"],
         at=row["at"],
-        exit_code=row.get("exit_code"),
-        rank=row.get("rank"),
-        evidence=row.get("evidence", ""),
+        exit_code=row["exit_code"],
+        rank=row["rank"],
+        evidence=row["evidence"],
     )
 
 
@@ -471,4 +471,4 @@ def host_pin_from_row(row: Row) -> HostPin:
 
 def event_from_row(row: Row) -> EventRecord:
     """Return the record of a row of `events`, whose columns are named as the fields."""
-    return EventRecord(**{name: row[name] for name in EventRecord.__dataclass_fields__ if name in row})
+    return EventRecord(**{name: row[name] for name in EventRecord.__dataclass_fields__})

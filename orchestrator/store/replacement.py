@@ -18,7 +18,7 @@ from orchestrator.store.connection import BUSY_SECONDS, Database
 from orchestrator.store.failures import DamagedStoreError, StoreError
 from orchestrator.store.location import Location, describe_location
 from orchestrator.store.meta_rows import SEALED, read_meta
-from orchestrator.store.migrations import create_or_migrate
+from orchestrator.store.migrations import create_or_migrate, refuse_other_version
 from orchestrator.store.ownership import refuse_other_login
 from orchestrator.store.schema import metadata
 from orchestrator.store.sealing import refuse_holders, seal_replaced
@@ -56,9 +56,11 @@ def refuse_present(tx: Connection, database: Database, *, replace_present: bool)
         if tables and database.is_file and not replace_present:
             raise not_empty_error(database.location)
         return
+    rows = read_meta(tx)
+    refuse_other_version(database, rows)
     if not replace_present and not is_empty(tx):
         raise not_empty_error(database.location)
-    if SEALED not in read_meta(tx):  # else no orch works with it
+    if SEALED not in rows:  # else no orch works with it
         refuse_holders(tx, database, "replaced")
 
 

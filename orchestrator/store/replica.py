@@ -297,7 +297,7 @@ def _write_facts(connection: sqlite3.Connection, position: Position, document: M
         "incarnation": document["incarnation"],
         "member": document["member"],
         "engine_works": int(document["engine_works"]),
-        "progress": json.dumps(document.get("progress", {})),  # a service of an older orch has none
+        "progress": json.dumps(document["progress"]),
         "seq": until["seq"],
         "hash": until["hash"],
         "tag": tag if document["after"] == until else "",  # else the next request has another address

@@ -1,4 +1,4 @@
-"""The seal of a file whose records are elsewhere from now on: no orch, of any version, changes it any more.
+"""The seal of a file whose records are elsewhere from now on: no orch changes it any more.
 
 Triggers refuse the changes of commands, too, that had opened the file before.
 """
@@ -18,9 +18,7 @@ from orchestrator.store.leases import find_live_holders
 from orchestrator.store.location import describe_location
 from orchestrator.store.meta_rows import SEALED, read_meta, write_meta
 from orchestrator.store.schema import meta, metadata
-from orchestrator.store.version import SCHEMA, refuse_sealed
-
-_NO_VERSION = "1000000"  # no orch has it: those up to version 4 refuse the store
+from orchestrator.store.version import refuse_sealed
 
 
 def seal(database: Database, target: str) -> None:
@@ -41,7 +39,6 @@ def seal(database: Database, target: str) -> None:
             return
         refuse_holders(tx, database, "imported")
         _add_triggers(tx, "the records of this store were imported into another one")
-        write_meta(tx, SCHEMA, _NO_VERSION)
         write_meta(tx, SEALED, json.dumps({"to": target, "moved": False}))
         tx.commit()
 
@@ -91,7 +88,6 @@ def seal_replaced(database: Database, file: Path, aside: Path) -> str:
             copy_committed_state(file, aside)
         if not sealed:
             _add_triggers(tx, "it was replaced by a backup")
-        write_meta(tx, SCHEMA, _NO_VERSION)
         write_meta(tx, SEALED, json.dumps({"to": kept, "moved": True, "replaced": True}))
         tx.commit()
         return kept
@@ -114,7 +110,7 @@ def refuse_holders(tx: Connection, database: Database, what: str) -> None:
 
 
 def _add_triggers(tx: Connection, why: str) -> None:
-    present = set(inspect(tx).get_table_names())  # a file of an older version has fewer
+    present = set(inspect(tx).get_table_names())  # a file that is to be upgraded has fewer
     for table in metadata.sorted_tables:
         if table is meta or table.name not in present:
             continue

@@ -118,4 +118,4 @@ def digest_identity(issuer: str, subject: str) -> str:
 def from_row(kind: type[_R], row: Row) -> _R:
     """Return a row as a record whose fields are named as the columns."""
     names = (one.name for one in fields(cast(Any, kind)))
-    return kind(**{name: row[name] for name in names if name in row})  # a file of an older version has fewer
+    return kind(**{name: row[name] for name in names})

@@ -93,7 +93,7 @@ class TeamChanges(Ledger):
         statements = self.list_member_statements(login, revoke=revoke)
         with self._database.writing() as tx:
             if not revoke:
-                install_functions(tx)  # tables that an older orch made lack some
+                install_functions(tx)  # what another commit of orch installed may differ
             execute_all(tx, statements)
             tx.commit()
         self.event("", "team", f"login {login} {'may not use the store any more' if revoke else 'may use the store'}")

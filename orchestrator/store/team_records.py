@@ -69,14 +69,14 @@ class ComputerRecord:
 
 
 def computer_from_row(row: Row) -> ComputerRecord:
-    """Return the record of a row of `computers`. Tables of version 4 have no column `removed`."""
+    """Return the record of a row of `computers`."""
     return ComputerRecord(
         uid=row["uid"],
         host=row["host"],
         member=row["member"],
         public_key=row["public_key"],
         joined=row["joined"],
-        removed=row.get("removed"),
+        removed=row["removed"],
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.store.trust_records import TrustRule
 
 MOST_PARENTS = 5  # of a new token: a computer that was let in lets in another, which lets in another
-_MOST_STEPS = 20  # of the chains of an older orch, which count to this length
+_MOST_STEPS = MOST_PARENTS + 1  # with the token itself
 
 
 class EntryLookup(Protocol):

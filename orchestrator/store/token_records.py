@@ -60,7 +60,7 @@ def digest_token(token: str) -> str:
 def token_from_row(row: Row) -> TokenRecord:
     """Return a row of `tokens`, whose columns are named as the fields."""
     names = TokenRecord.__dataclass_fields__
-    return TokenRecord(**{name: row[name] for name in names if name in row})  # a file of an older version has fewer
+    return TokenRecord(**{name: row[name] for name in names})
 
 
 def check_entry_names(name: str, member: str, project: str = "", example: str = "--project NAME") -> None:

@@ -1,22 +1,24 @@
-"""The schema version that this orch writes, and the errors for what only a newer orch knows."""
+"""The version of the tables that this orch writes, and the errors for stores of another one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.distribution import install_command
 from orchestrator.store.failures import StoreError
 
-SCHEMA_VERSION = 8
-OLDEST_READER = 4  # the oldest orch that can read the tables of SCHEMA_VERSION
-OLDEST_WRITER = 4  # the oldest that can change them: all that later versions have are additions
+SCHEMA_VERSION = 1
+OLDEST_READER = 1  # the oldest orch that can read the tables of SCHEMA_VERSION
+OLDEST_WRITER = 1  # the oldest that can change them: all that later versions have are additions
 # Keys of the table meta.
-SCHEMA = "schema"  # what orchs up to version 4 compare with their version: above it they refuse the store
 VERSION = "version"
 MIN_READER = "min_reader"
 MIN_WRITER = "min_writer"
+EARLIER = "schema"  # only stores from before version 1 have it
+EARLIER_COMMIT = "d22a8bd1"  # the last commit that works with them
+OPEN_CLUSTERS = "SELECT name FROM clusters WHERE gone IS NULL ORDER BY name"
 _UPGRADE = f"upgrade orch: {install_command('', '--upgrade')}"
 
 
@@ -30,10 +32,35 @@ class Versions:
 
 
 def parse_versions(rows: Mapping[str, str]) -> Versions:
-    """Return the versions in the rows of meta. Version 1 wrote its number in a later transaction than its tables."""
-    tables = int(rows.get(VERSION) or rows.get(SCHEMA) or "1")
-    reader = int(rows.get(MIN_READER) or tables)
-    return Versions(tables=tables, reader=reader, writer=int(rows.get(MIN_WRITER) or tables))
+    """Return the versions in the rows of meta; those of this orch where there are none."""
+    tables = int(rows.get(VERSION, SCHEMA_VERSION))
+    return Versions(tables=tables, reader=int(rows.get(MIN_READER, tables)), writer=int(rows.get(MIN_WRITER, tables)))
+
+
+def describe_earlier(rows: Mapping[str, str]) -> str:
+    """Return the version of tables from before version 1, such as "the old version 8"; "" for others."""
+    return f"the old version {rows.get(VERSION) or rows[EARLIER]}" if EARLIER in rows else ""
+
+
+def refuse_earlier(place: str, rows: Mapping[str, str], list_open: Callable[[], Iterable[str]]) -> None:
+    """Raise StoreError for a store from before version 1, which is neither read nor changed.
+
+    Args:
+        place: Of the store.
+        rows: Its rows of meta.
+        list_open: Returns the names of its open clusters, by the query OPEN_CLUSTERS.
+    """
+    old = describe_earlier(rows)
+    if not old:
+        return
+    names = list(list_open())
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    variable = "ORCH_STORE=ADDRESS" if "://" in place else "ORCH_HOME=FOLDER"
+    raise StoreError(
+        f"the store {place} has tables of {old}, and this orch uses version {SCHEMA_VERSION}: it changes nothing there",
+        f"open there: {', '.join(names[:5])}{more}; orch of commit {EARLIER_COMMIT} ends them" if names else "",
+        f"export {variable}   for a new store",
+    )
 
 
 def newer_store_error(place: str, version: int) -> StoreError:

@@ -98,7 +98,7 @@ class Resolver:
         mounts = self._resolve_mounts(envs, _bucket_scheme(found) if self.complete else "")
         workdir = self._resolve_workdir(envs)
         if section.train is not None and not self.restored:
-            # Not for a run of an older orch: its trainer reports itself what it does not take.
+            # A run that resumes was checked at its launch; its trainer reports itself what it does not take.
             from orchestrator.task.trainer_settings import find_setting_problems
 
             self.issues += find_setting_problems(section.train.args, self.data)
@@ -213,8 +213,7 @@ class Resolver:
         if isinstance(value, MountSection):
             store = fill_variables(value.store, envs, secret_names)
             source, mode = read_mount(value, store.lower(), scheme)
-            # Records of an orch before this field are of mounts that were read-only.
-            read_only = value.read_only or (self.restored and "read_only" not in value.model_fields_set)
+            read_only = value.read_only
         else:
             source, mode = value, MountMode.COPY
         if not self.restored:

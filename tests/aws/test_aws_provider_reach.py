@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,9 +198,8 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     from orchestrator.providers.aws.record import Records
 
     records = Records(tmp_path)
-    whole = records.put(record(known=(("image id", "ami-1"),), instances=("i-0", "i-1")))
+    whole = records.put(record(instances=("i-0", "i-1")))
     assert records.read("c-1") == whole
-    waiting = records.write(whole, known=whole.known_with({"UserData": "#cloud-config"}))
+    waiting = records.write(whole, request=json.dumps({"UserData": "#cloud-config"}))
     assert records.read_request(waiting) == {"UserData": "#cloud-config"}
-    assert waiting.known_without_request == whole.known
     assert [one.name for one in records.all()] == ["c-1"]

@@ -72,7 +72,7 @@ def test_a_waiting_block_is_started_by_another_computer_and_no_file_has_a_privat
     candidate, begins = in_block(ec2)
     ec2.create(ec2.spec(candidate))
     (kept,) = (ec2.state / "aws").iterdir()
-    request = json.loads(dict(json.loads(kept.read_text())["known"])["waiting request"])
+    request = json.loads(json.loads(kept.read_text())["request"])
     assert "\n    orch_keys=\n" in request["UserData"]
     with pytest.raises(ValueError, match="no host keys"):
         unpack_public(request["UserData"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,31 +91,6 @@ def test_credentials_of_another_account_end_nothing_and_close_no_record(accounts
     assert living(accounts.my_cloud) == []
 
 
-@pytest.mark.promise("P3")
-def test_machines_whose_account_is_not_on_record_are_not_taken_for_deleted(accounts: Accounts) -> None:
-    accounts.mine.ok("launch", "p5.yaml", "--detach", "--yes")
-    _forget_accounts(accounts.mine)
-    done = accounts.other("down", "p5", "--yes")
-    assert done.returncode == Exit.OTHER_ACCOUNT, done.stderr
-    assert "the account of these machines is not on record" in done.stderr
-    assert "orch status p5" in done.stderr and "orch down p5 --abandon" in done.stderr
-    assert living(accounts.my_cloud) == [slice_name("p5", home=accounts.mine.state.parent)]
-    accounts.mine.ok("status", "p5", "--refresh")
-    accounts.mine.ok("down", "p5", "--yes")
-    assert living(accounts.my_cloud) == []
-
-
-@pytest.mark.promise("P3")
-def test_the_record_of_machines_without_an_account_is_closed_by_abandon(accounts: Accounts) -> None:
-    accounts.mine.ok("launch", "p5.yaml", "--detach", "--yes")
-    _forget_accounts(accounts.mine)
-    accounts.other.ok("down", "p5", "--yes", "--abandon")
-    assert json.loads(accounts.mine.ok("status", "-o", "json"))["clusters"] == []
-    with accounts.my_cloud.cloud.open() as cloud:
-        for look in cloud.live():
-            cloud.end(look.name)
-
-
 def test_a_job_is_driven_beside_an_engine_with_credentials_of_another_account(accounts: Accounts) -> None:
     accounts.mine.ok("launch", "p5.yaml", "--detach", "--yes")
     (accounts.mine.folder / "short.yaml").write_text(TASK.replace("p5", "short").replace("sleep 600", "echo done"))
@@ -145,10 +119,3 @@ def test_a_sweep_is_never_clean_while_an_account_on_record_does_not_answer(accou
     assert accounts.mine("reap").returncode == 0
     after = accounts.other("reap")
     assert after.returncode == Exit.OTHER_ACCOUNT and "machines were made there before" in after.stderr, after.stderr
-
-
-def _forget_accounts(orch: Orch) -> None:
-    """Make the intents as a store of a version before 4 has them."""
-    orch.kill_engines()
-    with closing(sqlite3.connect(orch.state / "orch.db")) as store, store:
-        store.execute("UPDATE intents SET account = ''")

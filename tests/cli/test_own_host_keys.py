@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -22,12 +21,6 @@ hosts: {addresses: [one]}
 run: echo "hello of rank $ORCH_RANK"
 """
 SECRET_TASK = TASK + "secrets: {TOKEN: sesame}\n"
-NEW_TABLES = (
-    *("host_pins", "provider_records", "computers", "run_keys", "blobs", "slice_owners", "admissions"),
-    *("orders", "tokens", "notification_channels"),
-    *("sessions", "invitations", "sign_ins", "entry_codes", "budgets"),
-    *("trust_rules", "project_settings", "bills", "blocks", "predictions", "trusted_checkpoints"),
-)
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
@@ -214,45 +207,6 @@ def test_name_of_host_key_alias_is_the_pin(orch: Orch, person: Person, farm: Far
     orch.ok("events", "--verify")
     before, after = take_over(farm)
     assert_refused(orch("launch", "task.yaml", "--yes"), before, after)
-
-
-def test_pin_of_an_older_orch_is_carried_over(orch: Orch, person: Person, farm: Farm) -> None:
-    orch.ok("launch", "task.yaml", "--yes")
-    forget_pins(orch)
-    assert "is new" not in orch("launch", "task.yaml", "--yes").stderr
-    forget_pins(orch)
-    before, after = take_over(farm)
-    assert_refused(orch("launch", "task.yaml", "--yes", "-c", "other"), before, after)
-
-
-def test_pin_of_an_older_orch_survives_a_teardown_without_contact(orch: Orch, person: Person, farm: Farm) -> None:
-    orch.ok("launch", "task.yaml", "--yes")
-    forget_pins(orch)
-    farm.hosts[0].kill()
-    orch("down", "mine", "--yes", "--abandon")
-    assert "no clusters" in orch("status").stderr
-    before, after = take_over(farm)
-    assert_refused(orch("launch", "task.yaml", "--yes"), before, after)
-
-
-def forget_pins(orch: Orch) -> None:
-    """Make the store one of version 2, which has no pins, and the records of providers in files."""
-    folder = orch.state / "hosts"
-    folder.mkdir(exist_ok=True)
-    with sqlite3.connect(orch.state / "orch.db") as store:
-        for name, body in store.execute("SELECT name, body FROM provider_records WHERE kind = 'hosts'"):
-            (folder / f"{name}.json").write_text(body.replace('"state:', f'"{orch.state}/'))
-        for index in (
-            *("events_by_request", "one_open_cluster_of_a_name_and_project"),
-            *("jobs_by_run", "jobs_by_time", "events_by_kind"),
-        ):
-            store.execute(f"DROP INDEX {index}")
-        for column in ("events.request", "clusters.project", "clusters.owner", "intents.account"):
-            store.execute("ALTER TABLE {} DROP COLUMN {}".format(*column.split(".")))
-        for table in NEW_TABLES:
-            store.execute(f"DROP TABLE {table}")
-        store.execute("DELETE FROM meta WHERE key IN ('version', 'min_reader', 'min_writer')")
-        store.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
 
 
 def test_program_behind_another_machine_is_not_forgotten(orch: Orch, person: Person, farm: Farm) -> None:

@@ -54,7 +54,7 @@ def test_folder_of_orch_is_closed_and_the_users_files_have_the_users_umask(
     assert stat.S_IMODE(made.stat().st_mode) == 0o666
 
 
-def test_folder_that_an_older_orch_left_open_is_closed(orch: Orch, farm: Farm) -> None:
+def test_folder_that_is_open_to_others_is_closed(orch: Orch, farm: Farm) -> None:
     folder = farm.hosts[0].home / ".orch"
     folder.mkdir()
     folder.chmod(0o777)

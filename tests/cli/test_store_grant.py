@@ -95,7 +95,7 @@ def test_a_member_makes_backups_and_each_of_them_once(tmp_path: Path, server: Po
     assert "last backup   none" not in owner.ok("store")
 
 
-def test_a_member_of_an_older_store_makes_no_backup_until_the_owner_grants_again(
+def test_a_member_without_a_right_makes_no_backup_until_the_owner_grants_again(
     tmp_path: Path, server: PostgresServer
 ) -> None:
     owner, ann, bucket = open_team(tmp_path, server)

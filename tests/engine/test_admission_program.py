@@ -169,7 +169,9 @@ def test_a_member_is_let_in_until_a_time_of_the_host_and_without_an_agent(
     assert wrong.returncode != 0 and machine.lets_in(ann), "nothing is written when a time cannot be read"
 
 
-def test_lines_of_an_older_orch_leave_the_persons_own_file(machine: Machine, computers: list[tuple[Path, str]]) -> None:
+def test_lines_of_before_the_program_leave_the_persons_own_file(
+    machine: Machine, computers: list[tuple[Path, str]]
+) -> None:
     (_, ann_public), (bob, bob_public), _ = computers
     own = machine.home / ".ssh" / "authorized_keys"
     own.write_text(f"{ann_public} me@home\n{line(bob_public)}\n")

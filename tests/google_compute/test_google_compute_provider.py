@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +106,7 @@ def test_hosts_without_our_key_hold_the_slice_back_for_a_while(rig: Bench) -> No
 def test_repeated_create_after_any_crash_makes_nothing_twice(
     kind: str, journaled: bool, rig: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash after the request of each kind: the next command does the rest. An older orch keeps no journal."""
+    """A crash after the request of each kind: the next command does the rest, also without its journal."""
     send = ComputeApi.send
 
     def crash(self: ComputeApi, request: Any) -> Any:
@@ -569,17 +568,6 @@ def test_records_hold_no_private_key(rig: Bench) -> None:
     assert TOKEN in text
     assert "PRIVATE" not in text
     assert secret not in text
-
-
-def test_record_has_only_the_fields_that_older_versions_know(rig: Bench) -> None:
-    """A member of a team with an older orch reads it, and refuses a record with another field."""
-    rig.ready(spec())
-    fields = json.loads((rig.state / "google-compute" / "demo-1.json").read_text())
-    assert set(fields) == {
-        *("name", "token", "project", "zone", "slices", "hosts_per_slice", "market", "internal_ips", "identity_file"),
-        *("known_hosts", "host_public", "asked", "changed", "wait_seconds", "phase", "operations", "seen", "checked"),
-        *("order", "ports"),
-    }
 
 
 def test_work_that_is_needed_is_waited_for_and_its_failure_is_told(

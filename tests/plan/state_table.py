@@ -188,7 +188,7 @@ SLICE: tuple[Line, ...] = (
     ("nothing at all", RUN, seen(), "CreateSlice demo-1"),
     ("nothing, and the command may not create (exec)", EXEC, seen(), "Conclude not-found"),
     ("intent planned (a crash before or after the create)", RUN, seen(intent(IS.PLANNED)), "CreateSlice demo-1"),
-    ("planned under a name of an older version", RUN, seen(intent(IS.PLANNED, name="demo")), "CreateSlice demo"),
+    ("planned under another name", RUN, seen(intent(IS.PLANNED, name="demo")), "CreateSlice demo"),
     (
         "planned, and the create failed three times",
         RUN,

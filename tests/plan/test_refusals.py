@@ -132,7 +132,7 @@ def test_a_wrong_request_is_not_sent_again_however_long_the_task_waits_for_capac
     assert (end.code, end.status, str(end.next_step)) == ("usage", Exit.USAGE, "name it")
 
 
-def test_a_record_of_an_older_orch_has_a_cause_alone() -> None:
+def test_a_text_without_marks_is_a_cause_alone() -> None:
     assert Refusal.parse("no machines; the same in the whole universe") == Refusal(
         why="no machines; the same in the whole universe"
     )

@@ -293,7 +293,6 @@ _DO: dict[str, Callable[..., Any]] = {
     "note_billing_start": _intent(
         lambda store, step, cluster, lease, name: store.note_billing_start(lease, cluster, name, 1e9 + step.number)
     ),
-    "note_account": _intent(lambda store, step, cluster, lease, name: store.note_account(cluster, name, step.text)),
     "register_computer": lambda store, step, cluster, lease: store.register_computer(
         f"c{step.number}", step.text, "ann", "ssh-ed25519 AAAA"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -75,29 +76,20 @@ def test_the_events_that_the_server_writes_rebuild_any_value(
     assert rebuild_tables(events) == real
 
 
-def test_a_chain_that_changes_its_form_is_accepted_and_a_forged_event_of_either_form_is_not() -> None:
-    from orchestrator.store import audited
-
+def test_a_forged_event_is_found() -> None:
     plain = {"at": 1.5, "cluster": "c", "actor": "ann@x:1", "kind": "remark", "what": "é", "subject": "", "cause": "y"}
     events: list[EventRecord] = []
     last = ""
-    for seq, compute in enumerate((audited._hash_event_to_version_4, hash_event, hash_event), start=1):
+    for seq in (1, 2, 3):
         event = plain | {"seq": seq, "before": None, "after": None}
-        last, before = compute(event, last), last
+        last, before = hash_event(event, last), last
         events.append(EventRecord(**event, prev_hash=before, hash=last))
     assert verify_chain(events) is None
-    assert [len(event.hash) for event in events] == [64, 66, 66]
     for index in range(3):
-        forged = [
-            EventRecord(**{**_fields(event), "what": "z"}) if n == index else event for n, event in enumerate(events)
-        ]
+        forged = [replace(event, what="z") if n == index else event for n, event in enumerate(events)]
         fault = verify_chain(forged)
         assert fault is not None
         assert fault.seq == index + 1
-
-
-def _fields(event: EventRecord) -> dict[str, object]:
-    return {name: getattr(event, name) for name in EventRecord.__dataclass_fields__}
 
 
 def test_a_table_that_is_not_audited_cannot_be_changed_by_the_function(

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, update
 from store_history import LOCAL
 from support.postgres import PostgresServer
 from test_store_copied import fill
@@ -25,6 +25,7 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.location import describe_location
 from orchestrator.store.provider_records import StoredRecords
 from orchestrator.store.read import open_reader_at
+from orchestrator.store.schema import intents
 from orchestrator.store.sealing import mark_moved, seal
 from orchestrator.store.store import Store
 
@@ -193,7 +194,10 @@ def test_hosts_that_are_processes_of_the_folder_stay_with_it(postgres: PostgresS
     with Store(folder) as store:
         cluster = store.cluster("c")
         assert cluster is not None
-        store.note_account(cluster, "c-1", f"local:{read_computer(folder.parent).id}:here")
+        with store._database.writing() as tx:
+            here = f"local:{read_computer(folder.parent).id}:here"
+            tx.execute(update(intents).where(intents.c.name == "c-1").values(account=here))
+            tx.commit()
     refuse_import(folder, address, folder.parent, wait=False)
     with pytest.raises(ConflictError, match="are processes of the folder") as caught:
         refuse_import(folder, address, folder.parent.parent / "another", wait=False)

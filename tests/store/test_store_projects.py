@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import open_reader_at
-from orchestrator.store.records import EventRecord, NewJob
+from orchestrator.store.records import NewJob
 from orchestrator.store.replay import rebuild_tables
 from orchestrator.store.schema import clusters
 from orchestrator.store.store import Store
@@ -64,16 +63,10 @@ def test_the_index_of_names_is_that_of_the_definition(location: Location) -> Non
     assert {str(one["name"]) for one in found} == {index.name for index in clusters.indexes}
 
 
-def test_an_event_of_an_orch_without_projects_rebuilds_a_row_of_the_default_one() -> None:
-    after = json.dumps({"uid": "u", "name": "c"})
-    event = EventRecord(seq=1, at=0.0, cluster="c", actor="", kind="cluster", what="", subject="cluster u", after=after)
-    assert rebuild_tables([event])["clusters"] == {("u",): {"project": "", "uid": "u", "name": "c"}}
-
-
-def test_the_default_project_keeps_the_lease_of_an_orch_without_projects(tmp_path: Path) -> None:
+def test_the_lease_of_the_default_project_has_the_bare_name(tmp_path: Path) -> None:
     database = tmp_path / "orch.db"
     with Store(database) as store, Store(database, project="lab") as lab:
-        assert isinstance(store.acquire("cluster:c", "an older orch"), Lease)
+        assert isinstance(store.acquire("cluster:c", "launch"), Lease)
         assert not LeaseKeeper(store, "c", "test", Listener()).try_hold()
         with LeaseKeeper(lab, "c", "test", Listener()) as keeper:
             assert keeper.try_hold() and keeper.lease.name == "cluster:lab/c"

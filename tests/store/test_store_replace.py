@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 from support.postgres import PostgresServer
-from support.store_v1 import put_v1
 from test_store_copied import fill
 
 from orchestrator.errors import AccessError, ConflictError
@@ -92,19 +91,6 @@ def test_what_had_the_file_open_can_change_neither_the_old_nor_the_new_store(bac
                 change()
     assert names(location) == ["c"]
     assert find_store_faults(location) == ()
-
-
-def test_a_store_of_version_1_counts_as_one_that_is_not_empty(backup: Bucket, tmp_path: Path) -> None:
-    location = tmp_path / "old" / "orch.db"
-    location.parent.mkdir()
-    put_v1(location)
-    with pytest.raises(ConflictError, match="not empty"):
-        refuse_replacement(location, replace_present=False)
-    restore(backup, location, tmp_path)
-    assert names(location) == ["c"]
-    (kept,) = location.parent.glob("orch.db.replaced-*[0-9]")
-    with closing(sqlite3.connect(kept)) as raw:
-        assert raw.execute("SELECT count(*) FROM clusters").fetchone()[0] > 1
 
 
 def test_a_damaged_file_is_replaced_and_kept_as_it_is(backup: Bucket, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from store_history import LOCAL, forging
-from support.store_v1 import put_v1
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.plan.causes import EndCause
@@ -16,7 +15,6 @@ from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.store.upgrade import upgrade_store
 
 JOB = NewJob(
     kind="launch",
@@ -304,17 +302,3 @@ def test_the_start_of_an_attempt_is_known_whatever_the_sentence_of_its_event(
         store.end_attempt(cluster, other.id, EndedAttempt(attempt=1, cause=EndCause.PROGRAM, why="failed"))
     assert _started_at(location, other.id) == 400.0
     assert _started_at(location, job.id) == 200.0
-
-
-def test_the_start_of_an_attempt_from_a_store_of_version_1_is_not_invented(location: Location) -> None:
-    put_v1(location)
-    upgrade_store(location, 9e9)
-    with Store(location, lambda: 9e9) as store:
-        cluster = store.cluster("busy")
-        assert cluster is not None
-        assert store.job(cluster, 1).started
-        store.end_attempt(cluster, 1, EndedAttempt(attempt=2, cause=EndCause.PROGRAM, why="failed"))
-        (_, newest) = store.ended_attempts(cluster, 1)
-        assert newest.attempt == 2
-    with open_reader_at(location) as reader:
-        assert [row["started_at"] for row in reader.rows("attempts") if row["attempt"] == 2] == [None]

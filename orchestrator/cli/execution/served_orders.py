@@ -102,10 +102,6 @@ def _make_plan(client: Client, command: ServedCommand) -> Plan:
     """
     plan = client.make_plan(command.verb, **command.request)
     document = plan.document
-    if "ends" not in document:
-        raise UserError(
-            f"{client.url} is an older orch than this one", "", "upgrade the service, or take its version here"
-        )
     if document["owner"] and not command.force:
         what = f"cluster '{document['cluster']}' belongs to {document['owner']}"
         raise ConflictError(what, "", "if that is meant: the same with --force")
@@ -169,7 +165,7 @@ def _agree(plan: Plan, command: ServedCommand, mode: PerformMode) -> None:
     document = plan.document
     if (refusal := document["steps"].get("refusal")) is not None:
         raise _read_refusal(refusal)
-    transfers: list[str] = document.get("transfers", [])  # an older service has none
+    transfers: list[str] = document["transfers"]
     if mode.consent:
         agree_to_lines(transfers, large=True, agreed=True)
         return

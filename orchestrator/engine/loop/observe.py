@@ -18,7 +18,6 @@ from orchestrator.engine.loop.finished_jobs import measure_host_run
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.loop.silence import find_unwatched_since, note_look
 from orchestrator.engine.loop.silent_hosts import record_silent_hosts, record_silent_provider
-from orchestrator.engine.state.accounts import has_unknown_account, make_unknown_account_error, shows_machines
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.errors import CredentialsError, OrchError, OtherAccountError, UserError
@@ -31,7 +30,7 @@ from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.preview_format import format_duration
 from orchestrator.plan.refusals import Refusal
-from orchestrator.providers.protocol import ChecksLogins, Finishes, HasAccounts, Provider
+from orchestrator.providers.protocol import ChecksLogins, Finishes, Provider
 from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
@@ -143,7 +142,6 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         if view.login:
             what = f"{intent.candidate.provider} does not accept the credentials of this computer"
             raise CredentialsError(what, view.reason, view.login)
-        _refuse_unproven_absence(session, provider, intent, view)
     except (CredentialsError, OtherAccountError, UserError):  # waiting does not help
         raise
     except OrchError as error:
@@ -154,7 +152,6 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
     else:
         memory.unclear_since = None
     _note_owner(session, view)
-    _note_account(session, intent, view)
     _report_created(session, intent, view)
     if view.state is not SliceState.READY:
         session.disconnect()
@@ -176,34 +173,9 @@ def _observe_and_finish(session: Session, intent: Intent, provider: Provider) ->
     return provider.finish(intent.name, token)
 
 
-def _refuse_unproven_absence(session: Session, provider: Provider, intent: Intent, view: SliceView) -> None:
-    """Raise OtherAccountError when machines without an account on record are reported as absent, and were not seen."""
-    if shows_machines(view):
-        session.memory.shown = intent.name
-    if view.state is not SliceState.ABSENT or not has_unknown_account(provider, intent):
-        return
-    if session.memory.shown == intent.name or (isinstance(session.desired, Down) and session.desired.abandon):
-        return
-    raise make_unknown_account_error(session.cluster.name, intent)
-
-
 def _note_owner(session: Session, view: SliceView) -> None:
     if view.installation not in ("", *session.store.own_installations):
         session.memory.new_owner = f"by installation {view.installation}, as the labels of the machines show"
-
-
-def _note_account(session: Session, intent: Intent, view: SliceView) -> None:
-    """Record the account of an intent of an older version: machines that are seen are of these credentials."""
-    if intent.account or not shows_machines(view) or view.state in (SliceState.ABSENT, SliceState.UNCLEAR):
-        return
-    provider = session.provider(intent.candidate.provider)
-    if not isinstance(provider, HasAccounts):
-        return
-    try:
-        account = provider.account(intent.candidate)
-    except OrchError:
-        return  # asked again at the next observation
-    session.store.note_account(session.cluster, intent.name, account)
 
 
 def _refusal(error: OrchError) -> Outcome:

@@ -59,7 +59,6 @@ class Memory:
         reported_end: The slice whose near end was reported.
         skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
-        shown: The slice whose machines the provider has shown.
         new_owner: Who has taken the machines over, in words, as the labels of the machines show; "" for no one.
         looked_at: When the machines were looked at last; 0 before.
         silent_since: Since when there was no look before the one that found them absent or unclear; 0 for no such time.
@@ -100,7 +99,6 @@ class Memory:
     reported_end: str = ""
     skew_reported: bool = False
     logs_saved: bool = False
-    shown: str = ""
     new_owner: str = ""
     looked_at: float = 0.0
     silent_since: float = 0.0
@@ -229,8 +227,6 @@ class Session:
         if self._operations is not None and self._operations.hosts == hosts:
             return self._operations
         self.disconnect()
-        for hop in (hop for host in hosts for hop in host.hops if hop.own is not None):
-            self.pins.find(hop)  # carries over what an older orch accepted, before a teardown deletes it
         self._operations = self.services.host_operations(self.fence(hosts), self.pins)
         return self._operations
 

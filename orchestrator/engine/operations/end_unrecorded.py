@@ -12,7 +12,6 @@ from pathlib import Path
 from orchestrator.clock import Clock, RealClock
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.sweep import END_DEADLINE, end_slice
-from orchestrator.engine.state.accounts import has_unknown_account, make_unknown_account_error, shows_machines
 from orchestrator.engine.state.names import slice_token
 from orchestrator.engine.state.unrecorded_ends import UnrecordedEnd, keep_unrecorded_end
 from orchestrator.errors import OrchError, TakenOverError
@@ -51,7 +50,7 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
     narrator.note(f"{failure.what} ({failure.why}); the machines are ended without it")
     for intent in rented:
         provider, token = _open(intent, where.state, clock), slice_token(record, intent)
-        _refuse_other_machines(record.name, provider, intent, token, ours)
+        _refuse_other_machines(provider, intent, token, ours)
         _end(provider, clock, intent, token, narrator)
         end = UnrecordedEnd(
             installation=installation or "", cluster=record.name, uid=record.uid, token=token, at=clock.now()
@@ -77,14 +76,9 @@ def _open(intent: Intent, state: Path, clock: RealClock) -> Provider:
     return provider
 
 
-def _refuse_other_machines(
-    cluster: str, provider: Provider, intent: Intent, token: str, ours: Collection[str | None]
-) -> None:
-    """Raise when the machines are of another installation, or may be in another account."""
-    view = provider.observe(intent.name, token)
-    if has_unknown_account(provider, intent) and not shows_machines(view):
-        raise make_unknown_account_error(cluster, intent)
-    owner = view.installation
+def _refuse_other_machines(provider: Provider, intent: Intent, token: str, ours: Collection[str | None]) -> None:
+    """Raise when the machines are of another installation."""
+    owner = provider.observe(intent.name, token).installation
     if owner and owner not in ours:
         why = "they are not touched from here any more; that could not be recorded"
         raise TakenOverError(f"{intent.name} was taken over by installation {owner}", why, "orch recover   shows it")

@@ -72,7 +72,7 @@ def await_own_key(reader: Reader, record: ClusterRecord, narrator: Narrator) -> 
     where = load_paths()
     with open_store(where, real_services(where), "register this computer", record.project):
         pass
-    denied = _find_denied(reader, record, narrator)  # hosts that an older orch wrote the key to are not on record
+    denied = _find_denied(reader, record, narrator)  # hosts may admit the key though that is not on record
     if remedy := next((one.remedy for one in denied if one.remedy), ""):
         where_denied = format_hosts(one.rank for one in denied)
         raise AccessError(f"{where_denied} of '{record.name}' cannot be reached from here", denied[0].detail, remedy)

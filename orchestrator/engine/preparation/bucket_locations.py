@@ -39,7 +39,7 @@ class KnownBuckets:
     Attributes:
         places: Locations by `gs://name` or `s3://name`.
         sizes: Bytes by the address of a folder or an object.
-        measured: When they were measured, in epoch seconds; an older orch did not keep it.
+        measured: When they were measured, in epoch seconds.
     """
 
     places: Mapping[str, BucketPlace] = field(default_factory=dict[str, BucketPlace])
@@ -48,7 +48,7 @@ class KnownBuckets:
 
     def has_recent_size(self, uri: str, now: float) -> bool:
         """Return whether the size of a folder or an object is known, and not old."""
-        return uri in self.sizes and 0 <= now - self.measured.get(uri, 0.0) < SIZE_AGE
+        return uri in self.sizes and 0 <= now - self.measured[uri] < SIZE_AGE
 
 
 def list_services() -> Mapping[str, str]:
@@ -77,11 +77,11 @@ def load_known_buckets(state: Path | None = None) -> KnownBuckets:
     try:
         read = json.loads((state or load_paths().state).joinpath(FILE).read_text(encoding="utf-8"))
         places = {
-            str(uri): BucketPlace(str(one["location"]), tuple(str(region) for region in one.get("regions", ())))
+            str(uri): BucketPlace(str(one["location"]), tuple(str(region) for region in one["regions"]))
             for uri, one in cast("dict[str, Any]", read["buckets"]).items()
         }
-        sizes = {str(uri): int(size) for uri, size in read.get("sizes", {}).items()}
-        measured = {str(uri): float(at) for uri, at in read.get("measured", {}).items()}
+        sizes = {str(uri): int(size) for uri, size in read["sizes"].items()}
+        measured = {str(uri): float(at) for uri, at in read["measured"].items()}
         return KnownBuckets(places, sizes, measured)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return KnownBuckets()

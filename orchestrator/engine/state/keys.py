@@ -28,7 +28,6 @@ from orchestrator.task.config import load_config
 USER_KEY = "id_ed25519"
 LOCK_SECONDS = 30.0
 _HOST_SEED = "host-seed"
-_OLD_HOST_KEYS = "hosts.json"  # in which an older orch kept the hosts' private keys
 ENGINE_KEY = "ORCH_ENGINE_KEY"  # path of the key that all engines of an installation share, from a mounted secret
 ENGINE = "engine"  # what the computer with that key is called
 
@@ -37,7 +36,6 @@ def make_slice_keys(paths: Paths, name: str, token: str, hosts: int) -> SliceKey
     """Return the keys of slice `name`: the same ones for the same token, on this computer."""
     folder = paths.keys(name)
     make_private_folder(folder)
-    (folder / _OLD_HOST_KEYS).unlink(missing_ok=True)
     user_key, secret = make_user_key(paths), _host_secret(paths)
     pairs = [derive_host_key(secret, f"{token}/{rank}") for rank in range(hosts)]
     return SliceKeys(

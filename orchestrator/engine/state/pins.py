@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -55,10 +54,10 @@ class StorePins:
         self._known: dict[str, HostPin] = {}
 
     def find(self, address: HostAddress) -> HostPin | None:
-        """Return the pin of a machine; what an older orch accepted for a cluster that exists becomes one."""
+        """Return the pin of a machine, or None."""
         name = address.pin_name
         try:
-            pin = self._store().host_pin(name) or self._carry_over(address)
+            pin = self._store().host_pin(name)
         except StoreError:
             if name not in self._known:
                 raise
@@ -91,17 +90,6 @@ class StorePins:
             return {}
         with self._lock:
             return {**self._new, **{pin.name: str(pin) for pin in self._store().host_pins_of(job)}}
-
-    def _carry_over(self, address: HostAddress) -> HostPin | None:
-        from orchestrator.remote.trust import read_kept_keys
-
-        for cluster in self._store().clusters():
-            for hop in (hop for host in cluster.hosts for hop in host.hops if hop.pin_name == address.pin_name):
-                for kind, blob in read_kept_keys(hop):
-                    key = base64.b64encode(blob).decode("ascii")
-                    pin = HostPin(name=address.pin_name, kind=kind, key=key)
-                    return self.keep(address, pin, PinReason.CARRIED, None)
-        return None
 
 
 class ReadPins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -133,7 +134,7 @@ class Ec2Driver(SliceDriver[Record]):
         )
 
     def renew(self, old: Record, new: Record) -> Record:
-        return replace(new, known=old.known)
+        return replace(new, request=old.request)
 
     def prepare(self, record: Record, spec: SliceSpec, *, repeated: bool) -> Changes:
         """Check the reservation that the machines come from, where there is one."""
@@ -152,7 +153,7 @@ class Ec2Driver(SliceDriver[Record]):
         text = userdata.render(
             keys.user_public, keys.host_private, record.user, hours, recovery_public=keys.recovery_public
         )
-        return {**{Unknown(what): value for what, value in record.known}, USER_DATA: text}
+        return {USER_DATA: text}
 
     def fill(self, record: Record, step: Request, known: Mapping[Unknown, str]) -> Request:
         return fill_request(step, known, {CALLER: lambda: self.address(str(record.principal)).read()})
@@ -184,11 +185,10 @@ class Ec2Driver(SliceDriver[Record]):
     def note_answer(self, record: Record, step: Request, answer: Response) -> Changes:
         if step.method != steps.LAUNCH:
             return {}
-        self._records.drop_old_request(record)
         return {
             "instances": tuple(str(one["InstanceId"]) for one in ranked(answer.get("Instances", ()))),
             "host_public": answer.get(steps.HELD_KEYS, record.host_public),
-            "known": record.known_without_request,
+            "request": "",
         }
 
     def defer(self, record: Record, step: Request) -> Changes | None:
@@ -196,7 +196,7 @@ class Ec2Driver(SliceDriver[Record]):
         if not record.begins:
             return None
         text = userdata.without_host_keys(str(step.body["UserData"]))
-        return {"known": record.known_with({**step.body, "UserData": text})}
+        return {"request": json.dumps({**step.body, "UserData": text})}
 
     def resume(self, record: Record) -> tuple[Changes, Request]:
         """Return the request with host keys that are made now, and pinned before it leaves.
@@ -243,8 +243,7 @@ class Ec2Driver(SliceDriver[Record]):
         return {"associated": True}
 
     def note_end(self, record: Record) -> Changes:
-        self._records.drop_old_request(record)
-        return {"known": record.known_without_request}
+        return {"request": ""}
 
     def end_machines(self, record: Record) -> bool:
         calls, observer = self._calls(record), self._observer(record)

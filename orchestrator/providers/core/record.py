@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRecord:
-    """What all clouds record of a slice; a driver's record adds fields with defaults, so that older ones stay readable.
+    """What all clouds record of a slice; a driver's record adds fields.
 
     Attributes:
         name: Of the slice.
@@ -78,7 +78,6 @@ class SliceRecords(RecordFiles[R]):
     kind: ClassVar[type[SliceRecord]]
     tuples: ClassVar[tuple[str, ...]] = ("host_public",)
     endings: ClassVar[tuple[str, ...]] = ()
-    sparse: ClassVar[tuple[str, ...]] = ("empty",)
 
     @classmethod
     def parsed(cls, fields: dict[str, Any]) -> R:

@@ -25,7 +25,7 @@ class Record(SliceRecord):
         internal_ips: Whether its hosts have no external address.
         operation: Path of the long-running operation of the create; "" where its answer was lost.
         api: The version that was asked.
-        valid_seconds: How long a queued request may wait; 0 in records of older versions.
+        valid_seconds: How long a queued request may wait; 0 for a node.
         run_seconds: How long its machines may run; 0 for no limit.
     """
 
@@ -73,7 +73,7 @@ class Records(SliceRecords[Record]):
     def is_checked(self, record: Record) -> bool:
         """Return whether the hosts of this slice reported our keys."""
         file = self.local_file(record.name, _CHECKED)
-        return file.exists() and file.read_text(encoding="utf-8") in ("", record.token)  # an older orch wrote nothing
+        return file.exists() and file.read_text(encoding="utf-8") == record.token
 
     def check(self, record: Record) -> None:
         """Note that they did."""

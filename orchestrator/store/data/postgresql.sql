@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION orch_event_hash(
   prev_hash text, seq integer, at double precision, cluster text, actor text, kind text, what text, subject text,
   cause text, before text, after text
 ) RETURNS text LANGUAGE sql STABLE AS $$
-  SELECT '2:' || encode(sha256(convert_to(
+  SELECT '1:' || encode(sha256(convert_to(
     orch_measured(prev_hash) || orch_measured(seq::text) || orch_measured(encode(float8send(at + 0.0), 'hex'))
     || orch_measured(cluster) || orch_measured(actor) || orch_measured(kind) || orch_measured(what)
     || orch_measured(subject) || orch_measured(cause) || orch_measured(before) || orch_measured(after), 'UTF8')), 'hex')
@@ -64,8 +64,8 @@ END
 $$
 ---
 -- Refuse a change that a budget forbids to who sends it: of the budget itself by another login than the tables' owner
--- (or one that inherits its rights), of bills and of a project's settings likewise, and a slice that was not compared with the budgets that cover its cluster, such as
--- that of an older orch. Which slices a budget allows is computed by the client (budget_changes.py).
+-- (or one that inherits its rights), of bills and of a project's settings likewise, and a slice that was not compared with the budgets that cover its cluster.
+-- Which slices a budget allows is computed by the client (budget_changes.py).
 CREATE OR REPLACE FUNCTION orch_refuse_budget_change(change json, guards json) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   scope record;
@@ -91,7 +91,7 @@ BEGIN
         SELECT FROM json_array_elements(guards) AS guard WHERE guard ->> 'table' = 'budgets'
           AND guard -> 'key' ->> 'project' = scope.project AND guard -> 'key' ->> 'member' = scope.member
       ) THEN
-        RAISE 'a budget covers this cluster, and this orch is older than budgets: upgrade it';
+        RAISE 'a budget covers this cluster, and the change was not compared with it';
       END IF;
     END LOOP;
   END IF;

@@ -118,7 +118,7 @@ def _read_budgets() -> dict[str, Any]:
 def _list_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     from orchestrator.summaries.budgets import budget_from_json, list_other_limits
 
-    billed = any(one.get("billed") for one in documents)  # an older service sends none
+    billed = any(one["billed"] for one in documents)
     names = ("THIS MONTH", *(["BILLED"] if billed else []), "HELD", "LEFT", "AN HOUR", "OTHER LIMITS")
     rows: list[tuple[str, ...]] = [("PROJECT", "MEMBER", *names)]
     for one in documents:
@@ -128,7 +128,7 @@ def _list_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
                 budget.project or "all",
                 budget.member or "all",
                 _of(one["spent"], budget.dollars_per_month),
-                *([_dollars(one.get("billed") or 0.0)] if billed else []),
+                *([_dollars(one["billed"])] if billed else []),
                 _dollars(one["held"]),
                 _dollars(one["left"]) if budget.dollars_per_month is not None else "",
                 _of(one["per_hour"], budget.dollars_per_hour),
