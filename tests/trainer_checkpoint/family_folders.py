@@ -131,18 +131,19 @@ def train_tokenizer(kind: Kind) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     special = list(kind.special)
+    tokenizer: Any  # its setters take more than its types say
     trainer: Any
     if kind.pieces:
         tokenizer = Tokenizer(models.Unigram())
-        tokenizer.normalizer = normalizers.Replace(Regex(" "), "▁")  # type: ignore[assignment]
-        tokenizer.decoder = decoders.Replace("▁", " ")  # type: ignore[assignment]
+        tokenizer.normalizer = normalizers.Replace(Regex(" "), "▁")
+        tokenizer.decoder = decoders.Replace("▁", " ")
         trainer = trainers.UnigramTrainer(
             vocab_size=180, special_tokens=special, unk_token="<unk>", show_progress=False
         )
     else:
         tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-        tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=320,
             special_tokens=special,
@@ -152,7 +153,7 @@ def train_tokenizer(kind: Kind) -> Any:
     tokenizer.train_from_iterator(TEXT, trainer)
     if kind.begins:
         bos = kind.roles["bos_token"]
-        tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{bos}:0 $A:0", pair=f"{bos}:0 $A:0 $B:1", special_tokens=[(bos, tokenizer.token_to_id(bos))]
         )
     return tokenizer

@@ -28,11 +28,11 @@ def make_tokenizer(
     from tokenizers import Tokenizer, models, processors
 
     texts = ["</s>", *special, *"abcdefghijklmnopqrstuvwxyz <>/"]
-    tokenizer = Tokenizer(models.BPE({text: number for number, text in enumerate(texts)}, []))
+    tokenizer: Any = Tokenizer(models.BPE({text: number for number, text in enumerate(texts)}, []))
     tokenizer.add_tokens(["</s>"])
     tokenizer.add_special_tokens(list(special))
     numbers = [(text, texts.index(text)) for text in special]
-    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair="$A $B", special_tokens=numbers)  # type: ignore[assignment]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair="$A $B", special_tokens=numbers)
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
