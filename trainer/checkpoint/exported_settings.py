@@ -170,7 +170,7 @@ def _lengthen(config: Mapping[str, Any], key: str, seq_len: int) -> dict[str, An
 
 def _as_list(value: Any) -> list[Any]:
     if isinstance(value, list):
-        return cast("list[Any]", value)
+        return cast("list[object]", value)
     return [] if value is None else [value]
 
 

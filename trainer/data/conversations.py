@@ -128,12 +128,12 @@ def _check_message(message: Message) -> Message:
         message = {**message, "tool_calls": [{"type": "function", "function": call}], "function_call": None}
     content = message.get("content")
     if isinstance(content, list):
-        if not all(_is_text(part) for part in cast("list[Any]", content)):
+        if not all(_is_text(part) for part in cast("list[object]", content)):
             raise DataError("the content of a message is not text: only text can be trained on")
     elif not isinstance(content, str) and not (content is None and message.get("tool_calls")):
         raise DataError("the content of a message is not text: only text can be trained on")
     calls: Any = message.get("tool_calls")
-    if calls and (not isinstance(calls, list) or len(_list_objects(calls)) != len(cast("list[Any]", calls))):
+    if calls and (not isinstance(calls, list) or len(_list_objects(calls)) != len(cast("list[object]", calls))):
         raise DataError("`tool_calls` must be a list of objects")
     return message
 
@@ -181,7 +181,7 @@ def _read_alpaca(row: Mapping[str, Any]) -> list[Message]:
     if not isinstance(row.get("input") or "", str):
         raise DataError("`input` must be text")
     history: Any = row.get("history") or []
-    if not isinstance(history, list) or not all(_is_pair(pair) for pair in cast("list[Any]", history)):
+    if not isinstance(history, list) or not all(_is_pair(pair) for pair in cast("list[object]", history)):
         raise DataError("`history` must be a list of pairs of texts")
     pairs = cast("list[tuple[str, str]]", history)
     question = "\n".join(text for text in (row["instruction"], row.get("input")) if text)
@@ -196,8 +196,8 @@ def _read_alpaca(row: Mapping[str, Any]) -> list[Message]:
 def _is_pair(value: Any) -> bool:
     return (
         isinstance(value, list)
-        and len(cast("list[Any]", value)) == 2
-        and all(isinstance(text, str) for text in cast("list[Any]", value))
+        and len(cast("list[object]", value)) == 2
+        and all(isinstance(text, str) for text in cast("list[object]", value))
     )
 
 
@@ -221,11 +221,11 @@ def _parse_json(value: Any) -> Any:
 def _check_objects(value: Any, name: str) -> list[Any] | None:
     if not value:
         return None
-    if not isinstance(value, list) or len(_list_objects(value)) != len(cast("list[Any]", value)):
+    if not isinstance(value, list) or len(_list_objects(value)) != len(cast("list[object]", value)):
         raise DataError(f"`{name}` must be a list of objects")
-    return cast("list[Any]", value)
+    return cast("list[object]", value)
 
 
 def _list_objects(value: Any) -> list[dict[str, Any]]:
     """Return the JSON objects of a list; none of anything else."""
-    return [one for one in cast("list[Any]", value) if isinstance(one, dict)] if isinstance(value, list) else []
+    return [one for one in cast("list[object]", value) if isinstance(one, dict)] if isinstance(value, list) else []

@@ -60,7 +60,7 @@ def _list_own_templates(files: Description) -> list[Any]:
     """Return the templates of tokenizer_config.json: a text, or a list of named ones."""
     found = files.read_object(TOKENIZER_CONFIG).get("chat_template")
     if isinstance(found, list):
-        named = [cast("dict[str, Any]", one) for one in cast("list[Any]", found) if isinstance(one, dict)]
+        named = [cast("dict[str, Any]", one) for one in cast("list[object]", found) if isinstance(one, dict)]
         return [one.get("template") for one in named]
     return [] if TEMPLATE in files.files else [found]
 

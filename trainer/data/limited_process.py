@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ def _serve(
             seconds, request = pipe.recv()
         except (EOFError, OSError):
             return
-        reply = _answer(lambda request=request: handlers[0](request), seconds, limits)
+        reply = _answer(partial(handlers[0], request), seconds, limits)
 
 
 def _answer(action: Callable[[], Any], seconds: float, limits: Limits) -> tuple[bool, Any]:

@@ -44,7 +44,7 @@ class MessageForms:
     def _fit(self, message: Message) -> Message:
         content, calls = message.get("content"), message.get("tool_calls")
         if isinstance(content, list) and not self._reads_parts:
-            message = {**message, "content": _join(cast("list[Any]", content))}
+            message = {**message, "content": _join(cast("list[object]", content))}
         if calls and not self._reads_json:
             message = {**message, "tool_calls": [_parse_call(call) for call in calls]}
         return message

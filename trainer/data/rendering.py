@@ -194,7 +194,7 @@ def _map_texts(conversation: Conversation, change: Callable[[str, bool], str]) -
             entries = cast("dict[str, Any]", value)
             return {change(name, False): walk(entry, name) for name, entry in entries.items()}
         if isinstance(value, list):
-            return [walk(entry, key) for entry in cast("list[Any]", value)]
+            return [walk(entry, key) for entry in cast("list[object]", value)]
         return value
 
     return replace(

@@ -42,7 +42,8 @@ def parse_tokens(text: str) -> Tokens:
         content: Any = json.loads(text)
         vocabulary: Any = content["model"]["vocab"]
         if isinstance(vocabulary, list):  # of a Unigram: [text, score]
-            vocabulary = {entry[0]: number for number, entry in enumerate(cast("list[Any]", vocabulary))}
+            pieces = cast("list[list[object]]", vocabulary)
+            vocabulary = {piece[0]: number for number, piece in enumerate(pieces)}
         numbers = {str(token): int(number) for token, number in dict[Any, Any](vocabulary).items()}
         added: list[Any] = list(content.get("added_tokens") or ())
         numbers |= {str(token["content"]): int(token["id"]) for token in added}
@@ -67,7 +68,7 @@ def find_numbers(files: Description, role: str) -> tuple[int, ...]:
     """Return the numbers of the tokens of a role such as `eos_token_id`; none where the files give none."""
     for name in (GENERATION, CONFIG):
         value = files.read_object(name).get(role)
-        numbers: tuple[Any, ...] = tuple(cast("list[Any]", value)) if isinstance(value, list) else (value,)
+        numbers: tuple[Any, ...] = tuple(cast("list[object]", value)) if isinstance(value, list) else (value,)
         if value is not None and all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
             return numbers
     return ()
