@@ -19,7 +19,7 @@ if [ ! -d "$dir" ]; then
     { head -c "$2" >"$new/run.sh" && head -c "$3" >"$new/env"; } || fail "cannot write the job's files"
     [ "$(wc -c <"$new/run.sh")" -eq "$2" ] || fail "the job's script came incomplete"
     [ "$(wc -c <"$new/env")" -eq "$3" ] || fail "the job's environment came incomplete"
-    { chmod 700 "$new/run.sh" && : >"$new/log"; } || fail "cannot write the job's files"
+    { chmod 700 "$new/run.sh" && true >"$new/log"; } || fail "cannot write the job's files"
     mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] || fail "cannot make $dir"
 fi
 if [ -e "$dir/job" ] || [ -e "$dir/rc" ]; then
@@ -33,7 +33,7 @@ tries=500
 while [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ]; do
     [ "$tries" -gt 0 ] || fail "the job did not start within 10 s"
     if ! kill -0 "$wrapper" 2>/dev/null && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ]; then
-        why=$( (mkdir -p "$dir/claim" && : >"$dir/claim/.try" && rm -f "$dir/claim/.try") 2>&1) || fail "the job cannot be claimed: $why"
+        why=$( (mkdir -p "$dir/claim" && true >"$dir/claim/.try" && rm -f "$dir/claim/.try") 2>&1) || fail "the job cannot be claimed: $why"
         fail "the job cannot be claimed: another process holds $dir/claim"
     fi
     tries=$((tries - 1))

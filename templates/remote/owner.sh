@@ -4,7 +4,7 @@
 . ./claim.sh
 file=$ORCH_HOST_DIR/owner
 umask 077
-mkdir -p "$ORCH_HOST_DIR" && : >>"$file" || exit 0
+{ mkdir -p "$ORCH_HOST_DIR" && true >>"$file"; } 2>/dev/null || exit 0
 # shellcheck disable=SC2034 # orch_give_claim reads it
 orch_await_claim "$file-claim" 100 || orch_claim=/dev/null
 compare() {

@@ -16,7 +16,7 @@ while [ $# -gt 0 ]; do
     said=$(mkdir -p "${path%/*}/" 2>&1) || fail "$said"
     [ ! -d "$path" ] || fail "$path is a folder"
     new=${path%/*}/.orch-put-$$
-    said=$( (umask 077 && : >"$new" && chmod "$mode" "$new") 2>&1) || fail "$said"
+    said=$( (umask 077 && true >"$new" && chmod "$mode" "$new") 2>&1) || fail "$said"
     said=$(head -c "$size" 2>&1 >>"$new") || { rm -f "$new"; fail "$said"; }
     [ "$(wc -c <"$new")" -eq "$size" ] || { rm -f "$new"; fail "$path came incomplete"; }
     said=$(mv -f -T "$new" "$path" 2>&1) || { rm -f "$new"; fail "$said"; }

@@ -80,7 +80,7 @@ apply() {
     # shellcheck disable=SC2086 # one option or none
     said=$(tar -x $2 -f - -C "$parent" --one-top-level="$top" --no-same-owner 2>&1) || fail "$said"
     [ -e "$new/meta/complete" ] || fail "the files came incomplete"
-    : >"$state/seal" || fail "cannot write to $state"
+    true >"$state/seal" || fail "cannot write to $state"
     if [ -n "$fresh" ]; then
         [ -d "$new/files" ] || mkdir "$new/files"
         if ! said=$(mv -T "$new/files" "$dest" 2>&1); then

@@ -137,7 +137,9 @@ def test_following_a_log_reads_on_and_then_says_who_has_the_host(farm: Farm) -> 
 def test_a_full_or_read_only_home_refuses_no_one(farm: Farm) -> None:
     (farm.hosts[0].home / ".orch").write_text("a file where the folder should be")
     with Fleet(presenting(farm, OLD)) as old:
-        assert old.run("echo ran", ranks=[0], timeout=60).by_rank(0).output.endswith(b"ran\n")
+        assert old.run("echo ran", ranks=[0], timeout=60).by_rank(0).output == b"ran\n"
+        (farm.hosts[1].rank_folder / "owner").mkdir(parents=True)  # cannot be written either
+        assert old.run("echo ran", ranks=[1], timeout=60).by_rank(1).output == b"ran\n"
 
 
 def test_a_host_that_answers_nonsense_is_no_take_over(farm: Farm) -> None:

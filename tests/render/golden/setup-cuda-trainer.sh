@@ -52,7 +52,7 @@ orch_is_held() { # folder: whether a process holds its newest claim
     case $1 in "$ORCH_HOST_DIR"/*) return 1 ;; esac
     orch_file=$1/.now-${ORCH_HOST_DIR##*/}.$$
     rm -f -- "$orch_file" # of a process that was killed and had this number
-    : >"$orch_file" || return 0 # without the file system's own time nothing is known
+    true >"$orch_file" || return 0 # without the file system's own time nothing is known
     # shellcheck disable=SC2046 # two numbers: seconds by the file system's clock
     set -- $(stat -c %Y -- "$orch_file" "$1/$orch_number" 2>/dev/null)
     rm -f -- "$orch_file"
@@ -91,7 +91,7 @@ orch_await_claim() { # folder, tenths of a second; fails after that time
         sleep 0.1
     done
 }
-orch_give_claim() { : >"$orch_claim"; }
+orch_give_claim() { true >"$orch_claim"; }
 # What the ranks of one home share is written by one of them; the others wait, and find it complete.
 orch_share() { # folder of the claim, what is written; waits until no one else writes it
     orch_waited=0
