@@ -254,7 +254,7 @@ def test_what_only_root_sees_is_said_to_be_unseen() -> None:
     script = render_run(RunInputs(backend="xla", user_run="echo started", holders="refuse"))
     with TemporaryDirectory() as folder:
         Path(folder, "accel0").touch()
-        Path(folder).chmod(0o755)
+        Path(folder).chmod(0o777)  # another user's home
         env = {"HOME": folder, "PATH": "/usr/bin:/bin", **HOST, "ORCH_DEV_DIR": folder, "ORCH_INSTALLATION": OURS}
         command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-s"]
         done = subprocess.run(command, input=script, env=env, capture_output=True, text=True, timeout=60, check=False)

@@ -93,6 +93,7 @@ def test_what_the_user_set_wins_even_when_it_is_empty(backend: Backend, tmp_path
         ("trap", 0, ""),
     ],
 )
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("backend", ["cpu", "cuda", "xla", "neuron", "jax"])
 def test_program_is_a_plain_bash_script(backend: Backend, text: str, status: int, out: str, tmp_path: Path) -> None:
     env = {**HOST, "ORCH_RANKS_PER_HOST": "1"}
