@@ -34,8 +34,8 @@ printf 'bucket %s fuse.gcsfuse rw 0 0\\n' "$target" >>"$ORCH_PROC_MOUNTS"
 """
 CONTROL = "Package: gcsfuse\nVersion: 1\nArchitecture: all\nMaintainer: a test <test@localhost>\nDescription: a test\n"
 PROGRAMS = (
-    "bash sh stat ln sleep readlink mkdir ls id cat sed sha256sum cut flock timeout df tail mv rm env uname mktemp curl tr tar gzip dpkg-deb"
-    " mountpoint"
+    "bash sh mkdir ls id cat sed sha256sum cut flock timeout df tail mv rm env uname mktemp curl tr tar gzip dpkg-deb"
+    " mountpoint stat ln sleep readlink"
 )
 KINDS = ("gcsfuse", "mount-s3")
 
