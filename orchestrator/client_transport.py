@@ -42,7 +42,6 @@ class ServiceError(OrchError):
         self.exit_status = read_exit_status(problem.get("exit_status"))
         self.http_status = int(problem.get("status") or 0)
         self.trees: tuple[str, ...] = tuple(problem.get("trees") or ())  # names of files that have to be sent first
-        self.oauth_error = str(problem.get("error") or "")
         self.__notes__: list[str] = []
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ _STATUS = {"usage": Exit.USAGE, "permission": Exit.PERMISSION, "refused": Exit.C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What a record keeps of a refusal, in the text of its end.
+    """A refusal as a record keeps it, in the text of its end.
 
     Attributes:
         why: The cause.

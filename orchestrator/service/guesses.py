@@ -1,4 +1,4 @@
-"""Counts what was tried and was wrong, such as codes, so that a short code cannot be found by trying."""
+"""Counts what was tried and was wrong, such as sign-ins, so that nothing is found by trying."""
 
 from __future__ import annotations
 

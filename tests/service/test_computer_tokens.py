@@ -15,7 +15,6 @@ import pytest
 from service_site import Reply, Served, serve
 from support.orch_process import Orch
 
-from orchestrator.service.guesses import GUESS_SECONDS, MOST_WRONG, GuessCounter
 from orchestrator.store.token_parents import MOST_PARENTS
 
 FORM = "application/x-www-form-urlencoded"
@@ -150,14 +149,3 @@ def test_orch_login_on_a_terminal_asks_for_the_token(team: Served, tmp_path: Pat
 def test_a_name_that_commands_cannot_take_is_refused_with_the_reason(team: Served, words: tuple[str, ...]) -> None:
     refused = team.orch("token", "create", "laptop", *words)
     assert refused.returncode == 2 and "cannot be a member" in refused.stderr and "without blanks" in refused.stderr
-
-
-def test_wrong_tries_are_forgotten_in_their_time() -> None:
-    now = [0.0]
-    counter = GuessCounter(clock=lambda: now[0])
-    for _ in range(MOST_WRONG):
-        assert counter.may_guess("ada")
-        counter.note_wrong("ada")
-    assert not counter.may_guess("ada") and counter.may_guess("bob")
-    now[0] = GUESS_SECONDS
-    assert counter.may_guess("ada")

@@ -17,6 +17,7 @@ from support.oidc_provider import CLIENT, Claims, Provider, oidc_provider
 from support.orch_process import Orch, until
 
 from orchestrator.errors import AccessError
+from orchestrator.service.guesses import GUESS_SECONDS, MOST_WRONG, GuessCounter
 from orchestrator.service.issuer import BusyIssuerError
 from orchestrator.service.oidc import Attempt, UnlistedPersonError
 from orchestrator.service.sign_in_limit import MOST_OF_NETWORK, MOST_REFUSED, MOST_WAITING, SignInLimit
@@ -186,3 +187,14 @@ def test_a_network_waits_for_itself_alone() -> None:
         assert entered == MOST_WAITING + 1
 
     anyio.run(try_all)
+
+
+def test_wrong_tries_are_forgotten_in_their_time() -> None:
+    now = [0.0]
+    counter = GuessCounter(clock=lambda: now[0])
+    for _ in range(MOST_WRONG):
+        assert counter.may_guess("ada")
+        counter.note_wrong("ada")
+    assert not counter.may_guess("ada") and counter.may_guess("bob")
+    now[0] = GUESS_SECONDS
+    assert counter.may_guess("ada")

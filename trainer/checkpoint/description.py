@@ -35,7 +35,7 @@ TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS, TEMPLATE)
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What is known of a model and its tokenizer beside the weights.
+    """The description of a model and its tokenizer, without the weights.
 
     Attributes:
         files: Text of the files by name, as they came.

@@ -32,7 +32,7 @@ _ROLES = ("bos_token", "pad_token")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedModel:
-    """What is exported.
+    """A model that is exported, with what its settings follow from.
 
     Attributes:
         description: Of model and tokenizer.

@@ -48,7 +48,7 @@ _NAME = re.compile(r"shard-\d{5,}\.bin")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file of tokens.
+    """A file of tokens.
 
     Attributes:
         trained: The number of marked ones; None without marks.

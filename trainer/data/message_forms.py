@@ -57,7 +57,7 @@ class MessageForms:
 
     @cached_property
     def _reads_json(self) -> bool:
-        """Whether arguments as JSON stay as they are: they are neither quoted nor refused."""
+        """Whether the template leaves arguments as JSON as they are: it neither quotes nor refuses them."""
         arguments = json.dumps({_WORD: 1})
         call = {"type": "function", "id": "123456789", "function": {"name": _WORD, "arguments": arguments}}
         reply: Message = {"role": "assistant", "content": "", "tool_calls": [call]}

@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRecord:
-    """What all clouds record of a slice; a driver's record adds fields.
+    """The record of a slice that all clouds have; a driver's record adds fields.
 
     Attributes:
         name: Of the slice.
