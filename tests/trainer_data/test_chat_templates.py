@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,12 @@ from model_templates import TEMPLATES
 
 from trainer.data.chat import find_chat_template
 from trainer.data.control_tokens import ControlTokens
+from trainer.data.origins import map_texts
 from trainer.data.rendering import open_renderer
 from trainer.data.templates import ChatTemplate, Conversation, compile_template
 from trainer.errors import DataError
 
+TOKEN = re.compile(r"<\|\w+\|>|<\w+_of_\w+>|\[/?[A-Z_]+\]")
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "sum", "arguments": {"a": 1, "b": "é\n<&>"}}}
 TOOL = {
@@ -144,6 +147,23 @@ def test_replies_are_found(name: str, family: str) -> None:
     convert = open_renderer((ChatTemplate(name=family, text=TEMPLATES[family], special=SPECIAL), control))
     found = convert(CONVERSATIONS[name])
     assert [found.text[first:last] for first, last in found.replies] == TRAINED[name, family]
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_control_tokens_in_the_texts_of_a_conversation_are_text(name: str, family: str) -> None:
+    control = ControlTokens((*SPECIAL.values(), *sorted(set(TOKEN.findall(TEMPLATES[family])))))
+    convert = open_renderer((ChatTemplate(name=family, text=TEMPLATES[family], special=SPECIAL), control))
+    conversation = replace(CONVERSATIONS[name], trained=())
+    try:
+        expected = control.find(convert(conversation).text)
+    except DataError:
+        return  # the template wants other conversations
+    more = f" x{'y'.join(control.texts)}z"
+    found = convert(map_texts(conversation, lambda text: text + more if " " in text else text))
+    tokens = control.find(found.text, found.literal)
+    assert [token for *_, token in tokens] == [token for *_, token in expected]
+    assert found.literal
 
 
 def test_a_template_that_leaves_calls_out_is_refused() -> None:

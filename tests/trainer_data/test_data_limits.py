@@ -177,3 +177,39 @@ def test_a_process_answers_within_its_limits_only() -> None:
 class _Huge:
     def __mul__(self, _: Any) -> Any:
         return len(bytes(1 << 30))
+
+
+def test_a_tokenizer_that_takes_too_much_of_the_text_of_the_template_is_named(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path, normalizer=multiply("\u00a7", 3000))
+    (tmp_path / "x.jinja").write_text("\u00a7" + GOOD)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "a", "completion": "b"}))
+    words = (f"tokenizer={path}", "eod=<|endoftext|>", f"chat={tmp_path / 'x.jinja'}")
+    process = started(str(tmp_path / "a.jsonl"), str(tmp_path / "out"), *words)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 3
+    assert errors.splitlines()[-1].endswith("a text cannot be encoded: it needed more than 4 GiB of memory")
+
+
+@pytest.mark.parametrize(
+    "texts", [[f"<|{number}|>" for number in range(60_000)], ["<" * 200_000 + ">"]], ids=["many", "long"]
+)
+def test_many_or_long_control_tokens_do_not_stop_a_preparation(tmp_path: Path, texts: list[str]) -> None:
+    tokenizer = json.loads(byte_bpe().to_str())
+    first = max(tokenizer["model"]["vocab"].values()) + 1
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{**plain, "id": first + number, "content": text} for number, text in enumerate(texts)]
+    path = write_tokenizer(tmp_path, added_tokens=[*tokenizer["added_tokens"], *added])
+    row = {"messages": [{"role": "user", "content": f"{'<' * 2000} {texts[0]}"}, {"role": "assistant", "content": "b"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    words = (f"tokenizer={path}", "eod=<|endoftext|>", "chat=plain")
+    process = started(str(tmp_path / "a.jsonl"), str(tmp_path / "out"), *words)
+    assert process.wait(timeout=60) == 0
+
+
+def test_a_conversation_of_too_many_messages_is_named(tmp_path: Path) -> None:
+    reader = reader_of(tmp_path, GOOD)
+    try:
+        with pytest.raises(DataError, match=r"line 3: it has 4,000 messages, and a conversation may have 2,000"):
+            list(reader.read_row({"messages": ROW["messages"] * 2000}, "f.jsonl, line 3"))
+    finally:
+        reader.end()

@@ -125,7 +125,7 @@ class ChatReader:
         before, reply = (text.encode(errors="replace").decode() for text in (row.prompt, row.completion))
         text = before + reply
         replies = ((len(before), len(text)),)
-        literal = self._control.locate(text)
+        literal = self._control.list_literal(text, b"\1" * len(text))
         return TextChunk(text.encode(), is_last=True, replies=replies, trains_end=True, literal=literal)
 
 

@@ -5,11 +5,10 @@ a chat template writes itself, such as `<|START_OF_TURN_TOKEN|>`, which Command 
 a half of a pair of tags, `<think>` and `</think>`: models and people write these, and they stay what transformers makes
 of them.
 
-While a template runs, one character of each control token in a message is replaced by a character that occurs nowhere
-else, so the template and the tokenizer see no token (`ControlTokens.escape`). Behind the template the place of that
-character is known, and it is put back. Where such a token stands, the text is encoded with a copy of the tokenizer
-whose control tokens have other names (`rename_tokens`): the tokens that the template wrote are given these names in the
-text, and no text of a message can be one. Where none stands, the tokenizer encodes the text as it is.
+Where the characters of a text come from is found by another module (trainer/data/origins.py). Where a control token has
+one of a message, the text is encoded with a copy of the tokenizer whose control tokens have other names
+(`rename_tokens`): the tokens that the template wrote are given these names in the text, and no text of a message can be
+one. Where none has, the tokenizer encodes the text as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from typing import Any, cast
 _PRIVATE = range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0xE000, 0xF900)
 """Characters that Unicode leaves to private use."""
 _NO_TEXT = "\uffff"  # a noncharacter, of which no token is made
-_CHANGED_BY_ESCAPES = frozenset("<>&'\"\\/%")
 
 
 @dataclass(frozen=True)
@@ -46,68 +44,68 @@ class ControlTokens:
             text: Any text.
             literal: The places of characters that no token may contain.
         """
-        if self._pattern is None:
-            return []
         if literal:
             characters = list(text)
             for place in literal:
                 characters[place] = _NO_TEXT
             text = "".join(characters)
-        return [(match.start(), match.end(), match.group()) for match in self._pattern.finditer(text)]
+        return list(self._iter(text))
 
     def occur_in(self, text: str) -> bool:
         """Return whether the text has a control token."""
-        return self._pattern is not None and self._pattern.search(text) is not None
+        return next(self._iter(text), None) is not None
 
-    def may_begin_at_end(self, text: str) -> bool:
-        """Return whether the text ends with the beginning of a control token, which other text might complete."""
-        return any(text[-count:] in self._beginnings for count in range(1, min(len(text), self._longest) + 1))
-
-    def escape(self, text: str, stand_in: Callable[[str], str], *, joined: bool) -> str:
-        """Return the text without a control token: a character of each is replaced.
+    def list_literal(self, text: str, foreign: bytes | bytearray) -> tuple[int, ...]:
+        """Return places of characters that are not the template's: each control token that has one has such a place.
 
         Args:
-            text: A part of a document or a message.
-            stand_in: Returns the character that replaces another.
-            joined: The text may be joined with other text, which must not complete a token.
+            text: Any text.
+            foreign: 1 for each of its characters that is not the template's, else 0.
         """
-        if self._pattern is None:
-            return text
+        places: set[int] = set()
+        while found := {
+            at
+            for first, last, _ in self.find(text, sorted(places))
+            for at in range(first, last)
+            if foreign[at] and at not in places
+        }:
+            places |= found  # behind a token there may be a shorter one, or one that overlaps it
+        return tuple(sorted(places))
 
-        def replace(match: re.Match[str]) -> str:
-            at = _choose_character(match.group())
-            return f"{match.group()[:at]}{stand_in(match.group()[at])}{match.group()[at + 1 :]}"
-
-        while self._pattern.search(text) is not None:  # a token may overlap another one
-            text = self._pattern.sub(replace, text)
-        if joined and self.may_begin_at_end(text) and not text[-1].isspace():
-            text = text[:-1] + stand_in(text[-1])
-        return text
-
-    def locate(self, text: str) -> tuple[int, ...]:
-        """Return places of which each control token in the text has at least one."""
-        if self._pattern is None or self._pattern.search(text) is None:
-            return ()
-        private = next(iter_unused_characters(text))
-        escaped = self.escape(text, lambda _: private, joined=False)
-        return tuple(at for at, character in enumerate(escaped) if character == private)
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str] | None:
-        longest_first = sorted(self.texts, key=len, reverse=True)
-        choices = [
-            rf"(?<!\w){re.escape(text)}(?!\w)" if text in self.whole_words else re.escape(text)
-            for text in longest_first
-        ]
-        return re.compile("|".join(choices)) if choices else None
+    def _iter(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield the tokens from left to right, of those at one place the longest."""
+        last = 0
+        for match in self._first.finditer(text) if self._first else ():
+            first = match.start()
+            if first < last:
+                continue
+            for length in self._lengths.get(text[first : first + 2], self._lengths.get(text[first], ())):
+                token = text[first : first + length]  # shorter at the end of the text
+                if token in self._known and (token not in self.whole_words or _is_alone(text, first, token)):
+                    last = first + len(token)
+                    yield first, last, token
+                    break
 
     @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self.texts), default=0)
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.texts)
 
     @cached_property
-    def _beginnings(self) -> frozenset[str]:
-        return frozenset(text[:count] for text in self.texts for count in range(1, len(text)))
+    def _first(self) -> re.Pattern[str] | None:
+        """The characters that tokens begin with."""
+        characters = {text[0] for text in self.texts}
+        return re.compile(f"[{re.escape(''.join(sorted(characters)))}]") if characters else None
+
+    @cached_property
+    def _lengths(self) -> Mapping[str, Sequence[int]]:
+        """The lengths of tokens by their first two characters, longest first; of those of one character by that."""
+        found: dict[str, set[int]] = {}
+        for text in self.texts:
+            found.setdefault(text[:2], set()).add(len(text))
+        for beginning, lengths in found.items():
+            if beginning[0] in found:
+                lengths.add(1)
+        return {beginning: sorted(lengths, reverse=True) for beginning, lengths in found.items()}
 
 
 def list_control_tokens(tokenizer: Mapping[str, Any], template: str, end: str) -> ControlTokens:
@@ -192,11 +190,8 @@ def _is_tag(text: str, added: Iterable[str]) -> bool:
     return text.startswith("<") and text.endswith(">") and partner in added
 
 
-def _choose_character(token: str) -> int:
-    """Return the place of the character of a token that a template is least likely to look for or to change."""
-
-    def rank(place: int) -> tuple[bool, bool, bool]:
-        character = token[place]
-        return character.isspace(), character in _CHANGED_BY_ESCAPES, character.isalpha()
-
-    return min(range(len(token)), key=rank)
+def _is_alone(text: str, first: int, token: str) -> bool:
+    """Return whether no letter, digit or underscore is beside a token."""
+    last = first + len(token)
+    beside = text[max(first - 1, 0) : first] + text[last : last + 1]
+    return not any(character.isalnum() or character == "_" for character in beside)

@@ -15,7 +15,8 @@ from trainer.config import BYTE_VOCAB, DataConfig, ModelConfig
 from trainer.data import sources
 from trainer.data.chat import ChatReader
 from trainer.data.document_starts import remove_stored_starts
-from trainer.data.encoding import encode_batch
+from trainer.data.documents import TextChunk
+from trainer.data.encoding import encode_batches
 from trainer.data.index import DESCRIPTION_NAME, INDEX_NAME, TOKENIZER_NAME, Index
 from trainer.data.roles import parse_tokens
 from trainer.data.templates import ChatTemplate
@@ -120,12 +121,8 @@ def _read_description(config: DataConfig, source: str) -> Description:
 
 def _find_turn_ends(tokens: TokenizerSpec, chat: ChatTemplate) -> tuple[int, ...]:
     """Return the token that the template puts behind a reply: the first that stands for no text."""
-    controls = {tokens.eod} | {
-        number
-        for known in (parse_tokens(tokens.text.decode()),)
-        for text, number in known.numbers.items()
-        if text in known.special
-    }
+    known = parse_tokens(tokens.text.decode())
+    controls = {tokens.eod, *(known.numbers[text] for text in known.special)}
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     reader = ChatReader(chat, tokens.control)
     try:
@@ -134,8 +131,11 @@ def _find_turn_ends(tokens: TokenizerSpec, chat: ChatTemplate) -> tuple[int, ...
         return ()  # the template wants other conversations
     finally:
         reader.end()
-    marked = remove_stored_starts(encode_batch(tokens.open_encoder(), tokens, rows).tokens)
-    trained = marked[marked >= 0].tolist()
-    text = tokens.open_encoder().encode([b"b"])[0].tolist()
-    begins = max((at for at, token in enumerate(trained) if token in text[-1:]), default=-1)
-    return tuple(token for token in trained[begins + 1 :] if token in controls)[:1]
+    reply = TextChunk(b"b", is_last=True, replies=((0, 1),))
+    # The process of a worker has limits, which the tokenizer may pass with what the template writes.
+    whole, alone = (
+        [token for token in remove_stored_starts(batch.tokens).tolist() if token >= 0]
+        for batch in encode_batches(tokens, [rows, [reply]], workers=1)
+    )
+    begins = max((at for at, token in enumerate(whole) if token in alone[-1:]), default=-1)
+    return tuple(token for token in whole[begins + 1 :] if token in controls)[:1]

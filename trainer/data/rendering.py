@@ -6,22 +6,21 @@ A template of Jinja runs in a separate process (trainer/data/limited_process.py)
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
-from typing import Any, cast
 
-from trainer.data.control_tokens import ControlTokens, iter_unused_characters
+from trainer.data.control_tokens import ControlTokens
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
 from trainer.data.message_forms import MessageForms
+from trainer.data.origins import OriginFinder, choose_stand_ins, list_texts, map_texts
 from trainer.data.replies import ReplyFinder
-from trainer.data.templates import ChatTemplate, Conversation, Message, TextTooLongError, compile_template
+from trainer.data.templates import ChatTemplate, Conversation, Message, TextTooLongError, compile_template, list_words
 from trainer.errors import ConfigError, DataError
 
 _LIMITS = Limits(memory=1 << 30, seconds=5.0)
 _MOST_CHARACTERS = 4 << 20  # of one text, and 16 times the conversation
-_JOINED = frozenset({"content", "text", "reasoning_content", "reasoning", "thinking"})
-"""Keys of what templates write next to other text."""
+_MOST_MESSAGES = 2000  # a text is rendered for each reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +58,15 @@ class ConversationRenderer:
         Raises:
             DataError: The template does not render it, or not within the limits.
         """
+        count = len(conversation.messages)
+        if count > _MOST_MESSAGES:
+            raise DataError(f"it has {count:,} messages, and a conversation may have {_MOST_MESSAGES:,}: divide it")
         if self._plain is not None:
             return self._plain(conversation)
         if self._process is None:  # it ended with an earlier conversation
             self._process = self._start()
         try:
-            # A text is rendered for each reply.
-            result: RenderedConversation = self._process.ask(
-                conversation, _LIMITS.seconds + len(conversation.messages) ** 2 / 1e4
-            )
+            result: RenderedConversation = self._process.ask(conversation, _LIMITS.seconds + count**2 / 4e4)
         except LimitedProcessError as error:
             if error.ended:
                 self.end()
@@ -105,9 +104,10 @@ class _Renderer:
 
     def __init__(self, template: ChatTemplate, control: ControlTokens) -> None:
         self._control = control
-        self._texts = (template.text, template.with_tools)
         self._compiled = compile_template(template)
         self._forms = MessageForms(self._try_to_render)
+        words = list_words(template)
+        self._origins = OriginFinder(render=self._try_to_render, control=control, words=words)
 
     def convert(self, conversation: Conversation) -> RenderedConversation:
         """Return the conversation as text.
@@ -116,37 +116,37 @@ class _Renderer:
             DataError: The template does not render it.
         """
         conversation = self._forms.fit(conversation)
-        texts = list(_iter_texts(conversation))
-        control = self._control
-        if not any(control.occur_in(text) or (joined and control.may_begin_at_end(text)) for text, joined in texts):
-            return self._find_replies(conversation)
-        unused = iter_unused_characters(*self._texts, *(text for text, _ in texts))
-        found = self._convert_escaped(conversation, unused)
-        # A template may look for control tokens, or refuse them. It must then treat any stand-in alike.
-        plain = self._try_to_render(conversation)
-        if found.text != plain and self._convert_escaped(conversation, unused) != found:
-            raise DataError("it changes control tokens in a message: read them as tokens with control_tokens=keep")
-        return found
-
-    def _convert_escaped(self, conversation: Conversation, unused: Iterator[str]) -> RenderedConversation:
-        """Return the conversation as text, with the places of the control tokens in its messages."""
-        table: dict[str, str] = {}
-
-        def stand_in(character: str) -> str:
-            if character not in table:
-                table[character] = next(unused)
-            return table[character]
-
-        control = self._control
-        escaped = _map_texts(conversation, lambda text, joined: control.escape(text, stand_in, joined=joined))
-        rendered = self._find_replies(escaped)
-        back = str.maketrans({private: character for character, private in table.items()})
+        back: Mapping[int, str] = {}
+        try:
+            rendered = self._find_replies(conversation)
+        except DataError:
+            # A template may refuse control tokens in messages.
+            conversation, back = self._hide_tokens(conversation)
+            if not back:
+                raise
+            rendered = self._find_replies(conversation)
+        if not self._control.texts:
+            return rendered
+        foreign = self._origins.find(conversation, rendered.text)
+        for at, character in enumerate(rendered.text) if back else ():
+            foreign[at] |= ord(character) in back
         text = rendered.text.translate(back)
-        literal = tuple(at for at, character in enumerate(rendered.text) if ord(character) in back)
-        # Characters that were replaced in case of what stands beside them are not of a token.
-        if not any(first <= at < last for first, last, _ in control.find(text) for at in literal):
-            literal = ()
-        return replace(rendered, text=text, literal=literal)
+        return replace(rendered, text=text, literal=self._control.list_literal(text, foreign))
+
+    def _hide_tokens(self, conversation: Conversation) -> tuple[Conversation, Mapping[int, str]]:
+        """Return the conversation with other characters in its control tokens, and the characters by the other ones."""
+        texts = list_texts(conversation)
+        stand_ins = choose_stand_ins("".join(token for text in texts for *_, token in self._control.find(text)), *texts)
+
+        def hide(text: str) -> str:
+            pieces: list[str] = []
+            at = 0
+            for first, last, token in self._control.find(text):
+                pieces += [text[at:first], token.translate(stand_ins)]
+                at = last
+            return "".join([*pieces, text[at:]])
+
+        return map_texts(conversation, hide), {ord(other): chr(code) for code, other in stand_ins.items()}
 
     def _find_replies(self, conversation: Conversation) -> RenderedConversation:
         most = _count_most(conversation)
@@ -182,39 +182,6 @@ class _Renderer:
 def _count_most(conversation: Conversation) -> int:
     """Return how many characters a text of the conversation may have."""
     return _MOST_CHARACTERS + 16 * len(json.dumps(conversation.messages, default=str))
-
-
-def _map_texts(conversation: Conversation, change: Callable[[str, bool], str]) -> Conversation:
-    """Return a conversation with other texts; `change` also gets whether the text may stand next to other text."""
-
-    def walk(value: Any, key: str) -> Any:
-        if isinstance(value, str):
-            return change(value, key in _JOINED)
-        if isinstance(value, dict):
-            entries = cast("dict[str, Any]", value)
-            return {change(name, False): walk(entry, name) for name, entry in entries.items()}
-        if isinstance(value, list):
-            return [walk(entry, key) for entry in cast("list[object]", value)]
-        return value
-
-    return replace(
-        conversation,
-        messages=walk(list(conversation.messages), ""),
-        tools=walk(conversation.tools, ""),
-        documents=walk(conversation.documents, ""),
-        variables=walk(dict(conversation.variables), ""),
-    )
-
-
-def _iter_texts(conversation: Conversation) -> Iterator[tuple[str, bool]]:
-    found: list[tuple[str, bool]] = []
-
-    def note(text: str, joined: bool) -> str:
-        found.append((text, joined))
-        return text
-
-    _map_texts(conversation, note)
-    return iter(found)
 
 
 def _make_encodable(text: str) -> str:

@@ -116,6 +116,19 @@ def compile_template(template: ChatTemplate) -> Render:
     return render
 
 
+def list_words(template: ChatTemplate) -> frozenset[str]:
+    """Return the strings in the expressions of a template: the keys that it reads, and the texts that it looks for."""
+    if not template.text:
+        return frozenset({"function"})
+    from jinja2 import nodes
+
+    environment = _open_environment(template)
+    trees: list[Any] = [environment.parse(text) for text in (template.text, template.with_tools)]
+    constants = {node.value for tree in trees for node in tree.find_all(nodes.Const)}
+    keys = {node.attr for tree in trees for node in tree.find_all(nodes.Getattr)}
+    return frozenset(word for word in constants | keys if isinstance(word, str))
+
+
 def complete_message(message: Message) -> Message:
     """Return a message without keys that are null, and with its reasoning under each name that templates read."""
     known = {key: value for key, value in message.items() if value is not None}
@@ -140,11 +153,19 @@ def _write_plainly(message: Message) -> str:
 
 def _compile(text: str, template: ChatTemplate) -> Any:
     try:
-        from jinja2 import TemplateError, nodes
-        from jinja2.ext import Extension, loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from jinja2 import TemplateError
     except ImportError:
         raise ConfigError("chat templates need the library `jinja2`: pip install jinja2, or chat=plain") from None
+    try:
+        return _open_environment(template).from_string(text)
+    except TemplateError as error:
+        raise ConfigError(f"not a chat template: {error}") from error
+
+
+def _open_environment(template: ChatTemplate) -> Any:
+    from jinja2 import TemplateError, nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
         """Render what is between `generation` and `endgeneration`; transformers also notes its place."""
@@ -174,10 +195,7 @@ def _compile(text: str, template: ChatTemplate) -> Any:
     environment.filters["tojson"] = _to_json
     functions: dict[str, Any] = {"raise_exception": refuse, _DATE_FUNCTION: format_date}
     environment.globals.update(functions)
-    try:
-        return environment.from_string(text)
-    except TemplateError as error:
-        raise ConfigError(f"not a chat template: {error}") from error
+    return environment
 
 
 def _to_json(

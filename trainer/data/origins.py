@@ -1,0 +1,171 @@
+"""Which characters of a rendered conversation come from its messages, and which from the template.
+
+A template may trim, lower, quote, cut or join what a message has, so no rule about messages says what it makes of them.
+It is therefore run once more on the same conversation with other characters: each of a message is replaced by a rare
+one. Where the second text has such a character, the first one has a character of a message; all others are the
+template's.
+
+Both texts must have the same form for that. A template may look into messages, such as for `</think>`; then the strings
+that it names are left as they are. Where the forms still differ, the control tokens of both texts must be the same:
+then no message has made one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from trainer.data.control_tokens import ControlTokens
+from trainer.data.templates import Conversation
+from trainer.errors import DataError
+
+Change: TypeAlias = Callable[[str], str]
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_KEPT = frozenset("\"'\\ ")
+"""Characters that templates trim, and that JSON or Python writes otherwise between quotation marks."""
+_RARE = range(0x20000, 0x2A6D7)
+"""Rare ideographs: letters without case, which Python writes as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginFinder:
+    """Finds the characters that come from messages.
+
+    Attributes:
+        render: Returns the text of a conversation; None where the template refuses it.
+        control: The control tokens.
+        words: The strings that the template names: roles and keys, and what it looks for.
+    """
+
+    render: Callable[[Conversation], str | None]
+    control: ControlTokens
+    words: frozenset[str]
+
+    def find(self, conversation: Conversation, text: str) -> bytearray:
+        """Return 1 for each character of the text that comes from a message, else 0.
+
+        All are 0 where the places are unknown, but no control token comes from a message.
+
+        Args:
+            conversation: Any.
+            text: What the template makes of it.
+
+        Raises:
+            DataError: It is unknown whether a control token comes from a message.
+        """
+        stand_ins = choose_stand_ins("".join(list_texts(conversation)), text)
+        changes: Sequence[Change] = (
+            lambda part: part.translate(stand_ins),
+            lambda part: self._translate_all_but_words(part, stand_ins),
+        )
+        others: list[str] = []
+        for change in changes:
+            other = self.render(map_texts(conversation, self._keep_words(change)))
+            if other is None:
+                continue
+            found = _compare(text, other, stand_ins.values())
+            if found is not None:
+                return found
+            others.append(other)
+        tokens = self._name_tokens(text)
+        if not tokens or any(self._name_tokens(other) == tokens for other in others):
+            return bytearray(len(text))
+        raise DataError("it changes messages so that their control tokens look like its own: use control_tokens=keep")
+
+    def _name_tokens(self, text: str) -> list[str]:
+        return [token for *_, token in self.control.find(text)]
+
+    def _keep_words(self, change: Change) -> Change:
+        """Leave a text that is as a whole a role, a key or a type: the template may decide by it."""
+        return lambda text: text if text in self._names else change(text)
+
+    def _translate_all_but_words(self, text: str, stand_ins: Mapping[int, str]) -> str:
+        """Replace the characters of a text, but not in what the template may look for, unless it is a control token."""
+        if self._sought is None:
+            return text.translate(stand_ins)
+        kept = {at for match in self._sought.finditer(text) for at in range(*match.span())}
+        kept.difference_update(at for first, last, _ in self.control.find(text) for at in range(first, last))
+        return "".join(
+            character if at in kept else stand_ins.get(ord(character), character) for at, character in enumerate(text)
+        )
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return _ROLES | {word for word in self.words if word.isidentifier()}
+
+    @cached_property
+    def _sought(self) -> re.Pattern[str] | None:
+        words = [word for word in self.words if len(word) > 1 and not word.isidentifier()]
+        longest_first = sorted((word for word in words if not self.control.find(word)), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+
+def choose_stand_ins(text: str, *others: str) -> Mapping[int, str]:
+    """Return a rare character for each character of a text, in the same order; the texts have none of them.
+
+    White space and what JSON, Python or another case may write as several characters has none.
+
+    Raises:
+        DataError: There are not enough.
+    """
+    present = set(text)
+    characters = sorted(
+        character
+        for character in present - _KEPT
+        if character.isprintable() and len(character.upper()) == len(character.lower()) == 1
+    )
+    used = present.union(*others)
+    unused = islice((rare for rare in map(chr, _RARE) if rare not in used), len(characters))
+    stand_ins = dict(zip(map(ord, characters), unused, strict=False))
+    if len(stand_ins) < len(characters):
+        raise DataError("a conversation has too many rare characters to tell its control tokens apart")
+    return stand_ins
+
+
+def map_texts(conversation: Conversation, change: Change) -> Conversation:
+    """Return a conversation with other texts: of values at any depth, and of keys but those of a message itself."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return change(value)
+        if isinstance(value, dict):
+            return {change(key): walk(entry) for key, entry in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [walk(entry) for entry in cast("list[object]", value)]
+        return value
+
+    return replace(
+        conversation,
+        messages=[{key: walk(value) for key, value in message.items()} for message in conversation.messages],
+        tools=walk(conversation.tools),
+        documents=walk(conversation.documents),
+        variables={name: walk(value) for name, value in conversation.variables.items()},
+    )
+
+
+def list_texts(conversation: Conversation) -> Sequence[str]:
+    """Return the texts of a conversation."""
+    found: list[str] = []
+
+    def note(text: str) -> str:
+        found.append(text)
+        return text
+
+    map_texts(conversation, note)
+    return found
+
+
+def _compare(text: str, other: str, rare: Collection[str]) -> bytearray | None:
+    """Return 1 for each place where the other text has a rare character; None where the texts differ elsewhere."""
+    if len(text) != len(other):
+        return None
+    one, two = (np.frombuffer(string.encode("utf-32-le"), np.uint32) for string in (text, other))
+    marked = np.isin(two, [ord(character) for character in rare])
+    return bytearray(marked.tobytes()) if bool(np.all((one == two) | marked)) else None
