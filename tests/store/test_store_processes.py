@@ -96,12 +96,13 @@ def test_a_holder_that_was_stopped_for_longer_than_its_lease_is_refused(location
 
 
 def test_a_holder_that_renews_keeps_its_lease_for_longer_than_it_lasts(location: Location, tmp_path: Path) -> None:
-    with Store(location, lease_seconds=0.6) as store:
+    # Beside other work a renewal may be late by a second.
+    with Store(location, lease_seconds=2.0) as store:
         store.open_pipeline("p", (), uid="p")
-        with workers(location, 1, 10_000, tmp_path / "done", 0.6) as (holder,):
+        with workers(location, 1, 10_000, tmp_path / "done", 2.0) as (holder,):
             assert holder.stdout is not None
             assert holder.stdout.readline().strip() == "holds"
-            end = time.monotonic() + 2.5
+            end = time.monotonic() + 5.0
             while time.monotonic() < end:
                 assert isinstance(store.acquire("cluster:c", "test"), Holder)
                 time.sleep(0.1)
