@@ -9,7 +9,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from orchestrator.errors import UserError
 
@@ -51,18 +51,14 @@ class Tree:
     files: tuple[TreeFile, ...]
     digest: str
     total_bytes: int
-    prefix: str = ""
 
     def source(self, file: TreeFile) -> Path:
         """Return the local path of one file of this tree."""
-        if self.root.is_dir():
-            inner = PurePosixPath(file.path).relative_to(self.prefix) if self.prefix else PurePosixPath(file.path)
-            return self.root / inner
-        return self.root
+        return self.root / file.path if self.root.is_dir() else self.root
 
 
-def read_tree(root: Path, *, prefix: str = "", whole: bool = False) -> Tree:
-    """Return the tree below `root`, with its paths below `prefix`.
+def read_tree(root: Path, *, whole: bool = False) -> Tree:
+    """Return the tree below `root`.
 
     In a git work tree: tracked files and untracked ones that are not ignored, submodules included. Elsewhere: all
     files but .git. In both, `.orchignore` at `root` (in the syntax of .gitignore) excludes more. Symbolic links
@@ -70,22 +66,18 @@ def read_tree(root: Path, *, prefix: str = "", whole: bool = False) -> Tree:
 
     Args:
         root: The folder, or the one file.
-        prefix: Of the paths; for a single file its path (default: its name).
         whole: Whether what git ignores is sent, too.
 
     Raises:
         UserError: names the file that cannot be read.
     """
     if root.is_file():
-        files: tuple[TreeFile, ...] = (_describe(str(root.resolve()), prefix or root.name),)
+        files: tuple[TreeFile, ...] = (_describe(str(root.resolve()), root.name),)
     elif root.is_dir():
-        below = f"{PurePosixPath(prefix)}/" if prefix else ""
-        files = tuple(_describe(f"{root}/{name}", below + name) for name in sorted(_names(root, whole)))
+        files = tuple(_describe(f"{root}/{name}", name) for name in sorted(_names(root, whole)))
     else:
         raise UserError(f"{root} does not exist", next_step=f"ls {root.parent}")
-    return Tree(
-        root=root, files=files, digest=_digest(files), total_bytes=sum(file.size for file in files), prefix=prefix
-    )
+    return Tree(root=root, files=files, digest=_digest(files), total_bytes=sum(file.size for file in files))
 
 
 def read_snapshot(root: Path) -> Tree:

@@ -24,6 +24,11 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     return load_paths()
 
 
+def share(where: Paths, tree: Tree, bucket: str) -> tuple[str, str]:
+    with open_store(where, real_services(where)) as store:
+        return share_snapshot(store, where, tree, bucket)
+
+
 def make_work(folder: Path, size: int = 10) -> Tree:
     (folder / "deep").mkdir(parents=True)
     (folder / "deep/name with 'quote").write_bytes(os.urandom(size))
@@ -37,7 +42,7 @@ def make_work(folder: Path, size: int = 10) -> Tree:
 def test_a_tree_is_fetched_where_the_launching_computer_is_lost(where: Paths, tmp_path: Path, size: int) -> None:
     tree = make_work(tmp_path / "work", size)
     bucket = f"file://{tmp_path}/bucket"
-    path, problem = share_snapshot(where, tree, bucket)
+    path, problem = share(where, tree, bucket)
     assert problem == ""
     assert (tmp_path / "bucket").exists() == (size > 1 << 20)
     shutil.rmtree(where.state / "snapshots")
@@ -51,7 +56,7 @@ def test_a_tree_is_fetched_where_the_launching_computer_is_lost(where: Paths, tm
 def test_a_single_file_keeps_its_name(where: Paths, tmp_path: Path) -> None:
     make_work(tmp_path / "work")
     tree = read_tree(tmp_path / "work/run.sh")
-    path, _ = share_snapshot(where, tree, "")
+    path, _ = share(where, tree, "")
     shutil.rmtree(where.state / "snapshots")
     found = Path(fetch_snapshots({"f": path})["f"])
     assert (found.name, found.read_text()) == ("run.sh", "#!/bin/sh\n")
@@ -59,11 +64,11 @@ def test_a_single_file_keeps_its_name(where: Paths, tmp_path: Path) -> None:
 
 def test_what_a_hostile_bucket_holds_never_becomes_a_snapshot(where: Paths, tmp_path: Path) -> None:
     tree = make_work(tmp_path / "work", 2 << 20)
-    path, _ = share_snapshot(where, tree, f"file://{tmp_path}/bucket")
+    path, _ = share(where, tree, f"file://{tmp_path}/bucket")
     (archive,) = (tmp_path / "bucket/snapshots").glob("*.tar.gz")
     shutil.rmtree(where.state / "snapshots")
     other = make_work(tmp_path / "other", 2 << 20)
-    share_snapshot(where, other, f"file://{tmp_path}/bucket")
+    share(where, other, f"file://{tmp_path}/bucket")
     (foreign,) = (one for one in (tmp_path / "bucket/snapshots").glob("*.tar.gz") if one != archive)
     shutil.rmtree(where.state / "snapshots")
     whole = archive.read_bytes()
@@ -87,7 +92,7 @@ def test_what_a_hostile_bucket_holds_never_becomes_a_snapshot(where: Paths, tmp_
 
 def test_what_no_other_computer_could_fetch_is_only_here(where: Paths, tmp_path: Path) -> None:
     tree = make_work(tmp_path / "work", 2 << 20)
-    path, _ = share_snapshot(where, tree, "")
+    path, _ = share(where, tree, "")
     assert fetch_snapshots({"workdir": path})["workdir"].startswith(str(where.state))
     shutil.rmtree(where.state / "snapshots")
     with pytest.raises(OrchError) as caught:
@@ -97,7 +102,7 @@ def test_what_no_other_computer_could_fetch_is_only_here(where: Paths, tmp_path:
 
 def test_unused_contents_are_dropped_from_the_store_and_the_bucket(where: Paths, tmp_path: Path) -> None:
     tree = make_work(tmp_path / "work", 2 << 20)
-    share_snapshot(where, tree, f"file://{tmp_path}/bucket")
+    share(where, tree, f"file://{tmp_path}/bucket")
     with open_store(where, real_services(where)) as store:
         drop_unused_blobs(store, set())
         drop_unused_blobs(store, {tree.digest}, older=-1)

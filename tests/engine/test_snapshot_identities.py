@@ -64,6 +64,10 @@ class Site:
         (folder / "large").write_bytes(os.urandom(2 << 20))
         return read_snapshot(folder)
 
+    def share(self, tree: Tree, bucket: str, project: str = "") -> None:
+        with open_store(self.where, real_services(self.where), project=project) as store:
+            share_snapshot(store, self.where, tree, bucket)
+
     def fetch(self, tree: Tree, project: str) -> None:
         """Fetch the files of a job of a project, on a computer that does not have them."""
         shutil.rmtree(snapshots_folder(self.where))
@@ -102,7 +106,7 @@ def test_the_common_bucket_of_servers_is_reached_as_the_servers_alone(site: Site
 
 def test_a_project_s_bucket_is_reached_as_that_project_whoever_needs_it(site: Site) -> None:
     tree = site.make_tree()
-    share_snapshot(site.where, tree, "s3://vision-runs", "vision")
+    site.share(tree, "s3://vision-runs", "vision")
     assert site.take_callers() == {VISION}
     site.fetch(tree, "default")
     assert site.take_callers() == {VISION}
@@ -110,13 +114,13 @@ def test_a_project_s_bucket_is_reached_as_that_project_whoever_needs_it(site: Si
         assert drop_unused_blobs(store, [], older=-10) == {}
         assert store.find_blob(tree.digest) is None
     assert site.take_callers() == {VISION}
-    share_snapshot(site.where, tree, "s3://runs")
+    site.share(tree, "s3://runs")
     assert site.take_callers() == {DEFAULT}
 
 
 def test_what_a_bucket_refuses_to_delete_is_kept_for_later_and_reported_once(site: Site) -> None:
     tree = site.make_tree()
-    share_snapshot(site.where, tree, "s3://vision-runs", "vision")
+    site.share(tree, "s3://vision-runs", "vision")
     with closing(sqlite3.connect(site.where.state / "orch.db")) as raw:
         raw.execute("UPDATE blobs SET used = 0")
         raw.commit()
@@ -137,11 +141,11 @@ def test_what_a_bucket_refuses_to_delete_is_kept_for_later_and_reported_once(sit
 
 def test_a_launch_while_a_snapshot_is_deleted_keeps_it_again(site: Site) -> None:
     tree = site.make_tree()
-    share_snapshot(site.where, tree, "s3://vision-runs", "vision")
+    site.share(tree, "s3://vision-runs", "vision")
     with open_store(site.where, real_services(site.where)) as store:
         assert store.begin_dropping(tree.digest, -10)
         assert not store.use_blob(tree.digest) and not store.list_kept({tree.digest})
-        share_snapshot(site.where, tree, "s3://runs")
+        site.share(tree, "s3://runs")
         store.end_dropping(tree.digest)
         found = store.find_blob(tree.digest)
     assert found is not None and (found.bucket, found.project) == ("s3://runs", "default")

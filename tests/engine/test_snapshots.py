@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 import pytest
+from support.small_disk import small_disk
 
 from orchestrator.engine.state.snapshots import drop_unused_snapshots, is_snapshot, keep_snapshot
 from orchestrator.errors import StorageError
@@ -92,24 +92,28 @@ def test_a_file_deleted_during_the_copy_is_an_error_and_leaves_no_copy(where: Pa
     assert folders(where) == []
 
 
-def test_a_full_disk_is_an_error_with_a_next_step_and_leaves_no_copy(
-    where: Paths, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk itself is not ours to fill: the system call says what a full one says."""
-    real = os.sendfile
-
-    def full(out: int, source: int, offset: int, count: int) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "sendfile", full)
+def test_a_full_disk_is_an_error_with_a_next_step_and_leaves_no_copy(tmp_path: Path, work: Path) -> None:
+    (work / "large").write_bytes(b"x" * (3 << 20))
     tree = read_tree(work)
-    with pytest.raises(StorageError) as caught:
-        keep_snapshot(where, tree)
-    assert "No space left" in caught.value.why
-    assert "without --detach" in caught.value.next_step
-    assert folders(where) == []
-    monkeypatch.setattr(os, "sendfile", real)
-    assert read_snapshot(keep_snapshot(where, tree)).digest == tree.digest
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        with pytest.raises(StorageError) as caught:
+            keep_snapshot(Paths(disk), tree)
+        assert caught.value.why == f"it has 3 MB, and {disk}/snapshots has 2 MB left"
+        assert ".orchignore" in caught.value.next_step
+        assert list((disk / "snapshots").iterdir()) == []
+        (work / "large").unlink()
+        smaller = read_tree(work)
+        assert read_snapshot(keep_snapshot(Paths(disk), smaller)).digest == smaller.digest
+
+
+def test_a_folder_with_one_file_and_that_file_are_both_kept(where: Paths, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/f").write_text("x")
+    folder, file = read_tree(tmp_path / "one"), read_tree(tmp_path / "one/f")
+    assert folder.digest == file.digest
+    copies = [keep_snapshot(where, tree) for tree in (folder, file, folder, file)]
+    assert [copy.is_dir() for copy in copies] == [True, False] * 2
+    assert folders(where) == [folder.digest]
 
 
 def test_an_interrupted_copy_is_ignored_and_deleted_by_the_next_cleanup(where: Paths, work: Path) -> None:

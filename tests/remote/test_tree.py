@@ -136,17 +136,6 @@ def test_the_digest_is_that_of_the_manifest_a_host_keeps(tmp_path: Path) -> None
     assert hashlib.sha256(manifest_of(tree)).hexdigest() == tree.digest
 
 
-def test_a_prefix_puts_the_files_below_a_folder_and_a_single_file_under_its_name(tmp_path: Path) -> None:
-    root = fill(tmp_path / "plain", {"a": "1", "b/c": "2"})
-    tree = read_tree(root, prefix="code/x")
-    assert names(tree) == ["code/x/a", "code/x/b/c"]
-    assert [tree.source(file) for file in tree.files] == [root / "a", root / "b/c"]
-    single = read_tree(root / "a")
-    assert names(single) == ["a"]
-    assert single.source(single.files[0]).read_text() == "1"
-    assert names(read_tree(root / "a", prefix="etc/named")) == ["etc/named"]
-
-
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
         read_tree(tmp_path / "nowhere")

@@ -12,15 +12,22 @@ from orchestrator.engine.loop.results import upload_task
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
+from orchestrator.engine.state.planned_trees import find_planned_tree
+from orchestrator.engine.state.shared_snapshots import share_snapshot
+from orchestrator.engine.state.snapshots import keep_snapshot
 from orchestrator.errors import ConflictError
 from orchestrator.offers.predictions import make_estimate
+from orchestrator.paths import to_portable
 from orchestrator.plan.desired import Desired, Run
-from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.remote.tree import Tree
+from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.store.store import Store
 from orchestrator.values import Secret, Unknown, fill_unknowns
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
+
+_SHOWN_BYTES = 64 << 20  # a copy of less takes no time
 
 
 def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -> None:
@@ -30,6 +37,7 @@ def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) ->
         return
     record_finished_jobs(session, except_digest=new.digest)
     record = refuse_if_busy(session, new)
+    new = replace(new, launch_request=_keep_files(session, ready, new))
     run_id = record.run_id if record is not None else new.run_id or new_run_id(ready.cluster)
     if bucket is not None:
         try:
@@ -54,6 +62,36 @@ def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) ->
         session.hold.taken_over = driven
     session.job = record
     session.desired = _fill_unknowns(desired, session.store, session.cluster, record)
+
+
+def _keep_files(session: Session, ready: PreparedCommand, new: NewJob) -> str:
+    """Copy what is sent before anything is created, and return the launch request that names the copies.
+
+    A later attempt sends the copies, whatever happens to the originals, and so does another process that continues.
+    """
+    desired = ready.desired
+    if new.launch_request or not isinstance(desired, Run) or not desired.trees:
+        return new.launch_request
+    kept: dict[str, str] = {}
+    for spec in desired.trees:
+        tree = find_planned_tree(session.paths, session.trees, spec.source, spec.digest)
+        kept[spec.label] = _keep_tree(session, tree, new.bucket, f"copy {spec.label}")
+    return json.dumps({"trees": kept, "accept_host_keys": ready.accept_host_keys}, sort_keys=True)
+
+
+def _keep_tree(session: Session, tree: Tree, bucket: str, label: str) -> str:
+    """Copy a tree, also for the other computers of a team, and return the path by which they find it."""
+
+    def report(done: int, total: int) -> None:
+        if total >= _SHOWN_BYTES:
+            session.narrator.progress(label, done, total)
+
+    if session.store.is_file:
+        return to_portable(str(keep_snapshot(session.paths, tree, report)), session.paths.state)
+    path, problem = share_snapshot(session.store, session.paths, tree, bucket, report)
+    if problem:
+        session.narrator.note(problem)
+    return path
 
 
 def record_estimate(store: Store, ready: PreparedCommand, run_id: str) -> None:

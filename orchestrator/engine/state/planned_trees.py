@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.engine.state.snapshots import is_snapshot
+from orchestrator.engine.state.snapshots import find_kept_copy, is_snapshot
 from orchestrator.errors import UserError
 from orchestrator.messages import join_some
 from orchestrator.paths import Paths
@@ -13,14 +14,17 @@ from orchestrator.remote.tree import Tree, list_grown_files, read_snapshot, read
 
 
 def find_planned_tree(where: Paths, planned: Iterable[Tree], source: str, digest: str) -> Tree:
-    """Return the planned files of this digest; read them again where another process planned them.
+    """Return the planned files of this digest, from the copy that the launch kept where there is one.
+
+    Where another process planned them they are read again.
 
     Raises:
         UserError: They are others now.
     """
     for tree in planned:
         if tree.digest == digest and tree.root.absolute() == Path(source):  # a file and a folder of it have one digest
-            return tree
+            copy = find_kept_copy(where, tree)
+            return tree if copy is None else replace(tree, root=copy)
     for tree in _read_again(where, Path(source)):
         if tree.digest == digest:
             return tree

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import tempfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -38,27 +38,31 @@ _IN_MEMORY = 8 << 20
 _ONLY_HERE = "only this computer can start it again: "
 
 
-def share_snapshot(where: Paths, tree: Tree, bucket: str, project: str = "") -> tuple[str, str]:
+def share_snapshot(
+    store: Store,
+    where: Paths,
+    tree: Tree,
+    bucket: str,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> tuple[str, str]:
     """Keep a tree for later attempts on this computer, and for all computers that share its store.
 
     The store has the content, or the object in the bucket exists, before a record names it.
 
     Args:
+        store: Of the job's project.
         where: The folders of this installation.
         tree: What is sent.
         bucket: The job's, for what is too large for the store; "" for none.
-        project: The job's; "" for that of the environment.
+        progress: Receives how many bytes are copied, and how many there are.
 
     Returns:
         The path by which any computer finds it, and why only this one can, or "".
     """
-    copy = keep_snapshot(where, tree)
-    services = real_services(where)
-    with open_store(where, services) as store:
-        kept, project = store.use_blob(tree.digest), project or store.project
-        problem = "" if kept else publish_snapshot(store, copy, tree, bucket, project)
-        shared = not store.is_file
-    return to_portable(str(copy), where.state), _ONLY_HERE + problem if problem and shared else ""
+    copy = keep_snapshot(where, tree, progress)
+    kept = store.use_blob(tree.digest)
+    problem = "" if kept else publish_snapshot(store, copy, tree, bucket, store.project)
+    return to_portable(str(copy), where.state), _ONLY_HERE + problem if problem and not store.is_file else ""
 
 
 def fetch_snapshots(sources: Mapping[str, str], project: str = "") -> dict[str, str]:

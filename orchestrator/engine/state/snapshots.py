@@ -1,4 +1,4 @@
-"""Copies of what a launch sends, so that a later attempt gets the same files whatever happens to the originals.
+"""Copies of what a launch sends, so that each attempt gets the same files whatever happens to the originals.
 
 There is one folder per content below `<state>/snapshots`, named by the tree's digest.
 """
@@ -6,51 +6,64 @@ There is one folder per content below `<state>/snapshots`, named by the tree's d
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from orchestrator.errors import StorageError
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder
-from orchestrator.remote.tree import Tree, read_snapshot
+from orchestrator.remote.tree import Tree, TreeFile
 
 CONTENT = "content"
+_BLOCK = 1 << 20
 STALE = 24 * 3600.0  # seconds after which a copy that no record names is unused
 
 
-def keep_snapshot(where: Paths, tree: Tree) -> Path:
+def keep_snapshot(where: Paths, tree: Tree, progress: Callable[[int, int], None] = lambda _done, _total: None) -> Path:
     """Copy the tree unless its content is kept already, and return the path to send it from.
+
+    Args:
+        where: The folders of this installation.
+        tree: What is sent.
+        progress: Receives how many bytes are copied, and how many there are.
 
     Raises:
         StorageError: The copy cannot be written, or the tree changed meanwhile.
     """
-    folder = snapshots_folder(where) / tree.digest
-    name = CONTENT if tree.root.is_dir() else tree.root.name
-    if folder.exists():
+    if (kept := find_kept_copy(where, tree)) is not None:
         with contextlib.suppress(FileNotFoundError):  # deleted at this moment: copied again below
-            os.utime(folder)  # it is used: see drop_unused_snapshots
-            return folder / name
-    fresh = snapshots_folder(where) / f".{tree.digest[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
+            os.utime(kept.parent)  # it is used: see drop_unused_snapshots
+            return kept
+    root = snapshots_folder(where)
+    fresh = root / f".{tree.digest[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
+    copy = root / tree.digest / _name_copy(tree)
     try:
-        _copy(tree, fresh / name)
-        _check(tree, fresh / name)
-        fresh.rename(folder)
-    except StorageError:
-        shutil.rmtree(fresh, ignore_errors=True)  # it must not be taken for a complete copy
-        raise
+        _copy(tree, fresh / copy.name, progress)
+        _install(fresh, copy)
     except OSError as error:
-        shutil.rmtree(fresh, ignore_errors=True)  # an incomplete copy is useless; the error is raised below
-        if not folder.exists():  # else another command was faster
-            raise StorageError(
-                f"{tree.root} cannot be kept for later attempts",
-                f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""),
-                "free disk space, or launch without --detach",
-            ) from error
-    return folder / name
+        if error.errno == errno.ENOSPC:
+            shutil.rmtree(fresh, ignore_errors=True)  # what is left on the disk is without it
+            raise _no_space_error(root, tree) from error
+        raise StorageError(
+            f"{tree.root} cannot be kept for later attempts",
+            f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""),
+            f"make it readable, and {root} writable",
+        ) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)  # it must not be taken for a complete copy
+    return copy
+
+
+def find_kept_copy(where: Paths, tree: Tree) -> Path | None:
+    """Return the path of the copy of a tree; None where it is not kept."""
+    copy = snapshots_folder(where) / tree.digest / _name_copy(tree)
+    return copy if os.path.lexists(copy) else None
 
 
 def drop_unused_snapshots(where: Paths, used: Iterable[str], *, older: float = STALE) -> None:
@@ -65,6 +78,11 @@ def drop_unused_snapshots(where: Paths, used: Iterable[str], *, older: float = S
     for folder in snapshots_folder(where).glob("*"):
         if folder.name not in digests and _age(folder) >= older:
             shutil.rmtree(folder, ignore_errors=True)  # the rest is deleted the next time
+
+
+def has_stale_snapshot(where: Paths) -> bool:
+    """Return whether there is a copy that `drop_unused_snapshots` would delete, if it is unused."""
+    return any(_age(folder) >= STALE for folder in snapshots_folder(where).glob("*"))
 
 
 def is_snapshot(where: Paths, source: str) -> bool:
@@ -85,38 +103,73 @@ def _age(folder: Path) -> float:
         return -1.0
 
 
-def _check(tree: Tree, copy: Path) -> None:
-    """Raise StorageError when a file was edited between its hashing and its copying; one that only grew is cut."""
-    kept = read_snapshot(copy)
-    if kept.digest != tree.digest:
-        contents = {file.sha256 for file in kept.files}
-        edited = next((tree.source(file) for file in tree.files if file.sha256 not in contents), tree.root)
+def _name_copy(tree: Tree) -> str:
+    """Return the name of the copy in its folder: a folder with one file has the digest of that file."""
+    return CONTENT if tree.root.is_dir() else tree.root.name
+
+
+def _install(fresh: Path, copy: Path) -> None:
+    """Move a complete copy to its place, unless another command was faster."""
+    with contextlib.suppress(OSError):  # the folder exists
+        fresh.rename(copy.parent)
+        return
+    if not os.path.lexists(copy):
+        (fresh / copy.name).rename(copy)
+
+
+def _no_space_error(root: Path, tree: Tree) -> StorageError:
+    free = shutil.disk_usage(root).free
+    return StorageError(
+        f"{tree.root} cannot be kept for later attempts",
+        f"it has {tree.total_bytes / 1e6:,.0f} MB, and {root} has {free / 1e6:,.0f} MB left",
+        "free disk space, or leave files out of what is sent: .orchignore",
+    )
+
+
+def _copy(tree: Tree, target: Path, progress: Callable[[int, int], None]) -> None:
+    """Copy each file of a tree. Paths are text here: there may be 100,000 files."""
+    make_private_folder(target.parent)
+    below, root = (f"{target}/", f"{tree.root}/") if tree.root.is_dir() else ("", "")
+    if below:
+        make_private_folder(target)
+    made = {"", str(target)}
+    done = 0
+    for file in tree.files:
+        place = f"{below}{file.path}" if below else str(target)
+        if below and (folder := place.rpartition("/")[0]) not in made:
+            make_private_folder(Path(folder))
+            made.add(folder)
+        if file.link is not None:
+            Path(place).symlink_to(file.link)
+            continue
+        _copy_file(f"{root}{file.path}" if root else str(tree.root), place, file)
+        done += file.size
+        progress(done, tree.total_bytes)
+
+
+def _copy_file(source: str, place: str, file: TreeFile) -> None:
+    """Copy what the file held when it had its size: a log may have grown since. Hosts get its mode from the tree.
+
+    Raises:
+        StorageError: It was edited after it was hashed.
+    """
+    digest, left = hashlib.sha256(), file.size
+    read = os.open(source, os.O_RDONLY)
+    try:
+        written = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode & 0o700)
+        try:
+            while left and (block := os.read(read, min(_BLOCK, left))):
+                digest.update(block)
+                left -= len(block)
+                while block:
+                    block = block[os.write(written, block) :]
+        finally:
+            os.close(written)
+    finally:
+        os.close(read)
+    if digest.hexdigest() != file.sha256:
         raise StorageError(
-            f"{edited} changed while it was copied for later attempts",
+            f"{source} changed while it was copied for later attempts",
             "hosts would get other files than the planned ones",
             "run the same command again",
         )
-
-
-def _copy(tree: Tree, target: Path) -> None:
-    make_private_folder(target.parent)
-    if not tree.root.is_dir():
-        _copy_file(tree.root, target, tree.files[0].size)
-        target.chmod(tree.files[0].mode & 0o700)  # hosts get their modes from the tree that is read again
-        return
-    make_private_folder(target)
-    for file in tree.files:
-        place = target / file.path
-        make_private_folder(place.parent)
-        if file.link is not None:
-            place.symlink_to(file.link)
-        else:
-            _copy_file(tree.source(file), place, file.size)
-            place.chmod(file.mode & 0o700)
-
-
-def _copy_file(source: Path, place: Path, size: int) -> None:
-    """Copy what the file held when it had this size: a log may have grown since."""
-    shutil.copyfile(source, place)
-    if place.stat().st_size > size:
-        os.truncate(place, size)

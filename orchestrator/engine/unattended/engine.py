@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from orchestrator.computer import name_engine
 from orchestrator.engine.loop.drive import drive_cluster
@@ -35,10 +34,10 @@ from orchestrator.engine.unattended.pipeline import (
     attend_pipeline,
     is_unattended,
     missing_pipeline_secret,
-    snapshot_digests,
 )
 from orchestrator.engine.unattended.secrets import has_secrets, missing_secret_error, secrets_fingerprint
 from orchestrator.engine.unattended.shared_files import SharedOpenFiles
+from orchestrator.engine.unattended.unused_files import list_used_snapshots
 from orchestrator.errors import AccessError, ConflictError, CredentialsError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.open_files import explain_exhaustion
@@ -51,12 +50,10 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 from orchestrator.store.store import Store
-from orchestrator.task.sent_tree import SCHEME, find_sent_digests
 
 POLL = 1.0  # seconds between two polls of the store
 LOGIN_POLL = 15.0  # seconds between two tries with credentials that a cloud does not accept
 DROP_EVERY = 3600.0  # seconds between two deletions of files that no job needs
-RESUMABLE = 30 * 86400.0  # seconds for which the files that were sent for a run outlive its cluster
 TURN_POLL = 2.0  # seconds between two looks whether another engine of this computer has ended
 LAST_STEPS = 30.0  # seconds that work may still take after this computer was removed from the team
 REPORT_MISSING_AFTER = 10.0  # seconds; the engine that has the secrets may only be starting
@@ -118,7 +115,7 @@ class UnattendedEngine:
                 self.stop.wait(POLL)
 
     def _drop_unused(self, store: Store) -> None:
-        used = _used_snapshots(store, self.services.clock.now() - RESUMABLE)
+        used = list_used_snapshots(store, self.services.clock.now())
         drop_unused_snapshots(self.where, used)
         for bucket, error in drop_unused_blobs(store, used).items():
             if (name := f"unused files in {bucket}") not in self._reported:
@@ -310,19 +307,6 @@ def _begin(store: Store, cluster: ClusterRecord, job: JobRecord) -> None:
             store.take_from_queue(lease, cluster, job.id)
     finally:
         store.release(lease)
-
-
-def _used_snapshots(store: Store, since: float) -> set[str]:
-    """Return the digests of the snapshots that jobs may still need, or a resume of those made after `since`."""
-    used: set[str] = set()
-    for request in store.launch_requests():
-        for source in json.loads(request).get("trees", {}).values():
-            used.add(Path(source).parent.name)
-    for pipeline in store.pipelines():
-        used |= snapshot_digests(pipeline) if pipeline.state == "running" else set()
-    for text in (*store.tasks_that_name(SCHEME, since), *(order.arguments for order in store.open_orders())):
-        used |= find_sent_digests(text)
-    return used
 
 
 def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:

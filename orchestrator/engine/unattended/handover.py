@@ -59,12 +59,13 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
     if isinstance(provider, LogsInAsOwner):
         provider.check_unattended_login(desired.candidates[0])
     shared: dict[str, str] = {}
-    for tree in desired.trees:
-        planned = find_planned_tree(where, ready.trees, tree.source, tree.digest)
-        shared[tree.label], problem = share_snapshot(where, planned, job.bucket, ready.project)
-        note_grown_files(planned, report)
-        if problem:
-            report(problem)
+    with open_store(where, real_services(where), project=ready.project) as store:
+        for tree in desired.trees:
+            planned = find_planned_tree(where, ready.trees, tree.source, tree.digest)
+            shared[tree.label], problem = share_snapshot(store, where, planned, job.bucket)
+            note_grown_files(planned, report)
+            if problem:
+                report(problem)
     trees = tuple(replace(tree, source=from_portable(shared[tree.label], where.state)) for tree in desired.trees)
     kept = {
         "trees": shared,

@@ -80,11 +80,12 @@ def hand_over_pipeline(spec: PipelineSpec) -> PipelineRecord:
     """Record the pipeline for an unattended engine, with copies of the files that it sends."""
     where = load_paths()
     kept: list[dict[str, str]] = []
-    for task in spec.tasks:
-        sent, trees = read_trees(task)
-        bucket = task.checkpoint.bucket.rstrip("/")
-        kept.append({one.label: share_snapshot(where, tree, bucket)[0] for one, tree in zip(sent, trees, strict=True)})
     with open_store(where, real_services(where)) as store:
+        for task in spec.tasks:
+            sent, trees = read_trees(task)
+            bucket = task.checkpoint.bucket.rstrip("/")
+            found = zip(sent, trees, strict=True)
+            kept.append({one.label: share_snapshot(store, where, tree, bucket)[0] for one, tree in found})
         traces = [secrets_fingerprint(spec.uid, {one.name: one.value for one in task.secrets}) for task in spec.tasks]
         return _open(store, spec, {"watch": ENGINE, "trees": kept, "secrets": traces})
 

@@ -1,0 +1,160 @@
+"""A launch sends the files that it was given, whatever becomes of them while it runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.driving import Listener, fulfil, local_task
+from support.slice_names import slice_name
+from support.small_disk import small_disk
+
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.unattended.unused_files import drop_stale_snapshots
+from orchestrator.errors import StorageError
+from orchestrator.exits import Exit
+from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.providers.registry import open_provider
+from orchestrator.task.model import FileMount, Recovery, Task
+
+KEEP = TeardownPolicy.KEEP
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "word").write_text("launched")
+    return folder
+
+
+def when(condition: Callable[[], bool], action: Callable[[], object]) -> threading.Thread:
+    """Do it in a thread as soon as the condition holds, within a minute."""
+
+    def wait() -> None:
+        until = time.monotonic() + 60
+        while not condition() and time.monotonic() < until:
+            time.sleep(0.05)
+        action()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def edit(work: Path) -> None:
+    (work / "word").write_text("edited")
+    (work / "new").write_text("new")
+
+
+def task_of(work: Path, marks: Path) -> Task:
+    run = f'echo "$ORCH_ATTEMPT $(cat word) $(ls)" >> {marks}; [ "$ORCH_ATTEMPT" = 2 ] || sleep 300'
+    return local_task(2, workdir=str(work), run=run, recovery=Recovery(max_preemptions=1))
+
+
+def test_a_host_that_replaces_a_lost_one_gets_the_files_of_the_launch(home: Path, tmp_path: Path, work: Path) -> None:
+    marks = tmp_path / "marks"
+
+    def edit_and_preempt() -> None:
+        edit(work)
+        open_provider("local", home / "state").preempt(slice_name("c"), 1)  # type: ignore[attr-defined]  # local hosts
+
+    thread = when(lambda: marks.exists() and marks.read_text().count("\n") == 2, edit_and_preempt)
+    ending = fulfil(commands.prepare_launch(task_of(work, marks), cluster="c", after=KEEP))
+    thread.join()
+    assert ending.status == Exit.OK
+    assert sorted(marks.read_text().splitlines()) == ["1 launched word"] * 2 + ["2 launched word"] * 2
+
+
+def test_files_edited_while_machines_are_made_are_sent_as_planned(home: Path, tmp_path: Path, work: Path) -> None:
+    single = tmp_path / "single"
+    single.write_text("launched")
+    mount = FileMount(target="~/single", source=str(single))
+    task = local_task(1, workdir=str(work), file_mounts=(mount,), run="cat word ~/single; ls")
+    ready = commands.prepare_launch(task, cluster="c", after=KEEP)
+
+    class Editing(Listener):
+        def starting(self, action: object) -> None:
+            if type(action).__name__ == "CreateSlice":
+                edit(work)
+                single.unlink()
+
+    listener = Editing()
+    assert drive_cluster(ready, listener).status == Exit.OK
+    assert listener.outputs == {0: b"launchedlaunchedword\n"}
+
+
+def test_a_watch_continues_with_the_files_of_the_launch(home: Path, tmp_path: Path, work: Path) -> None:
+    marks = tmp_path / "marks"
+    ready = commands.prepare_launch(task_of(work, marks), cluster="c", after=KEEP)
+
+    class Killed(Listener):
+        def starting(self, action: object) -> None:
+            if type(action).__name__ == "SyncTree":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive_cluster(ready, Killed())
+    edit(work)
+    thread = when(
+        lambda: marks.exists() and marks.read_text().count("\n") == 2,
+        lambda: open_provider("local", home / "state").preempt(slice_name("c"), 1),  # type: ignore[attr-defined]  # local hosts
+    )
+    ending = fulfil(commands.prepare_watch("c", None))
+    thread.join()
+    assert ending.status == Exit.OK
+    assert sorted(marks.read_text().splitlines()) == ["1 launched word"] * 2 + ["2 launched word"] * 2
+
+
+def test_the_same_command_again_takes_the_edited_files(home: Path, tmp_path: Path, work: Path) -> None:
+    marks = tmp_path / "marks"
+    task = local_task(1, workdir=str(work), run=f"cat word >> {marks}")
+
+    class Killed(Listener):
+        def starting(self, action: object) -> None:
+            if type(action).__name__ == "SyncTree":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive_cluster(commands.prepare_launch(task, cluster="c", after=KEEP), Killed())
+    edit(work)
+    assert fulfil(commands.prepare_launch(task, cluster="c", after=KEEP)).status == Exit.OK
+    assert marks.read_text() == "edited"
+
+
+def test_a_full_disk_is_an_error_before_a_machine_is_made(
+    home: Path, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "large").write_bytes(b"x" * (3 << 20))
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        monkeypatch.setenv("ORCH_HOME", str(disk / "home"))
+        listener = Listener()
+        task = local_task(1, workdir=str(work), run="true")
+        with pytest.raises(StorageError) as caught:
+            fulfil(commands.prepare_launch(task, cluster="c", after=KEEP), listener)
+        assert not listener.steps
+        assert f"{work} cannot be kept for later attempts" in str(caught.value)
+        assert "it has 3 MB" in caught.value.why
+        (work / "large").unlink()
+        assert fulfil(commands.prepare_launch(task, cluster="c", after=KEEP)).status == Exit.OK
+        fulfil(commands.prepare_down("c"))
+
+
+def test_copies_are_deleted_a_day_after_no_job_needs_them(home: Path, tmp_path: Path, work: Path) -> None:
+    marks = tmp_path / "marks"
+    drive_cluster(commands.prepare_launch(task_of(work, marks), cluster="c", after=KEEP), Listener(), follow=False)
+    edit(work)
+    fulfil(commands.prepare_launch(local_task(1, workdir=str(work), run="true"), cluster="d", after=KEEP))
+    copies = home / "state" / "snapshots"
+    drop_stale_snapshots()
+    assert len(list(copies.iterdir())) == 2
+    for folder in copies.iterdir():
+        os.utime(folder, (1.0, 1.0))
+    drop_stale_snapshots()
+    (kept,) = copies.iterdir()
+    assert (kept / "content/word").read_text() == "launched"
