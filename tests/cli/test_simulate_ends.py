@@ -107,6 +107,7 @@ def test_hosts_do_not_outlive_a_killed_rehearsal(simulation: Simulation) -> None
     until("hosts are ended", lambda: not simulation.processes(), GRACE)
 
 
+@pytest.mark.usefixtures("hangups")
 def test_the_end_of_the_terminal_ends_the_hosts(simulation: Simulation) -> None:
     near, far = pty.openpty()
     process = simulation.serve(["setsid", "--ctty", "--wait"], stdin=far, stderr=far)
