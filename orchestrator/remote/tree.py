@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import UserError
+from orchestrator.remote.file_index import NOTHING, identify_content
 
 IGNORE_FILE = ".orchignore"
 _READ = 1 << 20
 # Source: github.com/git-lfs/git-lfs, docs/spec.md, "The Pointer" (2026-11): the first line, and less than 1024 bytes.
+_IS_POINTER = "p"
 _POINTER, _LARGEST_POINTER = b"version https://git-lfs.github.com/spec/v1\n", 1024
 
 
@@ -57,7 +58,7 @@ class Tree:
         return self.root / file.path if self.root.is_dir() else self.root
 
 
-def read_tree(root: Path, *, whole: bool = False) -> Tree:
+def read_tree(root: Path, *, whole: bool = False, known: Mapping[str, str] = NOTHING) -> Tree:
     """Return the tree below `root`.
 
     In a git work tree: tracked files and untracked ones that are not ignored, submodules included. Elsewhere: all
@@ -67,14 +68,15 @@ def read_tree(root: Path, *, whole: bool = False) -> Tree:
     Args:
         root: The folder, or the one file.
         whole: Whether what git ignores is sent, too.
+        known: Files that need not be read again: `describe_content` of each, by `file_index.identify_content`.
 
     Raises:
         UserError: names the file that cannot be read.
     """
     if root.is_file():
-        files: tuple[TreeFile, ...] = (_describe(str(root.resolve()), root.name),)
+        files: tuple[TreeFile, ...] = (_describe(str(root.resolve()), root.name, known),)
     elif root.is_dir():
-        files = tuple(_describe(f"{root}/{name}", name) for name in sorted(_names(root, whole)))
+        files = tuple(_describe(f"{root}/{name}", name, known) for name in sorted(_names(root, whole)))
     else:
         raise UserError(f"{root} does not exist", next_step=f"ls {root.parent}")
     return Tree(root=root, files=files, digest=_digest(files), total_bytes=sum(file.size for file in files))
@@ -84,8 +86,13 @@ def read_snapshot(root: Path) -> Tree:
     """Return the tree of a snapshot: every file, without the rules of git and .orchignore."""
     if not root.is_dir():
         return read_tree(root)
-    files = tuple(_describe(f"{root}/{name}", name) for name in sorted(_walked_names(root, _ignore_nothing)))
+    files = tuple(_describe(f"{root}/{name}", name, NOTHING) for name in sorted(_walked_names(root, _ignore_nothing)))
     return Tree(root=root, files=files, digest=_digest(files), total_bytes=sum(file.size for file in files))
+
+
+def describe_content(file: TreeFile) -> str:
+    """Return what `read_tree` takes as known of a file."""
+    return file.sha256 + (_IS_POINTER if file.pointer else "")
 
 
 def list_grown_files(tree: Tree) -> tuple[Path, ...]:
@@ -199,32 +206,37 @@ def _is_content(path: str) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
-def _describe(path: str, name: str) -> TreeFile:
+def _describe(path: str, name: str, known: Mapping[str, str]) -> TreeFile:
     try:
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno != errno.ELOOP:  # the error of O_NOFOLLOW for a symbolic link
-                raise
+        now = os.lstat(path)
+        if stat.S_ISLNK(now.st_mode):
             link = str(Path(path).readlink())
             return TreeFile(
                 path=name, size=0, mode=0o755, sha256=hashlib.sha256(os.fsencode(link)).hexdigest(), link=link
             )
-        try:
-            now = os.fstat(handle)
-            mode = now.st_mode
-            digest = hashlib.sha256()
-            size, pointer = 0, False
-            # Up to its size at this moment: a log may grow as fast as it is read.
-            while block := os.read(handle, min(_READ, now.st_size - size)):
-                pointer = not size and now.st_size < _LARGEST_POINTER and block.startswith(_POINTER)
-                digest.update(block)
-                size += len(block)
-        finally:
-            os.close(handle)
+        rights = 0o755 if now.st_mode & 0o111 else 0o644
+        if found := known.get(identify_content(now)):
+            pointer = found.endswith(_IS_POINTER)
+            return TreeFile(path=name, size=now.st_size, mode=rights, sha256=found[:64], pointer=pointer)
+        return _hash(path, name)
     except OSError as error:
         raise _unreadable(Path(path), error) from error
-    rights = 0o755 if mode & 0o111 else 0o644
+
+
+def _hash(path: str, name: str) -> TreeFile:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        now = os.fstat(handle)
+        digest = hashlib.sha256()
+        size, pointer = 0, False
+        # Up to its size at this moment: a log may grow as fast as it is read.
+        while block := os.read(handle, min(_READ, now.st_size - size)):
+            pointer = not size and now.st_size < _LARGEST_POINTER and block.startswith(_POINTER)
+            digest.update(block)
+            size += len(block)
+    finally:
+        os.close(handle)
+    rights = 0o755 if now.st_mode & 0o111 else 0o644
     return TreeFile(path=name, size=size, mode=rights, sha256=digest.hexdigest(), pointer=pointer)
 
 

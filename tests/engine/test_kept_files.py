@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,14 +17,17 @@ from support.small_disk import small_disk
 
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.trees import read_trees
 from orchestrator.engine.unattended.unused_files import drop_stale_snapshots
 from orchestrator.errors import StorageError
 from orchestrator.exits import Exit
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.registry import open_provider
+from orchestrator.remote.tree import read_tree
 from orchestrator.task.model import FileMount, Recovery, Task
 
 KEEP = TeardownPolicy.KEEP
+TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -158,3 +163,43 @@ def test_copies_are_deleted_a_day_after_no_job_needs_them(home: Path, tmp_path: 
     drop_stale_snapshots()
     (kept,) = copies.iterdir()
     assert (kept / "content/word").read_text() == "launched"
+
+
+def test_a_second_launch_reads_no_file_that_is_the_same(home: Path, tmp_path: Path) -> None:
+    work = tmp_path / "many"
+    (work / "deep").mkdir(parents=True)
+    for number in range(5):
+        (work / "deep" / f"{number}").write_bytes(os.urandom(5000))
+    (work / "pointer").write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
+    time.sleep(2.1)  # a file that was changed just now may change again unnoticed
+    task = local_task(1, workdir=str(work), run="true")
+    assert len(list_read_files(work)) == 6
+    fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
+    assert list_read_files(work) == []
+    changed = work / "deep" / "3"
+    times = changed.stat()
+    changed.write_bytes(os.urandom(5000))  # of the same size
+    os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert list_read_files(work) == ["deep/3"]
+    _, (tree,) = read_trees(task)
+    assert tree == read_tree(work)
+    assert [file.path for file in tree.files if file.pointer] == ["pointer"]
+
+
+def list_read_files(work: Path) -> list[str]:
+    """Return the files that another process opens when it plans a launch of this folder."""
+    program = f"""
+import sys
+from support.driving import local_task
+from orchestrator.engine.preparation.trees import read_trees
+
+def note(event, words):
+    if event == "open" and str(words[0]).startswith({str(work)!r}):
+        print(words[0])
+
+sys.addaudithook(note)
+read_trees(local_task(1, workdir={str(work)!r}, run="true"))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=TESTS)
+    read = {str(Path(line).relative_to(work)) for line in done.stdout.splitlines()}
+    return sorted(read - {".", "deep", ".orchignore"})

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator.engine.state.snapshots import FILE_INDEX
 from orchestrator.errors import UserError
+from orchestrator.paths import load_paths
 from orchestrator.plan.desired import TreeSpec
+from orchestrator.remote.file_index import load_file_index
 from orchestrator.remote.host_folder import HOST_FOLDER, WORKDIR
 from orchestrator.remote.tree import Tree, read_snapshot, read_tree
 from orchestrator.task.model import Task
@@ -90,7 +93,9 @@ def _read_labelled_tree(
         source = str(find_snapshot(sent, label))
         tree = read_snapshot(Path(source))
     else:
-        source, tree = str(_expand_home(written).absolute()), read_tree(_expand_home(written), whole=whole)
+        place = _expand_home(written)
+        known = load_file_index(load_paths().state / FILE_INDEX, place)
+        source, tree = str(place.absolute()), read_tree(place, whole=whole, known=known)
     return _describe_tree(label, source, destination, tree, count), tree
 
 

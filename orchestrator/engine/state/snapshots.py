@@ -12,15 +12,17 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from orchestrator.errors import StorageError
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder
-from orchestrator.remote.tree import Tree, TreeFile
+from orchestrator.remote.file_index import identify_content, save_file_index
+from orchestrator.remote.tree import Tree, TreeFile, describe_content
 
 CONTENT = "content"
+FILE_INDEX = "file-index"  # below the state folder: remote/file_index.py
 _BLOCK = 1 << 20
 STALE = 24 * 3600.0  # seconds after which a copy that no record names is unused
 
@@ -44,8 +46,9 @@ def keep_snapshot(where: Paths, tree: Tree, progress: Callable[[int, int], None]
     fresh = root / f".{tree.digest[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
     copy = root / tree.digest / _name_copy(tree)
     try:
-        _copy(tree, fresh / copy.name, progress)
+        contents = _copy(tree, fresh / copy.name, progress)
         _install(fresh, copy)
+        save_file_index(where.state / FILE_INDEX, tree.root, contents)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             shutil.rmtree(fresh, ignore_errors=True)  # what is left on the disk is without it
@@ -126,13 +129,17 @@ def _no_space_error(root: Path, tree: Tree) -> StorageError:
     )
 
 
-def _copy(tree: Tree, target: Path, progress: Callable[[int, int], None]) -> None:
-    """Copy each file of a tree. Paths are text here: there may be 100,000 files."""
+def _copy(tree: Tree, target: Path, progress: Callable[[int, int], None]) -> Mapping[str, str]:
+    """Copy each file of a tree, and return the contents of the files for the index.
+
+    Paths are text here: there may be 100,000 files.
+    """
     make_private_folder(target.parent)
     below, root = (f"{target}/", f"{tree.root}/") if tree.root.is_dir() else ("", "")
     if below:
         make_private_folder(target)
     made = {"", str(target)}
+    contents: dict[str, str] = {}
     done = 0
     for file in tree.files:
         place = f"{below}{file.path}" if below else str(target)
@@ -142,13 +149,18 @@ def _copy(tree: Tree, target: Path, progress: Callable[[int, int], None]) -> Non
         if file.link is not None:
             Path(place).symlink_to(file.link)
             continue
-        _copy_file(f"{root}{file.path}" if root else str(tree.root), place, file)
+        contents[_copy_file(f"{root}{file.path}" if root else str(tree.root), place, file)] = describe_content(file)
         done += file.size
         progress(done, tree.total_bytes)
+    contents.pop("", None)
+    return contents
 
 
-def _copy_file(source: str, place: str, file: TreeFile) -> None:
+def _copy_file(source: str, place: str, file: TreeFile) -> str:
     """Copy what the file held when it had its size: a log may have grown since. Hosts get its mode from the tree.
+
+    Returns:
+        What identifies its content; "" where that is unknown.
 
     Raises:
         StorageError: It was edited after it was hashed.
@@ -156,6 +168,7 @@ def _copy_file(source: str, place: str, file: TreeFile) -> None:
     digest, left = hashlib.sha256(), file.size
     read = os.open(source, os.O_RDONLY)
     try:
+        now = os.fstat(read)
         written = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode & 0o700)
         try:
             while left and (block := os.read(read, min(_BLOCK, left))):
@@ -173,3 +186,4 @@ def _copy_file(source: str, place: str, file: TreeFile) -> None:
             "hosts would get other files than the planned ones",
             "run the same command again",
         )
+    return identify_content(now) if now.st_size == file.size else ""
