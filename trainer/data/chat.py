@@ -10,12 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from trainer.data.chat_notes import ChatNotes
 from trainer.data.control_tokens import ControlTokens
 from trainer.data.conversations import AUTO as ANY_FORM
-from trainer.data.conversations import Completion, find_form, read_conversation
+from trainer.data.conversations import (
+    Completion,
+    check_unread_keys,
+    find_form,
+    list_unread_keys,
+    read_conversation,
+)
 from trainer.data.documents import TextChunk
 from trainer.data.rendering import ConversationRenderer
-from trainer.data.templates import ChatTemplate
+from trainer.data.templates import ChatTemplate, Conversation
 from trainer.data.tokenizers import AUTO, BYTES
 from trainer.errors import DataError
 
@@ -87,8 +94,9 @@ class ChatReader:
         self._renderer = ConversationRenderer(template, control)
         self._control = control
         self._form = form
-        self._forms: set[str] = set()
+        self._forms: set[tuple[str, ...]] = set()
         self._report = report
+        self._notes = ChatNotes(template.name, self._render_text)
 
     def read_row(self, row: Mapping[str, Any], where: str) -> Iterator[TextChunk]:
         """Yield the text of a row.
@@ -103,30 +111,58 @@ class ChatReader:
         form = find_form(row) if self._form == ANY_FORM else self._form
         try:
             conversation = read_conversation(row, form)
+            if self._form == ANY_FORM:
+                check_unread_keys(row, form, conversation)
         except DataError as error:
             raise DataError(f"{where} {error}" if not form else f"{where}: {error}") from error
-        if form not in self._forms:
-            self._forms.add(form)
-            self._report(f"{where}: chat data of the form `{form}`")
+        self._report_form(form, list_unread_keys(row, form), where)
         if isinstance(conversation, Completion):
-            yield self._take(conversation)
-            return
-        try:
-            found = self._renderer.render(conversation)
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from error
-        yield TextChunk(found.text.encode(), is_last=True, replies=found.replies, literal=found.literal)
+            found = self._take(conversation)
+        else:
+            try:
+                found = self._render(conversation)
+            except DataError as error:
+                raise DataError(f"{where}: {error}") from error
+            self._notes.add_messages(conversation, found.data.decode(), where)
+        self._notes.add_text(found, where)
+        yield found
+
+    def list_notes(self) -> list[str]:
+        """Return what was unusual in the rows that were read."""
+        return self._notes.list_lines()
 
     def end(self) -> None:
         """End the template's process."""
         self._renderer.end()
 
+    def _report_form(self, form: str, unread: list[str], where: str) -> None:
+        if (form, *unread) not in self._forms:
+            self._forms.add((form, *unread))
+            others = f"; without {' and '.join(f'`{key}`' for key in unread)}, which its rows have, too"
+            self._report(f"{where}: chat data of the form `{form}`{others if unread else ''}")
+
+    def _render(self, conversation: Conversation) -> TextChunk:
+        found = self._renderer.render(conversation)
+        replies = tuple((_find_word_start(found.text, first), last) for first, last in found.replies)
+        return TextChunk(found.text.encode(), is_last=True, replies=replies, literal=found.literal)
+
+    def _render_text(self, conversation: Conversation) -> str:
+        return self._renderer.render(conversation).text
+
     def _take(self, row: Completion) -> TextChunk:
         before, reply = (text.encode(errors="replace").decode() for text in (row.prompt, row.completion))
         text = before + reply
-        replies = ((len(before), len(text)),)
+        replies = ((_find_word_start(text, len(before)), len(text)),)
         literal = self._control.locate(text)
         return TextChunk(text.encode(), is_last=True, replies=replies, trains_end=True, literal=literal)
+
+
+def _find_word_start(text: str, first: int) -> int:
+    """Return where the first word of a reply begins: with the space before it.
+
+    Most tokenizers make one token of a space and the word behind it, and a token belongs to where it begins.
+    """
+    return first - 1 if text[first - 1 : first] == " " and text[first : first + 1].strip() else first
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
