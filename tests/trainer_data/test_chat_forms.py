@@ -81,7 +81,8 @@ def test_rows_of_each_form_are_found_said_and_read(
     tmp_path: Path, form: str, row: Mapping[str, Any], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert trained_bytes(prepared(tmp_path, [row], "chat=plain")) == expected
-    assert f"chats.jsonl, line 1: chat data of the form `{form}`\n" in capsys.readouterr().out
+    how = "as it is, without a template" if isinstance(row.get("prompt"), str) else "with the plain template"
+    assert f"chats.jsonl, line 1: chat data of the form `{form}`, {how}\n" in capsys.readouterr().out
 
 
 def test_a_setting_decides_where_rows_have_several_forms(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ QUESTION = CHAT[0]["content"]
     ("more", "unread"),
     [
         ({"prompt": QUESTION, "prompt_id": "5"}, "`prompt`"),
-        ({"prompt": f" {QUESTION}\n", "completion": "3"}, "`prompt` and `completion`"),
+        ({"prompt": f" {QUESTION}\n", "completion": "3"}, "`prompt`, `completion`"),
         ({"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": "3"}]}, "`conversations`"),
         ({"prompt": CHAT[:1], "instruction": "", "output": None}, "`prompt`"),
     ],
@@ -177,7 +177,7 @@ def test_a_row_of_several_forms_that_say_the_same_is_read_once_and_that_is_print
     more: Mapping[str, Any], unread: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert trained_bytes(prepared(tmp_path, [{**more, **GOOD}] * 2, "chat=plain")) == PLAIN * 2
-    line = f"line 1: chat data of the form `messages`; without {unread}, which its rows have, too\n"
+    line = f"line 1: chat data of the form `messages`, with the plain template; not read: {unread}\n"
     assert capsys.readouterr().out.count(line) == 1
 
 
@@ -200,7 +200,7 @@ def test_a_row_of_several_forms_that_would_lose_text_is_refused(
 def test_a_setting_reads_a_row_that_would_lose_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {**GOOD, "prompt": "Be a pirate."}
     assert trained_bytes(prepared(tmp_path, [row], "chat=plain", "chat_form=messages")) == PLAIN
-    assert "`messages`; without `prompt`, which its rows have" in capsys.readouterr().out
+    assert "; not read: `prompt`\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["text", "input_text", None])

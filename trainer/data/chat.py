@@ -93,8 +93,9 @@ class ChatReader:
         """
         self._renderer = ConversationRenderer(template, control)
         self._control = control
+        self._template = template.name
         self._form = form
-        self._forms: set[tuple[str, ...]] = set()
+        self._forms: set[str] = set()
         self._report = report
         self._notes = ChatNotes(template.name, self._render_text)
 
@@ -115,7 +116,9 @@ class ChatReader:
                 check_unread_keys(row, form, conversation)
         except DataError as error:
             raise DataError(f"{where} {error}" if not form else f"{where}: {error}") from error
-        self._report_form(form, list_unread_keys(row, form), where)
+        how = "as it is, without a template" if isinstance(conversation, Completion) else f"with {self._template}"
+        unread = ", ".join(f"`{key}`" for key in list_unread_keys(row, form))
+        self._report_form(f"`{form}`, {how}{f'; not read: {unread}' if unread else ''}", where)
         if isinstance(conversation, Completion):
             found = self._take(conversation)
         else:
@@ -135,11 +138,10 @@ class ChatReader:
         """End the template's process."""
         self._renderer.end()
 
-    def _report_form(self, form: str, unread: list[str], where: str) -> None:
-        if (form, *unread) not in self._forms:
-            self._forms.add((form, *unread))
-            others = f"; without {' and '.join(f'`{key}`' for key in unread)}, which its rows have, too"
-            self._report(f"{where}: chat data of the form `{form}`{others if unread else ''}")
+    def _report_form(self, form: str, where: str) -> None:
+        if form not in self._forms:
+            self._forms.add(form)
+            self._report(f"{where}: chat data of the form {form}")
 
     def _render(self, conversation: Conversation) -> TextChunk:
         found = self._renderer.render(conversation)

@@ -126,10 +126,11 @@ def open_example_encoder(tokens: TokenizerSpec) -> Callable[[tuple[Any, ...]], t
 def _format(number: int, text: TextChunk, runs: Runs, size: int, trained: int) -> str:
     """Return a document with its heading; characters that could steer a terminal are named."""
     body = "".join(
-        f"{FIRST}{part}{LAST}" if marked else part
-        for part, marked in ((part.translate(_CONTROL), marked) for part, marked in runs)
+        f"{FIRST}{part}{LAST}" if is_trained else part
+        for part, is_trained in ((part.translate(_CONTROL), is_trained) for part, is_trained in runs)
     )
-    notes = [f"{size:,} tokens", f"{trained:,} of them trained on, between {FIRST} and {LAST}"]
+    marked = f"{trained:,} of them trained on, between {FIRST} and {LAST}" if trained else "none of them trained on"
+    notes = [f"{size:,} tokens", marked]
     if text.literal:
         notes.append("control tokens in its messages are text")
     if size > _MOST_TOKENS or not text.is_last:
