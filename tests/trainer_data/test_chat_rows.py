@@ -149,7 +149,13 @@ def test_examples_alone_have_the_notes_of_prepare(tmp_path: Path, capsys: pytest
     assert notes[0] == notes[1]
     assert [note[:22] for note in notes[0]] == ["note: skipped 1 bad ro", "note: conversations wi"]
     run([str(write_lines(path, [GOOD] * 1002)), "show=1", "chat=plain"])
-    assert "note: read the first 1,001 documents alone" in capsys.readouterr().out
+    assert "note: only the beginning was read, 1,001 documents" in capsys.readouterr().out
+
+
+def test_the_beginning_of_a_long_document_is_an_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "long.txt").write_text("a line\n" * (10 << 20))
+    run([str(tmp_path / "long.txt"), "show=1"])
+    assert "note: only the beginning was read, 0 documents" in capsys.readouterr().out
 
 
 def test_the_exit_status_of_examples_alone_is_that_of_bad_data(tmp_path: Path) -> None:

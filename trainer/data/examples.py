@@ -50,12 +50,12 @@ def show_examples(job: PrepareJob, count: int, report: Callable[[str], None]) ->
     if job.destination:
         return  # the preparation reports the rest
     is_complete = seen.read_on(texts)
-    if not seen.documents:
+    if not seen.documents and not seen.size:
         raise refuse_empty(job, documents)
     for note in documents.list_notes():
         report(f"note: {note}")
     if not is_complete:
-        report(f"note: read the first {seen.documents:,} documents alone")
+        report(f"note: only the beginning was read, {seen.documents:,} documents")
     elif job.chat is not None and not seen.has_replies:
         raise refuse_untrained(job)
 
