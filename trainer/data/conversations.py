@@ -188,8 +188,8 @@ def _check_message(message: Message, name: str) -> Message:
         return {**message, "content": None}
     if isinstance(content, list) and content:
         return {**message, "content": [_read_part(part, name) for part in cast("list[object]", content)]}
-    kind = "null" if content is None else f"of the type {type(content).__name__}"
-    found = "an empty list" if isinstance(content, list) else kind
+    kind = type(cast("object", content)).__name__
+    found = "null" if content is None else "an empty list" if kind == "list" else f"of the type {kind}"
     raise DataError(f"{name}: its content is {found}, not text: only text can be trained on")
 
 
