@@ -26,6 +26,7 @@ from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.store import open_store
 from trainer.checkpoint.weights_export import ExportRequest, export_weights
 from trainer.checkpoint.weights_import import import_weights
+from trainer.data.described import PLAIN_TEMPLATE
 from trainer.environment import World
 from trainer.errors import ConfigError
 from trainer.options import parse_config
@@ -214,6 +215,7 @@ def test_import_prints_data_of_the_models_tokens_and_eval_asks_for_it(
     place = tmp_path / "run/checkpoints"
     save(str(place), config_of("model.vocab=256"), Mesh(), 1, 1)
     assert main(["export", str(place), str(tmp_path / "bytes")]) == 0
+    assert (tmp_path / "bytes" / "chat_template.jinja").read_text() == PLAIN_TEMPLATE, "that of chat=auto"
     shutil.copytree(tmp_path / "bytes", tmp_path / "named")
     (tmp_path / "named/tokenizer.json").write_text("{}")
     shutil.copytree(tmp_path / "bytes", tmp_path / "none")
@@ -238,6 +240,25 @@ def test_import_prints_data_of_the_models_tokens_and_eval_asks_for_it(
     for word in (f"data={tmp_path}/absent", f"eval.source={tmp_path}/absent"):
         assert main(["eval", imported, word]) == 3, "it reads what is named"
         assert f"data={tmp_path}/absent: no such file" in capsys.readouterr().err
+
+
+def test_import_names_added_tokens_that_the_embedding_has_no_row_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tokenizers import Tokenizer, models
+
+    llama_folder(tmp_path / "hf")
+    names = {f"word{number}": number for number in range(64)}
+    tokenizer: Any = Tokenizer(models.WordLevel(names, unk_token="word0"))
+    for count, word in ((0, ""), (7, ""), (7, "resize=auto")):
+        tokenizer.add_special_tokens([f"<tool{number}>" for number in range(count)])
+        tokenizer.save(str(tmp_path / "hf" / "tokenizer.json"))
+        assert main(["import", str(tmp_path / "hf"), str(tmp_path / f"to-{count}{word}"), *filter(None, [word])]) == 0
+        printed = capsys.readouterr().out
+        assert ("note: the embedding has 64 rows, and none for 7 tokens" in printed) == (count > 0 and not word)
+        assert ("'<tool0>', '<tool1>', '<tool2>', '<tool3>', '<tool4>' and 2 more; data" in printed) == (
+            count > 0 and not word
+        )
 
 
 @pytest.mark.promise("P32")

@@ -81,7 +81,8 @@ def test_rows_of_each_form_are_found_said_and_read(
     tmp_path: Path, form: str, row: Mapping[str, Any], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert trained_bytes(prepared(tmp_path, [row], "chat=plain")) == expected
-    assert f"chats.jsonl, line 1: chat data of the form `{form}`\n" in capsys.readouterr().out
+    how = "as it is, without a template" if isinstance(row.get("prompt"), str) else "with the plain template"
+    assert f"chats.jsonl, line 1: chat data of the form `{form}`, {how}\n" in capsys.readouterr().out
 
 
 def test_a_setting_decides_where_rows_have_several_forms(tmp_path: Path) -> None:
@@ -184,9 +185,16 @@ def test_calls_in_the_forms_of_sharegpt_and_of_earlier_versions_of_openai() -> N
     [
         ({"text": "x"}, "line 7 has neither `messages`, nor `conversations`.*its keys are text"),
         ({"messages": "x"}, "line 7: messages must be a list"),
-        ({"messages": [{"role": "user", "content": 5}]}, "line 7: the content of a message is not text"),
-        ({"messages": [{"role": "assistant", "content": None}]}, "not text"),
-        ({"messages": messages(("user", [{"type": "image_url", "image_url": {"url": "x"}}]))}, "only text can be"),
+        ({"messages": [{"role": "user", "content": 5}]}, "line 7: message 1: its content is of the type int, not text"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "message 1: its content is null"),
+        ({"messages": messages(("user", "a"), ("assistant", []))}, "message 2: its content is an empty list"),
+        (
+            {"messages": messages(("user", [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x"}]))},
+            "message 1: its content has a part of type `image_url`: only text can be",
+        ),
+        ({"messages": messages(("user", [{"type": "file", "text": "a"}]))}, "a part of type `file`"),
+        ({"messages": messages(("user", [{"type": "text", "text": 5}]))}, "a part of a kind that has no `text`"),
+        ({"messages": messages(("user", [{}]))}, "a part of a kind that has no `text`"),
         ({"conversations": [{"from": "alien", "value": "x"}]}, "a turn is from 'alien': known are human"),
         ({"conversations": [{"from": "human", "value": None}]}, "`value` of a turn is not text"),
         ({"instruction": "x", "output": None}, "must be text"),

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer.checkpoint.byte_tokenizer import describe_bytes
+from trainer.checkpoint.byte_tokenizer import describe_bytes, is_byte_tokenizer
 from trainer.checkpoint.description import (
     CONFIG,
     MODEL_FILES,
+    TEMPLATE,
     TOKENIZER,
+    TOKENIZER_CONFIG,
     Description,
     find_description,
     read_described_files,
@@ -20,7 +22,7 @@ from trainer.checkpoint.description import (
 from trainer.checkpoint.families import make_hf_config, parse_hf_config
 from trainer.checkpoint.reader import Checkpoint
 from trainer.config import BYTE_VOCAB, DataConfig, ModelConfig
-from trainer.data.described import find_data_description
+from trainer.data.described import PLAIN_TEMPLATE, find_data_description
 from trainer.data.roles import find_end, read_tokens
 from trainer.data.sources import HUB_SCHEME
 from trainer.data.tokenizers import AUTO, BYTES
@@ -48,6 +50,9 @@ def find_exported_description(checkpoint: Checkpoint, model: ModelConfig, given:
         found = _find_in_data(checkpoint, model)
     if given:
         found = _join_given(found, model, given)
+    has_template = TEMPLATE in found.files or "chat_template" in found.read_object(TOKENIZER_CONFIG)
+    if not has_template and is_byte_tokenizer(found.files.get(TOKENIZER, "")):
+        found = replace(found, files={**found.files, TEMPLATE: PLAIN_TEMPLATE})  # that of chat=auto with these tokens
     if TOKENIZER not in found.files:
         report("note: no tokenizer.json is written: none was found; name it with tokenizer=PATH")
     began = manifest.data is None or manifest.config.get("checkpoint.start")

@@ -28,6 +28,8 @@ from trainer.options import flatten_config, parse_config
 from trainer.shape.architecture import count_parameters, list_parameters
 from trainer.shape.box import Box, TensorRegion
 
+_MOST_NAMES = 5
+
 
 def import_weights(
     folder: Path,
@@ -60,7 +62,7 @@ def import_weights(
     store = open_store(place, create=True)
     if any(StepFolder.parse(name) is not None for name in store.list_folders()):
         raise ConfigError(f"{store.uri} already holds checkpoints: name another place")
-    for line in list_unused_keys(config):
+    for line in [*list_unused_keys(config), *_list_tokens_without_rows(described, model)]:
         report(line)
     store_description(store, described)
     parts, folder_of_weights = _upload_weights(store, model, names, tensors, part_bytes), StepFolder(0)
@@ -111,6 +113,18 @@ def _resize(model: ModelConfig, described: Description, rows: int | None) -> Mod
     if rows < model.tokens:
         raise ConfigError(f"resize={rows}: the model has {model.tokens} tokens, and none can be removed")
     return replace(model, vocab=rows)
+
+
+def _list_tokens_without_rows(described: Description, model: ModelConfig) -> list[str]:
+    """Return a note on tokens of the tokenizer for which the embedding has no row."""
+    numbers = read_tokens(described).numbers
+    beyond = sorted((number, text) for text, number in numbers.items() if number >= model.tokens)
+    if not beyond:
+        return []
+    names = ", ".join(repr(text) for _, text in beyond[:_MOST_NAMES])
+    more = f" and {len(beyond) - _MOST_NAMES:,} more" if len(beyond) > _MOST_NAMES else ""
+    what = f"the embedding has {model.tokens:,} rows, and none for {len(beyond):,} tokens of the tokenizer"
+    return [f"note: {what}: {names}{more}; data with them needs resize=auto, which adds rows"]
 
 
 def _upload_weights(

@@ -131,13 +131,12 @@ def run(words: Sequence[str]) -> int:
         DataError: The source cannot be read as text.
         StorageError: A bucket fails.
     """
-    from trainer.data.examples import format_examples
-    from trainer.data.prepare import open_job_documents, prepare_shards
+    from trainer.data.examples import show_examples
+    from trainer.data.prepare import prepare_shards
 
     job, shown = _parse_job(_join_show(words))
     if shown:
-        for example in format_examples(job.tokens, open_job_documents(job, _print_line), shown):
-            _print_line(example)
+        show_examples(job, shown, _print_line)
     if job.destination:
         prepare_shards(job, _print_line)
     return Exit.OK

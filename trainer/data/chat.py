@@ -10,12 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from trainer.data.chat_notes import ChatNotes
 from trainer.data.control_tokens import ControlTokens
 from trainer.data.conversations import AUTO as ANY_FORM
-from trainer.data.conversations import Completion, find_form, read_conversation
+from trainer.data.conversations import (
+    Completion,
+    check_unread_keys,
+    find_form,
+    list_unread_keys,
+    read_conversation,
+)
 from trainer.data.documents import TextChunk
 from trainer.data.rendering import ConversationRenderer
-from trainer.data.templates import ChatTemplate
+from trainer.data.templates import ChatTemplate, Conversation
 from trainer.data.tokenizers import AUTO, BYTES
 from trainer.errors import DataError
 
@@ -86,9 +93,11 @@ class ChatReader:
         """
         self._renderer = ConversationRenderer(template, control)
         self._control = control
+        self._template = template.name
         self._form = form
         self._forms: set[str] = set()
         self._report = report
+        self._notes = ChatNotes(template.name, self._render_text)
 
     def read_row(self, row: Mapping[str, Any], where: str) -> Iterator[TextChunk]:
         """Yield the text of a row.
@@ -103,23 +112,43 @@ class ChatReader:
         form = find_form(row) if self._form == ANY_FORM else self._form
         try:
             conversation = read_conversation(row, form)
+            if self._form == ANY_FORM:
+                check_unread_keys(row, form, conversation)
         except DataError as error:
             raise DataError(f"{where} {error}" if not form else f"{where}: {error}") from error
-        if form not in self._forms:
-            self._forms.add(form)
-            self._report(f"{where}: chat data of the form `{form}`")
+        how = "as it is, without a template" if isinstance(conversation, Completion) else f"with {self._template}"
+        unread = ", ".join(f"`{key}`" for key in list_unread_keys(row, form))
+        self._report_form(f"`{form}`, {how}{f'; not read: {unread}' if unread else ''}", where)
         if isinstance(conversation, Completion):
-            yield self._take(conversation)
-            return
-        try:
-            found = self._renderer.render(conversation)
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from error
-        yield TextChunk(found.text.encode(), is_last=True, replies=found.replies, literal=found.literal)
+            found = self._take(conversation)
+        else:
+            try:
+                found = self._render(conversation)
+            except DataError as error:
+                raise DataError(f"{where}: {error}") from error
+            self._notes.add_messages(conversation, found.data.decode(), where)
+        self._notes.add_text(found, where)
+        yield found
+
+    def list_notes(self) -> list[str]:
+        """Return what was unusual in the rows that were read."""
+        return self._notes.list_lines()
 
     def end(self) -> None:
         """End the template's process."""
         self._renderer.end()
+
+    def _report_form(self, form: str, where: str) -> None:
+        if form not in self._forms:
+            self._forms.add(form)
+            self._report(f"{where}: chat data of the form {form}")
+
+    def _render(self, conversation: Conversation) -> TextChunk:
+        found = self._renderer.render(conversation)
+        return TextChunk(found.text.encode(), is_last=True, replies=found.replies, literal=found.literal)
+
+    def _render_text(self, conversation: Conversation) -> str:
+        return self._renderer.render(conversation).text
 
     def _take(self, row: Completion) -> TextChunk:
         before, reply = (text.encode(errors="replace").decode() for text in (row.prompt, row.completion))

@@ -4,9 +4,12 @@
                `tool_calls`; `tools` may be beside them, also as JSON. An assistant's message of `weight` 0 is not
                trained on
     sharegpt   `conversations`: each with `from` and `value`; `system` and `tools` may be beside them
+    prompt     `prompt` and `completion`, both messages, or both text, which is taken as it is
     alpaca     `instruction`, `input`, which follows in a new line, and `output`; `system` and `history`, a
                list of pairs, may be beside them
-    prompt     `prompt` and `completion`, both messages, or both text, which is taken as it is
+
+A row may have the keys of several forms, as data sets have a `prompt` that repeats the question of `messages`. The form
+that stands first in this list is read. A row whose other keys have text that is not in it is refused.
 
 Sources: "Dataset formats and types", TRL's documentation (huggingface.co/docs/trl/dataset_formats, read 2026-11), for
 messages, prompt and completion; LLaMA-Factory, data/README.md, for ShareGPT and Alpaca.
@@ -17,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -36,6 +40,18 @@ _ROLES: Mapping[str, str] = MappingProxyType(
     }
 )
 """The role of each word in `from`; `call` is a reply that calls a tool."""
+_LISTS = ("messages", "conversations", "conversation")
+_KEYS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "messages": _LISTS,
+        "sharegpt": _LISTS,
+        "prompt": ("prompt", "completion"),
+        "alpaca": ("instruction", "output"),
+    }
+)
+"""The keys of each form, of which `messages` and `sharegpt` read the first that is filled."""
+_TEXT_PARTS = (None, "text", "input_text", "output_text")
+"""Types of parts that have a `text`, of OpenAI's two interfaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +99,43 @@ def read_conversation(row: Mapping[str, Any], form: str) -> Conversation | Compl
             raise DataError(_describe_unknown(row))
 
 
-_LISTS = ("messages", "conversations", "conversation")
+def list_unread_keys(row: Mapping[str, Any], form: str) -> list[str]:
+    """Return the keys of other forms that the row has, too."""
+    read = _KEYS[form] if _KEYS[form] != _LISTS else [key for key in _LISTS if row.get(key)][:1]
+    return [key for key in dict.fromkeys(chain(*_KEYS.values())) if row.get(key) and key not in read]
+
+
+def check_unread_keys(row: Mapping[str, Any], form: str, conversation: Conversation | Completion) -> None:
+    """Refuse a row that has text under keys that are not read.
+
+    Raises:
+        DataError: The conversation does not have the text of such a key.
+    """
+    if isinstance(conversation, Completion):
+        known = [conversation.prompt, conversation.completion]
+    else:
+        known = [text for message in conversation.messages for text in list_texts(message.get("content"))]
+    for key in list_unread_keys(row, form):
+        for text in _list_row_texts(row[key]):
+            if not any(text.strip() in other for other in known):
+                raise DataError(
+                    f"chat data of the form `{form}` has a `{key}`, too, whose text would be lost: remove that key, or "
+                    f"choose with chat_form= ({', '.join(_KEYS)})"
+                )
+
+
+def list_texts(content: Any) -> list[str]:
+    """Return the texts of a message's content: itself, or those of its parts."""
+    if isinstance(content, str):
+        return [content]
+    return [part["text"] for part in _list_objects(content) if isinstance(part.get("text"), str)]
+
+
+def _list_row_texts(value: Any) -> list[str]:
+    """Return the texts of a key that is not read: a text, or messages of any form."""
+    if isinstance(value, str):
+        return [value]
+    return [text for one in _list_objects(value) for text in list_texts(one.get("content", one.get("value")))]
 
 
 def _describe_unknown(row: Mapping[str, Any]) -> str:
@@ -119,32 +171,38 @@ def _read_messages(value: Any) -> list[Message]:
     messages = _list_objects(value)
     if not messages or len(messages) != len(value) or not all(isinstance(one.get("role"), str) for one in messages):
         raise DataError("messages must be a list of {role, content}, with at least one")
-    return [_check_message(message) for message in messages]
+    return [_check_message(message, f"message {number}") for number, message in enumerate(messages, start=1)]
 
 
-def _check_message(message: Message) -> Message:
+def _check_message(message: Message, name: str) -> Message:
     call = message.get("function_call")
     if call and not message.get("tool_calls"):
         message = {**message, "tool_calls": [{"type": "function", "function": call}], "function_call": None}
-    content = message.get("content")
-    if isinstance(content, list):
-        if not all(_is_text(part) for part in cast("list[object]", content)):
-            raise DataError("the content of a message is not text: only text can be trained on")
-    elif not isinstance(content, str) and not (content is None and message.get("tool_calls")):
-        raise DataError("the content of a message is not text: only text can be trained on")
     calls: Any = message.get("tool_calls")
     if calls and (not isinstance(calls, list) or len(_list_objects(calls)) != len(cast("list[object]", calls))):
-        raise DataError("`tool_calls` must be a list of objects")
-    return message
+        raise DataError(f"{name}: `tool_calls` must be a list of objects")
+    content = message.get("content")
+    if isinstance(content, str):
+        return message
+    if calls and content in (None, []):
+        return {**message, "content": None}
+    if isinstance(content, list) and content:
+        return {**message, "content": [_read_part(part, name) for part in cast("list[object]", content)]}
+    kind = type(cast("object", content)).__name__
+    found = "null" if content is None else "an empty list" if kind == "list" else f"of the type {kind}"
+    raise DataError(f"{name}: its content is {found}, not text: only text can be trained on")
 
 
-def _is_text(part: Any) -> bool:
-    if isinstance(part, str):
-        return True
-    if not isinstance(part, dict):
-        return False
-    entries = cast("dict[str, Any]", part)
-    return isinstance(entries.get("text"), str) or isinstance(entries.get("thinking"), str)
+def _read_part(part: Any, name: str) -> Mapping[str, Any]:
+    """Return a part of a message as templates read it."""
+    entries = cast("dict[str, Any]", part) if isinstance(part, dict) else {"text": part}
+    kind, text = entries.get("type"), entries.get("text")
+    if kind in _TEXT_PARTS and isinstance(text, str):
+        return {**entries, "type": "text"}
+    if isinstance(entries.get("thinking"), str):
+        return entries
+    found = f"type `{str(kind)[:40]}`" if kind is not None and kind not in _TEXT_PARTS else "a kind that has no `text`"
+    raise DataError(f"{name}: its content has a part of {found}: only text can be trained on")
 
 
 def _read_sharegpt(row: Mapping[str, Any]) -> list[Message]:

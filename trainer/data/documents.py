@@ -88,6 +88,10 @@ class BadRows:
         """Return the description for the end of a message; nothing without bad rows."""
         return f" ({self.describe()})" if self.count else ""
 
+    def list_notes(self) -> list[str]:
+        """Return the description as a line; none without bad rows."""
+        return [f"skipped {self.describe()}"] if self.count else []
+
     def fail(self) -> DataError:
         """Return the error for too many."""
         if self.count == 1:
@@ -130,6 +134,10 @@ class Documents(Protocol):
         """
         ...
 
+    def list_notes(self) -> list[str]:
+        """Return what was unusual in what was read, for people: a line each."""
+        ...
+
 
 class RowReader(Protocol):
     """Turns rows into documents."""
@@ -140,6 +148,10 @@ class RowReader(Protocol):
         Raises:
             DataError: The row has another form; `where` names its place.
         """
+        ...
+
+    def list_notes(self) -> list[str]:
+        """Return what was unusual in the rows that were read."""
         ...
 
 
@@ -254,6 +266,9 @@ class FileDocuments:
                 raise DataError(f"{file.name} cannot be read: {error}") from error
             before += file.size
         self.bytes_read = before
+
+    def list_notes(self) -> list[str]:
+        return [*self.bad.list_notes(), *([] if self._chat is None else self._chat.list_notes())]
 
     def _read_file(self, file: SourceFile, stream: IO[bytes]) -> Iterator[TextChunk]:
         if self._trusted:

@@ -34,7 +34,7 @@ class Encoder(Protocol):
     def encode_reply(
         self, text: str, spans: Sequence[Span], literal: Sequence[int] = ()
     ) -> tuple[TokenArray, npt.NDArray[np.bool_]]:
-        """Return the tokens of a text with replies, and which of them begin in a reply.
+        """Return the tokens of a text with replies, and which of them hold a character of a reply.
 
         Args:
             text: It may contain special tokens.
@@ -180,9 +180,10 @@ class LibraryEncoder:
 
 
 def _mark(encoding: Any, spans: Sequence[Span]) -> npt.NDArray[np.bool_]:
-    """Return which tokens begin in a span."""
-    begins = np.array([first for first, _ in encoding.offsets], np.int64)
+    """Return which tokens hold a character of a span; one that holds none counts as if it held the next character."""
+    places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    begins, ends = places[:, 0], np.maximum(places[:, 1], places[:, 0] + 1)
     trained = np.zeros(len(begins), np.bool_)
     for first, last in spans:
-        trained |= (begins >= first) & (begins < last)
+        trained |= (ends > first) & (begins < last)
     return trained

@@ -129,6 +129,9 @@ class HubDocuments:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise DataError(f"hf://{name.name} cannot be read: {first}") from error
 
+    def list_notes(self) -> list[str]:
+        return self.bad.list_notes()
+
 
 def ensure_local_shards(config: DataConfig, report: Callable[[str], None]) -> Path:
     """Return the local folder with the data set's token shards, which are made if they do not exist.

@@ -115,12 +115,9 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     progress = _make_shards(job, documents, store, progress, report)
     if not progress.shards:
         store.delete([PROGRESS_NAME])
-        raise DataError(f"{job.source} contains no text{documents.bad.note()}")
+        raise refuse_empty(job, documents)
     if all(shard.trained == 0 for shard in progress.shards):
-        raise DataError(
-            f"{job.source} has nothing to train on: no conversation has a reply of the assistant (`role` is "
-            "`assistant`, or a `completion`); without chat= all of its text is trained on"
-        )
+        raise refuse_untrained(job)
     index = Index(
         dtype=job.tokens.dtype,
         vocab=job.tokens.vocab,
@@ -135,8 +132,8 @@ def prepare_shards(job: PrepareJob, report: Report) -> Index:
     store.put(INDEX_NAME, index.to_json())
     store.delete([PROGRESS_NAME])
     trained = "" if index.trained is None else f" ({index.trained:,} of them are trained on)"
-    if documents.bad.count:
-        report(f"note: skipped {documents.bad.describe()}")
+    for note in documents.list_notes():
+        report(f"note: {note}")
     report(
         f"{index.tokens:,} tokens of {index.documents:,} documents{trained} in {len(index.shards)} shards: {store.uri}"
     )
@@ -153,6 +150,19 @@ def open_job_documents(job: PrepareJob, report: Report) -> Documents:
     """
     chat = None if job.chat is None else ChatReader(job.chat, job.tokens.control, job.chat_form, report)
     return open_documents(job.source, job.column, chat, job.max_bad, report)
+
+
+def refuse_empty(job: PrepareJob, documents: Documents) -> DataError:
+    """Return the error for a source without text."""
+    return DataError(f"{job.source} contains no text{documents.bad.note()}")
+
+
+def refuse_untrained(job: PrepareJob) -> DataError:
+    """Return the error for chat data of which nothing is trained on."""
+    return DataError(
+        f"{job.source} has nothing to train on: no conversation has a reply of the assistant (`role` is "
+        "`assistant`, or a `completion`); without chat= all of its text is trained on"
+    )
 
 
 def _fix_moment(job: PrepareJob, report: Report) -> PrepareJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from trainer.data.control_tokens import ControlTokens
@@ -13,7 +14,10 @@ from trainer.errors import DataError
 _MARK = "\uf8fe\uf8ff"  # a word of private use, which stands for a reply
 
 
-@dataclass(frozen=True, slots=True)
+_QUESTION: Message = {"role": "user", "content": "cjqzxw"}
+
+
+@dataclass(frozen=True)
 class ReplyFinder:
     """Finds replies.
 
@@ -50,6 +54,8 @@ class ReplyFinder:
         """
         before = self.render(self.messages[:index], True)
         through = self.render(self.messages[: index + 1], False)
+        if before == (self.render(self.messages[:index], False) if index else ""):
+            before = self._add_header(before, through)  # the template writes no generation prompt here
         if not through.startswith(before):  # DeepSeek R1 prompts with the beginning of the reasoning
             before = self._shorten_prompt(before, through, index)
         if through.startswith(before) and whole.startswith(through):
@@ -62,6 +68,24 @@ class ReplyFinder:
             what = "an earlier reply" if whole.startswith(before) else "the text before a reply"
             raise DataError(f"it changes {what}: use another with chat=FILE")
         return place
+
+    def _add_header(self, before: str, through: str) -> str:
+        """Return the text before a reply with its header: the generation prompt, as the template writes it elsewhere.
+
+        A template may refuse to render nothing, and then writes more than the header before the first message.
+        """
+        header = self._header
+        at = through.find(header, len(before)) if header and through.startswith(before) else -1
+        return through[: at + len(header)] if at == len(before) or (at >= 0 and not before) else before
+
+    @cached_property
+    def _header(self) -> str:
+        """The generation prompt behind a question; "" where the template does not write one."""
+        try:
+            plain, prompted = (self.render([_QUESTION], generation) for generation in (False, True))
+        except DataError:
+            return ""
+        return prompted[len(plain) :] if prompted.startswith(plain) else ""
 
     def _shorten_prompt(self, before: str, through: str, index: int) -> str:
         """Return the beginning of the prompt that the reply has, too; the prompt itself where there is none."""

@@ -1,0 +1,56 @@
+"""The header of a reply is not trained on where a server writes it: in every position, and with every template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from model_templates import TEMPLATES
+from test_chat_templates import SPECIAL
+
+from trainer.data.control_tokens import ControlTokens
+from trainer.data.rendering import open_renderer
+from trainer.data.templates import ChatTemplate, Conversation
+
+# The generation prompt is written behind a question alone.
+AFTER_QUESTION = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt and messages[-1].role == 'user' %}{{ '<|assistant|>' }}{% endif %}"
+)
+ALL: Mapping[str, str] = MappingProxyType({**TEMPLATES, "after-question": AFTER_QUESTION, "plain": ""})
+ALTERNATING = {"gemma", "mistral"}  # they refuse other orders
+ENDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "command-r": ("<|END_OF_TURN_TOKEN|>",) * 2,
+        "deepseek": ("<|end_of_sentence|>",) * 2,
+        "gpt-oss": ("<|end|>", "<|return|>"),
+        "llama": ("<|eot_id|>",) * 2,
+        "phi": ("<|end|>", "<|end|></s>"),
+        "qwen2": ("<|im_end|>\n",) * 2,
+        "qwen3": ("<|im_end|>\n",) * 2,
+        "smol": ("<|im_end|>\n",) * 2,
+        "after-question": ("<|end|>",) * 2,
+        "plain": ("</s>",) * 2,
+    }
+)
+BEGINS = {"gpt-oss": "<|channel|>final<|message|>"}
+
+
+@pytest.mark.parametrize("roles", ["uaaua", "aua", "sa", "a", "saua", "aa"])
+@pytest.mark.parametrize("family", sorted(set(ALL) - ALTERNATING))
+def test_what_the_server_writes_is_never_trained_on(family: str, roles: str) -> None:
+    names = {"u": "user", "a": "assistant", "s": "system"}
+    messages: list[dict[str, Any]] = [
+        {"role": names[role], "content": f"Text {number}."} for number, role in enumerate(roles)
+    ]
+    trained = [index for index, role in enumerate(roles) if role == "a"]
+    control = ControlTokens(("<|end|>", "<|return|>"))
+    convert = open_renderer((ChatTemplate(name=family, text=ALL[family], special=SPECIAL), control))
+    found = convert(Conversation(messages=messages, trained=trained))
+    begin, (end, last) = BEGINS.get(family, ""), ENDS[family]
+    expected = [f"{begin}Text {index}.{last if index == len(roles) - 1 else end}" for index in trained]
+    texts = [found.text[first:end_] for first, end_ in found.replies]
+    # Qwen 3's server leaves the (empty) reasoning of a last reply to the model.
+    assert [text.removeprefix("<think>\n\n</think>\n\n") for text in texts] == expected
