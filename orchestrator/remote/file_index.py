@@ -16,14 +16,14 @@ from types import MappingProxyType
 
 from orchestrator.private_files import make_private_folder, write_whole
 
-_SETTLED = 2_000_000_000  # nanoseconds since its last change: FAT has times of two seconds
+_RACY = 2_000_000_000  # nanoseconds since its last change: FAT has times of two seconds
 _VERSION = 1
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def identify_content(status: os.stat_result) -> str:
     """Return what changes with the content of a file; "" where it changed so shortly ago that it may not."""
-    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _SETTLED:
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _RACY:
         return ""
     return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 

@@ -24,6 +24,7 @@ COMMANDS = {path.name: ("plan", str(path)) for path in EXAMPLES} | {
 def set_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hunter2")
     home.mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(home)  # the workdir of examples: the checkout would be read for each
     (home / "config.toml").write_text('[aws]\ninstance_profile = "orch"\n')
 
 

@@ -218,7 +218,7 @@ def test_what_the_trainer_writes_is_complete_here_and_damage_is_seen_by_both(tmp
     place = f"file://{tmp_path}/bu cket"
     environment = {**os.environ, "ORCH_CHECKPOINT_URI": f"{place}/{RUN}/checkpoints", "ORCH_RUN_ID": RUN}
     argv = [sys.executable, "-m", "trainer", "model=tiny", "steps=4", "batch=2", "seq_len=16", "checkpoint.every=2"]
-    done = subprocess.run([*argv, f"data={__file__}"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([*argv, f"data={__file__}"], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     bucket = Bucket.open(place)
     found = find_newest_complete(bucket, RUN, "checksums")

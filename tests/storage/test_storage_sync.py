@@ -185,9 +185,10 @@ def test_the_first_failure_stops_the_sync_and_is_raised(own_gcs: GcsServer, tmp_
 
 
 def test_a_failure_stops_the_other_copies_midway(bucket: Bucket, tmp_path: Path) -> None:
-    for name in "abcd":
-        (tmp_path / "src").mkdir(exist_ok=True)
-        (tmp_path / "src" / name).write_bytes(bytes(30 << 20))
+    names = [f"{number}" for number in range(40)]
+    (tmp_path / "src").mkdir()
+    for name in names:
+        (tmp_path / "src" / name).write_bytes(bytes(6 << 20))
     calls: list[str] = []
 
     def fail_once(now: Progress) -> None:
@@ -198,7 +199,7 @@ def test_a_failure_stops_the_other_copies_midway(bucket: Bucket, tmp_path: Path)
 
     with pytest.raises(ZeroDivisionError):
         run_sync(plan_upload(tmp_path / "src", bucket), fail_once)
-    assert list(bucket.list()) == []
+    assert len(list(bucket.list())) < len(names) // 2  # those that were under way may have ended
 
 
 def test_a_failed_copy_keeps_the_deletions_from_happening(own_gcs: GcsServer, tmp_path: Path) -> None:
