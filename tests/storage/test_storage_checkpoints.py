@@ -218,7 +218,8 @@ def test_what_the_trainer_writes_is_complete_here_and_damage_is_seen_by_both(tmp
     place = f"file://{tmp_path}/bu cket"
     environment = {**os.environ, "ORCH_CHECKPOINT_URI": f"{place}/{RUN}/checkpoints", "ORCH_RUN_ID": RUN}
     argv = [sys.executable, "-m", "trainer", "model=tiny", "steps=4", "batch=2", "seq_len=16", "checkpoint.every=2"]
-    done = subprocess.run([*argv, f"data={__file__}"], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    words: dict[str, Any] = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
+    done = subprocess.run([*argv, f"data={__file__}"], check=False, **words)
     assert done.returncode == 0, done.stderr
     bucket = Bucket.open(place)
     found = find_newest_complete(bucket, RUN, "checksums")
@@ -232,13 +233,7 @@ def test_what_the_trainer_writes_is_complete_here_and_damage_is_seen_by_both(tmp
     again = find_newest_complete(bucket, RUN, "checksums")
     assert again.checkpoint is not None
     assert (again.checkpoint.step, [skipped.step for skipped in again.skipped]) == (2, [4])
-    resumed = subprocess.run(
-        [*argv[:4], "steps=6", *argv[5:], f"data={__file__}"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    resumed = subprocess.run([*argv[:4], "steps=6", *argv[5:], f"data={__file__}"], check=False, **words)
     assert resumed.returncode == 0, resumed.stderr
     assert find_newest_complete(bucket, RUN, "checksums").checkpoint is not None
     assert "skipped checkpoint 4" in resumed.stdout + resumed.stderr
