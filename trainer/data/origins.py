@@ -5,6 +5,9 @@ It is therefore run once more on the same conversation with other characters: ea
 one. Where the second text has such a character, the first one has a character of a message; all others are the
 template's.
 
+That is not needed where no message has a character that each control token has, such as `|`, and that the template
+writes in whole tokens only.
+
 Both texts must have the same form for that. A template may look into messages, such as for `</think>`; then the strings
 that it names are left as they are. Where the forms still differ, the control tokens of both texts must be the same:
 then no message has made one.
@@ -22,7 +25,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from trainer.data.control_tokens import ControlTokens
-from trainer.data.templates import Conversation
+from trainer.data.templates import Conversation, TemplateStrings
 from trainer.errors import DataError
 
 Change: TypeAlias = Callable[[str], str]
@@ -32,6 +35,8 @@ _KEPT = frozenset("\"'\\ ")
 """Characters that templates trim, and that JSON or Python writes otherwise between quotation marks."""
 _RARE = range(0x20000, 0x2A6D7)
 """Rare ideographs: letters without case, which Python writes as they are."""
+_COMMON = frozenset("<>[]()/_-.,:")  # in many messages
+_MOST_COMPARED = 1000  # control tokens, each with each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +46,12 @@ class OriginFinder:
     Attributes:
         render: Returns the text of a conversation; None where the template refuses it.
         control: The control tokens.
-        words: The strings that the template names: roles and keys, and what it looks for.
+        strings: Of the template.
     """
 
     render: Callable[[Conversation], str | None]
     control: ControlTokens
-    words: frozenset[str]
+    strings: TemplateStrings
 
     def find(self, conversation: Conversation, text: str) -> bytearray:
         """Return 1 for each character of the text that comes from a message, else 0.
@@ -60,7 +65,10 @@ class OriginFinder:
         Raises:
             DataError: It is unknown whether a control token comes from a message.
         """
-        stand_ins = choose_stand_ins("".join(list_texts(conversation)), text)
+        written = "".join(list_texts(conversation))
+        if self._needed and self._needed.isdisjoint(written):
+            return bytearray(len(text))
+        stand_ins = choose_stand_ins(written, text)
         changes: Sequence[Change] = (
             lambda part: part.translate(stand_ins),
             lambda part: self._translate_all_but_words(part, stand_ins),
@@ -97,12 +105,38 @@ class OriginFinder:
         )
 
     @cached_property
+    def _needed(self) -> frozenset[str]:
+        """Characters of which a message must have one, so that a control token can have a character of it.
+
+        Each token has one of them, and the template writes none but in whole tokens. No letters, which may be changed
+        to others. Empty where there are no such characters, or where a token is a part of another one.
+        """
+        texts = self.control.texts
+        if len(texts) > _MOST_COMPARED or any(one != other and one in other for one in texts for other in texts):
+            return frozenset()
+        rest = set[str]()
+        for string in self.strings.written:
+            at = 0
+            for first, last, _ in [*self.control.find(string), (len(string), len(string), "")]:
+                rest.update(string[at:first])
+                at = last
+        possible = {character for text in texts for character in text if not character.isalnum()} - rest
+        found: set[str] = set()
+        left = list(texts)
+        while left and possible:
+            best = max(sorted(possible), key=lambda one: (sum(one in text for text in left), one not in _COMMON))
+            found.add(best)
+            possible.discard(best)
+            left = [text for text in left if best not in text]
+        return frozenset() if left else frozenset(found)
+
+    @cached_property
     def _names(self) -> frozenset[str]:
-        return _ROLES | {word for word in self.words if word.isidentifier()}
+        return _ROLES | {word for word in self.strings.sought if word.isidentifier()}
 
     @cached_property
     def _sought(self) -> re.Pattern[str] | None:
-        words = [word for word in self.words if len(word) > 1 and not word.isidentifier()]
+        words = [word for word in self.strings.sought if len(word) > 1 and not word.isidentifier()]
         longest_first = sorted((word for word in words if not self.control.find(word)), key=len, reverse=True)
         return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 

@@ -15,7 +15,7 @@ from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Li
 from trainer.data.message_forms import MessageForms
 from trainer.data.origins import OriginFinder, choose_stand_ins, list_texts, map_texts
 from trainer.data.replies import ReplyFinder
-from trainer.data.templates import ChatTemplate, Conversation, Message, TextTooLongError, compile_template, list_words
+from trainer.data.templates import ChatTemplate, Conversation, Message, TextTooLongError, compile_template, list_strings
 from trainer.errors import ConfigError, DataError
 
 _LIMITS = Limits(memory=1 << 30, seconds=5.0)
@@ -106,8 +106,7 @@ class _Renderer:
         self._control = control
         self._compiled = compile_template(template)
         self._forms = MessageForms(self._try_to_render)
-        words = list_words(template)
-        self._origins = OriginFinder(render=self._try_to_render, control=control, words=words)
+        self._origins = OriginFinder(render=self._try_to_render, control=control, strings=list_strings(template))
 
     def convert(self, conversation: Conversation) -> RenderedConversation:
         """Return the conversation as text.

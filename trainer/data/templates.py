@@ -116,17 +116,34 @@ def compile_template(template: ChatTemplate) -> Render:
     return render
 
 
-def list_words(template: ChatTemplate) -> frozenset[str]:
-    """Return the strings in the expressions of a template: the keys that it reads, and the texts that it looks for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateStrings:
+    """The strings of a template.
+
+    Attributes:
+        sought: Those of its expressions: the keys that it reads, and the texts that it looks for or writes.
+        written: All that it may write, beside what messages have.
+    """
+
+    sought: frozenset[str]
+    written: frozenset[str]
+
+
+def list_strings(template: ChatTemplate) -> TemplateStrings:
+    """Return the strings of a template."""
     if not template.text:
-        return frozenset({"function"})
+        written = frozenset({"<|", "|>\n", "\n", template.special["eos_token"]})
+        return TemplateStrings(sought=frozenset({"function"}), written=written)
     from jinja2 import nodes
 
     environment = _open_environment(template)
     trees: list[Any] = [environment.parse(text) for text in (template.text, template.with_tools)]
-    constants = {node.value for tree in trees for node in tree.find_all(nodes.Const)}
-    keys = {node.attr for tree in trees for node in tree.find_all(nodes.Getattr)}
-    return frozenset(word for word in constants | keys if isinstance(word, str))
+    constants = {str(node.value) for tree in trees for node in tree.find_all(nodes.Const)}
+    keys = {str(node.attr) for tree in trees for node in tree.find_all(nodes.Getattr)}
+    texts = {str(node.data) for tree in trees for node in tree.find_all(nodes.TemplateData)}
+    return TemplateStrings(
+        sought=frozenset(constants | keys), written=frozenset(constants | texts | {*template.special.values()})
+    )
 
 
 def complete_message(message: Message) -> Message:
