@@ -14,6 +14,7 @@ from trainer.data.control_tokens import ControlTokens
 from trainer.data.conversations import AUTO as ANY_FORM
 from trainer.data.conversations import Completion, find_form, read_conversation
 from trainer.data.documents import TextChunk
+from trainer.data.local_files import open_regular_file
 from trainer.data.rendering import ConversationRenderer
 from trainer.data.templates import ChatTemplate
 from trainer.data.tokenizers import AUTO, BYTES
@@ -149,7 +150,7 @@ def _text_of_token(value: Any) -> str:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise DataError(f"{path} has more than {_MOST_BYTES >> 20} MiB: it is no chat template")

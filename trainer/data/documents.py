@@ -2,24 +2,34 @@
 
 The first bytes of a file decide what it is (trainer/data/forms.py). JSON lines, JSON arrays, Parquet and Arrow have a
 document in each row, in the named column; any other text is one document. All may be compressed. A long document comes
-in chunks of about 1 MiB, cut after a line's end.
+in chunks of about 1 MiB, cut after a line's end. A bad row has no part in what is read: neither has a text with bytes
+that are not UTF-8.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
+import json
+import shlex
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from trainer.checkpoint.store import ObjectEntry, Store, open_store
 from trainer.data import sources
+from trainer.data.conversations import find_form
 from trainer.data.extents import Piece
 from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
 from trainer.data.forms import HEAD_BYTES, JSON_KINDS
 from trainer.data.inspection import inspect_files
-from trainer.data.rows import Row, read_rows
+from trainer.data.json_rows import Row, describe_surrogate
+from trainer.data.local_files import check_unchanged, open_regular_file, read_state
+from trainer.data.rows import read_rows
+from trainer.data.tables import TableReader
 from trainer.data.unpacking import UNPACKING_ERRORS, Allowance, Content, list_contents
 from trainer.errors import DataError
 
@@ -28,6 +38,7 @@ _BUFFER = 8 << 20
 _EXAMPLES = 3
 _LOOK_BEYOND = 10_000
 _KEYS = 8
+_HELD_TEXT = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +69,13 @@ class BadRows:
     Attributes:
         most: How many may be skipped.
         count: How many were.
+        others: Whether there are good ones, too: where there are none, to skip rows is no help.
         examples: Of the first three, the place and what is wrong.
     """
 
     most: int = 0
     count: int = 0
+    others: bool = False
     examples: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def add(self, where: str, message: str) -> None:
@@ -91,7 +104,10 @@ class BadRows:
     def fail(self) -> DataError:
         """Return the error for too many."""
         if self.count == 1:
-            return DataError(f"{''.join(self.examples[0])}; max_bad=1 (data.max_bad in a run) skips such a row")
+            advice = "; max_bad=1 (data.max_bad in a run) skips such a row" if self.others else ""
+            return DataError(f"{''.join(self.examples[0])}{advice}")
+        if not self.others:
+            return DataError(self.describe())
         return DataError(
             f"{self.describe()}; max_bad={self.most} allows fewer: correct the rows, or skip them with a larger "
             "max_bad (data.max_bad in a run)"
@@ -211,11 +227,13 @@ class SourceFile:
         name: Relative name, with slashes.
         size: Bytes as stored.
         open: Returns a seekable stream of the bytes as stored.
+        check: Raises DataError when the file has changed since it was found.
     """
 
     name: str
     size: int
     open: Callable[[], IO[bytes]]
+    check: Callable[[], None] = lambda: None
 
 
 class FileDocuments:
@@ -243,53 +261,64 @@ class FileDocuments:
 
     def read(self) -> Iterator[TextChunk]:
         self.bad.count, before = 0, 0
+        self.bad.others = len(self._files) > 1
         self.bad.examples.clear()
-        for file in self._files:
-            try:
+        tables = TableReader()
+        try:
+            for file in self._files:
                 with file.open() as stream:
-                    for text in self._read_file(file, stream):
+                    for text in self._read_file(file, stream, tables):
                         yield text
                         self.bytes_read = before + min(file.size, stream.tell())
-            except UNPACKING_ERRORS as error:
-                raise DataError(f"{file.name} cannot be read: {error}") from error
-            before += file.size
+                file.check()
+                before += file.size
+        finally:
+            tables.end()
         self.bytes_read = before
 
-    def _read_file(self, file: SourceFile, stream: IO[bytes]) -> Iterator[TextChunk]:
-        if self._trusted:
-            yield from split_document(stream)
-            return
-        allowance = Allowance(file.name, file.size)
-        for content in list_contents(file.name, stream, allowance):
-            kind = content.form.kind
-            if kind == "text" or (kind in JSON_KINDS and not self._column and self._chat is None):
-                if self._chat is not None:
-                    raise DataError(
-                        f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow"
-                    )
-                yield from self._read_text(content)
-            else:
-                yield from self._read_rows(content, allowance)
+    def _read_file(self, file: SourceFile, stream: IO[bytes], tables: TableReader) -> Iterator[TextChunk]:
+        try:
+            if self._trusted:
+                yield from split_document(stream)
+                return
+            allowance = Allowance(file.name, file.size)
+            for content in list_contents(file.name, stream, allowance):
+                kind = content.form.kind
+                if kind == "text" or (kind in JSON_KINDS and not self._column and self._chat is None):
+                    yield from self._read_text(content)
+                else:
+                    yield from self._read_rows(content, allowance, tables)
+        except UNPACKING_ERRORS as error:
+            file.check()  # a change is the likelier reason
+            raise DataError(f"{file.name} cannot be read: {error}") from error
 
     def _read_text(self, content: Content) -> Iterator[TextChunk]:
-        """Yield a document. What is no UTF-8 in it counts as a bad row, and is replaced."""
-        at = content.form.mark
-        for chunk in split_document(content.stream):
-            try:
-                chunk.data.decode()
-                yield chunk
-            except UnicodeDecodeError as error:
+        """Yield a document. One that is not UTF-8 is a bad row."""
+        if self._chat is not None:
+            raise DataError(
+                f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow"
+            )
+        try:
+            if not self.bad.most:  # then the command ends with the first bad row, whatever has been read of it
+                yield from split_document(_CheckedText(content))
+                return
+            with tempfile.SpooledTemporaryFile(_HELD_TEXT) as copied:
+                shutil.copyfileobj(_CheckedText(content), copied, _PART)
+                copied.seek(0)
+                yield from split_document(copied)
+        except UnicodeDecodeError as error:
+            problem = f"not {content.form.encoding.upper()}, as its byte-order mark says"
+            if content.form.encoding == "utf-8":
                 advice = "convert it, as with iconv -f WINDOWS-1252 -t UTF-8 FILE"
-                self.bad.add(f"{content.name}, byte {at + error.start:,}", f": not UTF-8: {advice}")
-                if self.bad.is_exceeded:
-                    raise self.bad.fail() from None
-                yield replace(chunk, data=chunk.data.decode(errors="replace").encode())
-            at += len(chunk.data)
+                problem = f"text in another encoding than UTF-8, by byte {error.start:,}: {advice}"
+            self.bad.add(content.name, f": {problem}")
+            if self.bad.is_exceeded:
+                raise self.bad.fail() from None
 
-    def _read_rows(self, content: Content, allowance: Allowance) -> Iterator[TextChunk]:
+    def _read_rows(self, content: Content, allowance: Allowance, tables: TableReader) -> Iterator[TextChunk]:
         column = self._column if self._chat is None else None
         beyond = 0
-        for row in read_rows(content, column):
+        for row in read_rows(content, column, tables):
             try:
                 texts = [] if row.problem else list(self._convert(row))
             except DataError as error:
@@ -297,11 +326,12 @@ class FileDocuments:
             else:
                 if row.problem:
                     self.bad.add(row.where, f": {row.problem}")
-                elif not beyond:
-                    for text in texts:
-                        if content.form.kind not in JSON_KINDS:  # a table's pages are compressed, too
-                            allowance.use(len(text.data))
-                        yield text
+                else:
+                    self.bad.others = True
+                    if content.form.kind not in JSON_KINDS:  # a table's pages are compressed, too
+                        allowance.use(1 + sum(len(text.data) for text in texts))
+                    if not beyond:
+                        yield from texts
             if self.bad.is_exceeded:  # look a little further: three examples say more than one
                 beyond += 1
                 if beyond > _LOOK_BEYOND or len(self.bad.examples) == _EXAMPLES:
@@ -313,22 +343,77 @@ class FileDocuments:
         value = row.value
         if self._chat is not None:
             if not isinstance(value, dict):
-                raise DataError(f"{row.where} is no object with keys, as chat= needs")
-            yield from self._chat.read_row(cast("dict[str, Any]", value), row.where)
+                raise DataError(f"{row.where} is {_name_kind(value)}, no object with keys, as chat= needs")
+            try:
+                yield from self._chat.read_row(cast("dict[str, Any]", value), row.where)
+            except DataError as error:
+                raise DataError(f"{error}{_explain_wrapped(cast('dict[str, Any]', value))}") from error
             return
         if isinstance(value, dict):
-            value = _find_text(cast("dict[str, Any]", value), self._column, row.where)
-        yield from split_value(value, row.where)
+            yield from split_value(_find_text(cast("dict[str, Any]", value), self._column, row.where), row.where)
+        elif value is None or isinstance(value, str):
+            yield from split_value(value, row.where)
+        else:
+            raise DataError(f"{row.where} is {_name_kind(value)}: neither text nor an object with keys")
+
+
+class _CheckedText(io.RawIOBase):
+    """The bytes of a text; reading raises UnicodeDecodeError, with the place in the file, where they are not UTF-8."""
+
+    def __init__(self, content: Content) -> None:
+        self._stream = content.stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._at = content.form.mark
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        held = len(self._decoder.getstate()[0])
+        try:
+            self._decoder.decode(data, not data)
+        except UnicodeDecodeError as error:
+            error.start += self._at - held
+            raise
+        self._at += len(data)
+        return data
 
 
 def _find_text(row: Mapping[str, Any], column: str, where: str) -> Any:
-    if column in row:
-        return row[column]
-    if "messages" in row or "completion" in row:
+    found = row.get(column)
+    if column in row and (found is None or isinstance(found, str)):
+        return found
+    if column not in row and find_form(row):
         raise DataError(f"{where} has no key {column!r}: read chat data with chat=auto")
+    wrapped = _explain_wrapped(row)
+    if column in row:
+        advice = wrapped or ": name another with column=NAME"
+        raise DataError(f"{where}: the column holds {type(found).__name__}, not text{advice}")
     keys = ", ".join(list(row)[:_KEYS]) or "none"
     advice = "name the key of the text with column=NAME, data.column in a run (empty: the JSON itself is the text)"
-    raise DataError(f"{where} has no key {column!r}, its keys are {keys}: {advice}")
+    raise DataError(f"{where} has no key {column!r}, its keys are {keys}{wrapped or f': {advice}'}")
+
+
+def _explain_wrapped(row: Mapping[str, Any]) -> str:
+    """Return how the rows of a file are written out that stand in lists of an object; "" where there are none."""
+    if find_form(row):
+        return ""
+    lists = [
+        key for key, value in row.items() if isinstance(value, list) and value and isinstance(value[0], (dict, str))
+    ]
+    if not lists:
+        return ""
+    named = " and ".join(map(repr, lists[:_EXAMPLES]))
+    command = f"jq -c {shlex.quote(f'.[{json.dumps(lists[0])}][]')} FILE > ROWS.jsonl"
+    return f"; if the rows are in the list of its key {named}, write one in each line: {command}"
+
+
+def _name_kind(value: Any) -> str:
+    """Return what a value of JSON is, for people."""
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    return "a number" if isinstance(value, (int, float)) else "text" if isinstance(value, str) else "a list"
 
 
 def split_document(stream: IO[bytes]) -> Iterator[TextChunk]:
@@ -362,15 +447,16 @@ def split_value(value: Any, where: str) -> Iterator[TextChunk]:
         return
     if not isinstance(value, str):
         raise DataError(f"{where}: the column holds {type(value).__name__}, not text: name another with column=NAME")
-    yield from split_document(io.BytesIO(value.encode(errors="surrogatepass")))
+    try:
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: {describe_surrogate(error)}") from error
+    yield from split_document(io.BytesIO(data))
 
 
 def _local(name: str, path: Path) -> SourceFile:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    return SourceFile(name, size, lambda: path.open("rb", buffering=HEAD_BYTES))
+    state = read_state(path)
+    return SourceFile(name, state.size, lambda: open_regular_file(path), lambda: check_unchanged(path, state))
 
 
 def _object(store: Store, entry: ObjectEntry) -> SourceFile:

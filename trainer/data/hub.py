@@ -120,6 +120,7 @@ class HubDocuments:
                     if self.bad.is_exceeded:
                         raise self.bad.fail() from None
                     continue
+                self.bad.others = True
                 for text in texts:
                     self.bytes_read += len(text.data)
                     yield text
