@@ -25,7 +25,8 @@ UNCOUNTED = 4 << 20
 UNWRAP = "if it wraps the rows of a file, write one in each line: jq -c '.KEY[]' FILE > ROWS.jsonl"
 
 _PART = 1 << 20
-_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_TOO_MANY = f"more than {MOST_VALUES:,} values: {UNWRAP}"
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|%s)*+[\[\]{}]' % _STRING, re.DOTALL)
 _TO_COMMA = re.compile(rb'(?:[^"\[\]{},]++|%s)*+[\[\]{},]' % _STRING, re.DOTALL)
 _VALUE = re.compile(rb"%s?|[\[{,]" % _STRING, re.DOTALL)
@@ -87,6 +88,7 @@ class _Splitter:
         start: Where the row begins in it.
         at: Up to where it has been looked at.
         depth: Brackets that are open there.
+        brackets: Of the row, up to there.
         number: Of the rows that ended.
     """
 
@@ -98,12 +100,16 @@ class _Splitter:
     start: int = 0
     at: int = 0
     depth: int = 0
+    brackets: int = 0
     number: int = 0
 
     def read(self) -> Iterator[Row]:
         for mark in self._marks():
             if mark in _OPENING:
                 self.depth += 1
+                self.brackets += 1
+                if self.brackets > MOST_VALUES:
+                    raise self._fail(_TOO_MANY)
                 if self.is_array and self.depth == 1:  # the array's own
                     self.start = self.at
                 continue
@@ -149,6 +155,7 @@ class _Splitter:
 
     def _parse(self, text: bytes) -> Row:
         self.number += 1
+        self.brackets = 0
         return self.parser.parse(f"{self.name}, {self._noun} {self.number}", text)
 
     def _expect_end(self) -> None:
@@ -178,7 +185,7 @@ class _Parser:
 
     def parse(self, where: str, text: bytes) -> Row:
         if len(text) > UNCOUNTED and next(islice(_VALUE.finditer(text), MOST_VALUES, None), None) is not None:
-            return Row(where=where, problem=f"more than {MOST_VALUES:,} values: {UNWRAP}")
+            return Row(where=where, problem=_TOO_MANY)
         self._outer = self._all = ()
         try:
             value: Any = self._decoder.decode(text.decode())

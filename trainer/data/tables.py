@@ -99,8 +99,8 @@ class TableReader:
 
 def _open_tables(parent: AskParent) -> Callable[[_Table | None], list[str] | list[Decoded]]:
     """Return the function that opens a table, or without one returns the next rows, in the process that calls it."""
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # others reserve more address space than they use
     pyarrow: Any = import_module("pyarrow")
-    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # others reserve more address space than they use
     pyarrow.set_cpu_count(1)
     opened: list[Iterator[Decoded]] = []
 
