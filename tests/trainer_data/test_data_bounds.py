@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from data_cases import texts
 from prepare_process import REPOSITORY
 from pyarrow import parquet
 
@@ -122,9 +123,11 @@ def test_large_tables_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
     expected = [f"{number} " + "x" * (1 << 20) for number in range(400)]  # beside them 300 MiB are left
     table = pyarrow.table({"id": range(400), "other": ["y"] * 400, "text": expected})
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=400, use_dictionary=False, write_batch_size=8)
-    assert [text.data.decode() for text in open_documents(str(tmp_path), "text").read()] == expected
+    assert [text == bytes(wanted, "ascii") for text, wanted in zip(texts(tmp_path), expected, strict=True)] == [
+        True
+    ] * 400
     parquet.write_table(pyarrow.table({"text": map(str, range(1000))}), tmp_path / "a.parquet")
-    assert [text.data for text in open_documents(str(tmp_path), "text").read()] == [b"%d" % n for n in range(1000)]
+    assert texts(tmp_path) == [b"%d" % number for number in range(1000)]
 
 
 def test_rows_of_json_with_many_small_values_are_named(tmp_path: Path) -> None:
