@@ -123,9 +123,7 @@ def test_large_tables_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
     expected = [f"{number} " + "x" * (1 << 20) for number in range(400)]  # beside them 300 MiB are left
     table = pyarrow.table({"id": range(400), "other": ["y"] * 400, "text": expected})
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=400, use_dictionary=False, write_batch_size=8)
-    assert [text == bytes(wanted, "ascii") for text, wanted in zip(texts(tmp_path), expected, strict=True)] == [
-        True
-    ] * 400
+    assert [text == bytes(row, "ascii") for text, row in zip(texts(tmp_path), expected, strict=True)] == [True] * 400
     parquet.write_table(pyarrow.table({"text": map(str, range(1000))}), tmp_path / "a.parquet")
     assert texts(tmp_path) == [b"%d" % number for number in range(1000)]
 

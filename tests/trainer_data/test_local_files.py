@@ -21,7 +21,7 @@ from trainer.data.chat import find_chat_template
 from trainer.data.documents import open_documents
 from trainer.data.index import INDEX_NAME
 from trainer.data.tokenizers import read_tokenizer
-from trainer.errors import ConfigError, DataError, TrainerError
+from trainer.errors import DataError, TrainerError
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "link to a pipe"])
@@ -54,14 +54,6 @@ READERS: dict[str, Callable[[str], object]] = {
 def test_what_is_no_file_is_refused_with_its_kind(irregular: Path, use: str) -> None:
     with pytest.raises(TrainerError, match=rf"{irregular} is a (pipe|socket|device), not a file: write what it gives"):
         READERS[use](str(irregular))
-
-
-@pytest.mark.timeout(20)
-def test_an_export_refuses_a_tokenizer_that_is_no_file(irregular: Path) -> None:
-    from trainer.checkpoint.exported_description import _read_given
-
-    with pytest.raises(ConfigError, match=rf"{irregular} is a (pipe|socket|device), not a file"):
-        _read_given(str(irregular))
 
 
 @pytest.mark.timeout(20)

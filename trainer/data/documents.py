@@ -300,7 +300,7 @@ class FileDocuments:
             )
         try:
             if not self.bad.most:  # then the command ends with the first bad row, whatever has been read of it
-                yield from split_document(_CheckedText(content))
+                yield from split_document(cast("IO[bytes]", _CheckedText(content)))
                 return
             with tempfile.SpooledTemporaryFile(_HELD_TEXT) as copied:
                 shutil.copyfileobj(_CheckedText(content), copied, _PART)

@@ -7,6 +7,7 @@ until one of them changes.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import time
@@ -16,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trainer.checkpoint.store import ObjectEntry, Store
 from trainer.data.cache import find_cache_folder, hold_lock, replace_file
@@ -117,7 +118,7 @@ def _inspect(file: tuple[str, Path], *, trusted: bool) -> Inspected:
             head = stream.read(HEAD_BYTES)
             form = Form(kind="text") if trusted else recognize_form(name, head, str(path))
             stream.seek(0)
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
         check_unchanged(path, before)
         return Inspected(sha256=digest, form=form)
     except OSError as error:

@@ -135,9 +135,6 @@ class _Remote(io.RawIOBase):
     def seekable(self) -> bool:
         return self._size is not None
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size or 0}[whence]
         return self._at
