@@ -153,9 +153,9 @@ def _read(path: Path) -> str:
         with open_regular_file(path) as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
-            raise DataError(f"{path} has more than {_MOST_BYTES >> 20} MiB: it is no chat template")
+            raise DataError(f"it has more than {_MOST_BYTES >> 20} MiB")
         return text.decode()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, DataError) as error:
         raise DataError(f"{path} cannot be read as a chat template: {error}") from error
 
 
