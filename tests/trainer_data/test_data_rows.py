@@ -96,6 +96,16 @@ def test_a_text_that_is_not_utf8_anywhere_is_one_bad_row_and_no_part_of_it_is_re
     assert reader.bad.count == 1
 
 
+def test_a_damaged_text_in_utf16_is_a_bad_row_too(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("b")
+    for lines in (10, 100_000):
+        (tmp_path / "a.txt").write_bytes(("line\n" * lines).encode("utf-16") + b"\x00\xd8x\0")
+        with pytest.raises(DataError, match=r"^a\.txt: not UTF-16-LE, as its byte-order mark says; max_bad=1"):
+            texts(tmp_path)
+        reader = open_documents(str(tmp_path), "text", max_bad=1)
+        assert [text.data for text in reader.read()] == [b"b"]
+
+
 def test_a_text_cut_within_a_character_is_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"x" * (1 << 20) + "é".encode()[:1])
     with pytest.raises(DataError, match=r"UTF-8, by byte 1,048,576"):

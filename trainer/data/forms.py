@@ -175,7 +175,7 @@ def _decode(head: bytes, mark: bytes, encoding: str, suffix: str, place: str) ->
     except UnicodeDecodeError:
         if not (suffix in _LINE_SUFFIXES and head.lstrip().startswith(b"{")):
             _refuse_foreign(head, place)
-            if encoding != "utf-8" or not _is_other_text(head):
+            if not (_is_other_text(head) if encoding == "utf-8" else _is_damaged_text(head[len(mark) :], encoding)):
                 raise refuse_file(place, head, "binary data", _NO_TEXT) from None
         return head[len(mark) :].decode(encoding, errors="replace"), False
     if "\0" not in text:
@@ -208,6 +208,12 @@ def _is_other_text(head: bytes) -> bool:
     """Return whether bytes that are not UTF-8 may still be text: almost no control characters are among them."""
     controls = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 or byte == 127 for byte in head)
     return controls * 100 <= len(head) and b"\0" not in head
+
+
+def _is_damaged_text(head: bytes, encoding: str) -> bool:
+    """Return whether bytes behind a byte-order mark are text but for few; of random ones UTF-16 refuses 3 %."""
+    text = head.decode(encoding, errors="replace")
+    return (text.count("\ufffd") - 1) * 100 <= len(text)
 
 
 def _find_text_kind(text: str, suffix: str) -> Kind:

@@ -112,7 +112,11 @@ class LimitedProcess:
         """
         self.send(request, seconds)
         while isinstance(value := self.receive(), _Question) and answer is not None:
-            self._pipe.send(answer(value.question))
+            found = answer(value.question)
+            try:
+                self._pipe.send(found)
+            except OSError as error:
+                raise self._explain_end() from error
         return value
 
     def send(self, request: Any, seconds: float = 0.0) -> None:
