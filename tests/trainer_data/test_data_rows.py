@@ -96,6 +96,23 @@ def test_a_text_that_is_not_utf8_anywhere_is_one_bad_row_and_no_part_of_it_is_re
     assert reader.bad.count == 1
 
 
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_prepare_that_goes_on_with_a_larger_max_bad_has_nothing_of_the_bad_text(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name, content in (("a", b"good\n" * 500_000), ("b", b"bad\n" * 900_000 + b"\xff"), ("c", b"more\n" * 500_000)):
+        (tmp_path / "in" / name).write_bytes(compress(content))
+    words = [str(tmp_path / "in"), str(tmp_path / "tokens"), "shard_tokens=1000000"]
+    with pytest.raises(DataError, match=r"^b: text in another encoding than UTF-8, by byte 3,600,000: .*max_bad=1"):
+        run(words)
+    assert (tmp_path / "tokens/shard-00000.bin").exists()
+    run([*words, "max_bad=1"])
+    shards = sorted((tmp_path / "tokens").glob("shard-*.bin"))
+    written = b"".join(shard.read_bytes() for shard in shards)
+    assert written == b"good\n" * 500_000 + b"\0" + b"more\n" * 500_000 + b"\0"
+
+
 def test_a_damaged_text_in_utf16_is_a_bad_row_too(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("b")
     for lines in (10, 100_000):

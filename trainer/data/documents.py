@@ -14,7 +14,8 @@ import json
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
@@ -293,19 +294,14 @@ class FileDocuments:
             raise DataError(f"{file.name} cannot be read: {error}") from error
 
     def _read_text(self, content: Content) -> Iterator[TextChunk]:
-        """Yield a document. One that is not UTF-8 is a bad row."""
+        """Yield a document. One that is not UTF-8 is a bad row, of which nothing may be in a shard."""
         if self._chat is not None:
             raise DataError(
                 f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow"
             )
         try:
-            if not self.bad.most:  # then the command ends with the first bad row, whatever has been read of it
-                yield from split_document(cast("IO[bytes]", _CheckedText(content)))
-                return
-            with tempfile.SpooledTemporaryFile(_HELD_TEXT) as copied:
-                shutil.copyfileobj(_CheckedText(content), copied, _PART)
-                copied.seek(0)
-                yield from split_document(copied)
+            with _check_text(content) as checked:
+                yield from split_document(checked)
         except UnicodeDecodeError as error:
             problem = f"not {content.form.encoding.upper()}, as its byte-order mark says"
             if content.form.encoding == "utf-8":
@@ -355,6 +351,26 @@ class FileDocuments:
             yield from split_value(value, row.where)
         else:
             raise DataError(f"{row.where} is {_name_kind(value)}: neither text nor an object with keys")
+
+
+@contextmanager
+def _check_text(content: Content) -> Generator[IO[bytes], None, None]:
+    """Yield a text after all of it has been checked: a local file is read twice, another one is copied.
+
+    Raises:
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    text = _CheckedText(content)
+    if isinstance(getattr(content.stream, "raw", None), io.FileIO):
+        while text.read(_PART):
+            pass
+        content.stream.seek(content.form.mark)
+        yield content.stream
+        return
+    with tempfile.SpooledTemporaryFile(_HELD_TEXT) as copied:
+        shutil.copyfileobj(text, copied, _PART)
+        copied.seek(0)
+        yield copied
 
 
 class _CheckedText(io.RawIOBase):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, Any, TypeAlias, cast
@@ -197,10 +197,13 @@ def _decode_row(scalar: Any) -> Decoded:
     return value, "", size
 
 
-def _count_values(value: Any) -> int:
+def _count_values(value: object) -> int:
+    below: Iterable[object] = ()
     if isinstance(value, dict):
-        return 1 + sum(map(_count_values, cast("dict[Any, Any]", value).values()))
-    return 1 + sum(map(_count_values, cast("list[Any]", value))) if isinstance(value, list) else 1
+        below = cast("dict[str, object]", value).values()
+    elif isinstance(value, list):
+        below = cast("list[object]", value)
+    return 1 + sum(_count_values(one) for one in below)
 
 
 def _take(rows: Iterator[Decoded]) -> list[Decoded]:
