@@ -16,27 +16,26 @@ import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from trainer.checkpoint.store import ObjectEntry, Store, open_store
+from trainer.checkpoint.store import open_store
 from trainer.data import sources
+from trainer.data.bad_rows import EXAMPLES, BadRows
 from trainer.data.conversations import find_form
 from trainer.data.extents import Piece
 from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
-from trainer.data.forms import HEAD_BYTES, JSON_KINDS
+from trainer.data.forms import JSON_KINDS
 from trainer.data.inspection import inspect_files
 from trainer.data.json_rows import Row, describe_surrogate
-from trainer.data.local_files import check_unchanged, open_regular_file, read_state
 from trainer.data.rows import read_rows
+from trainer.data.source_files import SourceFile, make_local_file, make_object_file
 from trainer.data.tables import TableReader
 from trainer.data.unpacking import UNPACKING_ERRORS, Allowance, Content, list_contents
 from trainer.errors import DataError
 
 _PART = 1 << 20
-_BUFFER = 8 << 20
-_EXAMPLES = 3
 _LOOK_BEYOND = 10_000
 _KEYS = 8
 _HELD_TEXT = 64 << 20
@@ -61,58 +60,6 @@ class TextChunk:
     trains_end: bool = False
     literal: tuple[int, ...] = ()
     is_first: bool = True
-
-
-@dataclass(slots=True, kw_only=True)
-class BadRows:
-    """Rows that cannot be read: they are skipped, up to a number.
-
-    Attributes:
-        most: How many may be skipped.
-        count: How many were.
-        others: Whether there are good ones, too: where there are none, to skip rows is no help.
-        examples: Of the first three, the place and what is wrong.
-    """
-
-    most: int = 0
-    count: int = 0
-    others: bool = False
-    examples: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-
-    def add(self, where: str, message: str) -> None:
-        """Count a row, of which the message may begin with its place; see `is_exceeded`."""
-        self.count += 1
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append((where, message.removeprefix(where)))
-
-    @property
-    def is_exceeded(self) -> bool:
-        return self.count > self.most
-
-    def describe(self) -> str:
-        """Return how many rows are bad, and the first of them, for people."""
-        shown, before = list[str](), ""
-        for where, problem in self.examples:
-            shown.append(f"likewise {where}" if problem == before else f"{where}{problem}")
-            before = problem
-        more = f"; and {self.count - len(self.examples):,} more" if self.count > len(self.examples) else ""
-        return f"{self.count:,} bad row{'s' if self.count > 1 else ''}: {'; '.join(shown)}{more}"
-
-    def note(self) -> str:
-        """Return the description for the end of a message; nothing without bad rows."""
-        return f" ({self.describe()})" if self.count else ""
-
-    def fail(self) -> DataError:
-        """Return the error for too many."""
-        if self.count == 1:
-            advice = "; max_bad=1 (data.max_bad in a run) skips such a row" if self.others else ""
-            return DataError(f"{''.join(self.examples[0])}{advice}")
-        if not self.others:
-            return DataError(self.describe())
-        return DataError(
-            f"{self.describe()}; max_bad={self.most} allows fewer: correct the rows, or skip them with a larger "
-            "max_bad (data.max_bad in a run)"
-        )
 
 
 class Documents(Protocol):
@@ -195,7 +142,7 @@ def open_documents(
         entries = sources.list_bucket_objects(store, pattern)
         sources.check_filled(source, {entry.path: entry.size for entry in entries})
         fingerprint = fingerprint_objects(store.uri, entries)
-        return FileDocuments([_object(store, entry) for entry in entries], fingerprint, column, chat, bad)
+        return FileDocuments([make_object_file(store, entry) for entry in entries], fingerprint, column, chat, bad)
     if "://" in place:
         raise DataError(f"data={source}: expected a path or an s3://, gs:// or hf:// address")
     files = sources.list_local_files(Path(place).expanduser(), pattern)
@@ -212,29 +159,12 @@ def _open_files(
     *,
     trusted: bool = False,
 ) -> FileDocuments:
-    opened = [_local(*file) for file in files]
+    opened = [make_local_file(*file) for file in files]
     sources.check_filled(source, {file.name: file.size for file in opened})
     known = inspect_files(files, report, trusted=trusted)
     pieces = [Piece(file.name, file.size) for file in opened]
     fingerprint = fingerprint_files(pieces, [one.sha256 for one in known])
     return FileDocuments(opened, fingerprint, column, chat, bad, trusted=trusted)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file or object that can be opened.
-
-    Attributes:
-        name: Relative name, with slashes.
-        size: Bytes as stored.
-        open: Returns a seekable stream of the bytes as stored.
-        check: Raises DataError when the file has changed since it was found.
-    """
-
-    name: str
-    size: int
-    open: Callable[[], IO[bytes]]
-    check: Callable[[], None] = lambda: None
 
 
 class FileDocuments:
@@ -330,7 +260,7 @@ class FileDocuments:
                         yield from texts
             if self.bad.is_exceeded:  # look a little further: three examples say more than one
                 beyond += 1
-                if beyond > _LOOK_BEYOND or len(self.bad.examples) == _EXAMPLES:
+                if beyond > _LOOK_BEYOND or len(self.bad.examples) == EXAMPLES:
                     break
         if beyond:
             raise self.bad.fail()
@@ -420,7 +350,7 @@ def _explain_wrapped(row: Mapping[str, Any]) -> str:
     ]
     if not lists:
         return ""
-    named = " and ".join(map(repr, lists[:_EXAMPLES]))
+    named = " and ".join(map(repr, lists[:EXAMPLES]))
     command = f"jq -c {shlex.quote(f'.[{json.dumps(lists[0])}][]')} FILE > ROWS.jsonl"
     return f"; if the rows are in the list of its key {named}, write one in each line: {command}"
 
@@ -468,50 +398,3 @@ def split_value(value: Any, where: str) -> Iterator[TextChunk]:
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: {describe_surrogate(error)}") from error
     yield from split_document(io.BytesIO(data))
-
-
-def _local(name: str, path: Path) -> SourceFile:
-    state = read_state(path)
-    return SourceFile(name, state.size, lambda: open_regular_file(path), lambda: check_unchanged(path, state))
-
-
-def _object(store: Store, entry: ObjectEntry) -> SourceFile:
-    def opened() -> IO[bytes]:
-        return io.BufferedReader(_Ranged(store, entry.path, entry.size), max(_BUFFER, HEAD_BYTES))
-
-    return SourceFile(entry.path, entry.size, opened)
-
-
-class _Ranged(io.RawIOBase):
-    """An object of a bucket as a stream, read by range requests."""
-
-    def __init__(self, store: Store, name: str, size: int) -> None:
-        self._store = store
-        self._name = name
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        count = min(len(view), self._size - self._at)
-        if count <= 0:
-            return 0
-        (data,) = self._store.read_ranges(self._name, [self._at], [count])
-        if len(data) != count:
-            raise DataError(f"{self._store.uri}/{self._name} became shorter while it was read")
-        view[:count] = data
-        self._at += count
-        return count

@@ -15,10 +15,8 @@ _SAFELY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class FileState(NamedTuple):
-    """The state of a file, which changes with its content."""
+    """The state of a file, which changes with its content; a bucket that is mounted has no lasting inodes."""
 
-    device: int
-    inode: int
     size: int
     modified: int
 
@@ -54,7 +52,7 @@ def read_state(path: Path) -> FileState:
     except OSError as error:
         raise _refuse(path, error) from error
     check_regular(path, found.st_mode)
-    return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return FileState(found.st_size, found.st_mtime_ns)
 
 
 def check_unchanged(path: Path, before: FileState) -> None:
