@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from trainer.checkpoint.session import Checkpoints
 from trainer.checkpoint.store import open_store
 from trainer.data.roles import parse_tokens
 from trainer.environment import Run
+from trainer.errors import Exit
 from trainer.shape.mesh import Mesh
 from trainer.team import Team
 
@@ -73,6 +75,15 @@ def test_a_checkpoint_without_its_description_resumes_and_is_exported_with_a_not
     found = "is missing" if damage is None else "does not have its checksum"
     assert f"note: {path.as_uri()} {found}" in capsys.readouterr().out
     assert (tmp_path / "hf" / "tokenizer.json").exists()
+
+
+@pytest.mark.timeout(60)
+def test_an_export_refuses_a_tokenizer_that_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path / "run", 1)
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device")):
+        assert main(["export", str(tmp_path / "run"), str(tmp_path / "hf"), f"tokenizer={path}"]) == Exit.CONFIG
+        assert f"tokenizer={path}: {path} is {kind}, not a file" in capsys.readouterr().err
 
 
 def test_the_tokenizer_of_the_data_replaces_that_of_the_model_and_adds_to_its_own(tmp_path: Path) -> None:

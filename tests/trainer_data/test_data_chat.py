@@ -92,12 +92,11 @@ def test_prompts_and_completions_are_taken_as_they_are_or_as_messages(tmp_path: 
         {"prompt": "1 + 1 =", "completion": " 2"},
         {"prompt": CHAT[:4], "completion": CHAT[4:]},
         {"messages": CHAT[:2]},  # nothing is trained on
-        {"prompt": "\ud800é", "completion": "x"},  # half of a pair
     ]
     assert trained_bytes(prepared(tmp_path, rows, "chat=plain")) == (
         "1 + 1 =[ 2\0]<|system|>\nBe short.\n<|user|>\nWhat is the sum of 1 and 2?\n<|assistant|>\n3, é\0"
         "\n<|user|>\nAnd of 3 and 4?\n<|assistant|>\n[7\0]"
-        "<|system|>\nBe short.\n<|user|>\nWhat is the sum of 1 and 2?\0?é[x\0]"
+        "<|system|>\nBe short.\n<|user|>\nWhat is the sum of 1 and 2?\0"
     )
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from support.s3 import S3Server
 
-from trainer.data import documents
+from trainer.data import documents, source_files
 from trainer.data.documents import split_document
 from trainer.data.hub import HubName, parse_hub_name, query_version
 from trainer.data.state import DataState
@@ -64,7 +64,7 @@ def test_unreadable_input_is_named(tmp_path: Path, name: str, content: bytes, me
 
 
 def test_objects_of_a_bucket_are_streamed(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_BUFFER", 1000)
+    monkeypatch.setattr(source_files, "_BUFFER", 1000)
     s3.create_bucket("sources-of-tests")
     line = json.dumps({"text": "many words " * 30}).encode() + b"\n"
     s3.client.put_object(Bucket="sources-of-tests", Key="text/a.jsonl.gz", Body=gzip.compress(line * 200, 0))

@@ -25,8 +25,9 @@ from trainer.config import BYTE_VOCAB, DataConfig, ModelConfig
 from trainer.data.described import PLAIN_TEMPLATE, find_data_description
 from trainer.data.roles import find_end, read_tokens
 from trainer.data.sources import HUB_SCHEME
+from trainer.data.tokenizer_check import read_tokenizer_file
 from trainer.data.tokenizers import AUTO, BYTES
-from trainer.errors import ConfigError, StorageError
+from trainer.errors import ConfigError, DataError, StorageError
 
 Report = Callable[[str], None]
 
@@ -100,9 +101,9 @@ def _read_given(word: str) -> Description:
     files = read_described_files(folder)
     if not path.is_dir():
         try:
-            files[TOKENIZER] = path.read_bytes().decode()
-        except OSError as error:
-            raise ConfigError(f"tokenizer={word}: cannot be read: {error.strerror}") from error
+            files[TOKENIZER] = read_tokenizer_file(word).decode()
+        except DataError as error:
+            raise ConfigError(str(error)) from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"tokenizer={word}: not a tokenizer.json: {error}") from error
     if TOKENIZER not in files:

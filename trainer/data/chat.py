@@ -21,6 +21,7 @@ from trainer.data.conversations import (
     read_conversation,
 )
 from trainer.data.documents import TextChunk
+from trainer.data.local_files import open_regular_file
 from trainer.data.rendering import ConversationRenderer
 from trainer.data.templates import ChatTemplate, Conversation
 from trainer.data.tokenizers import AUTO, BYTES
@@ -178,12 +179,12 @@ def _text_of_token(value: Any) -> str:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
-            raise DataError(f"{path} has more than {_MOST_BYTES >> 20} MiB: it is no chat template")
+            raise DataError(f"it has more than {_MOST_BYTES >> 20} MiB")
         return text.decode()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, DataError) as error:
         raise DataError(f"{path} cannot be read as a chat template: {error}") from error
 
 

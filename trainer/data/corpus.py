@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from trainer.data.extents import Extents, Piece
 from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
 from trainer.data.index import INDEX_NAME, PROGRESS_NAME, Index
 from trainer.data.inspection import are_plain_objects, inspect_files
+from trainer.data.local_files import open_regular_file
 from trainer.data.marks import remove_marks
 from trainer.data.readers import BucketReader, FileReader, MappedReader, Reader
 from trainer.data.tokenizers import AUTO, BYTES, digest_tokenizer
@@ -302,10 +304,9 @@ def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[s
 
 
 def _read_local(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
+    with suppress(DataError), open_regular_file(path) as file:
+        return file.read()
+    return None
 
 
 def _check_bytes(config: DataConfig) -> None:

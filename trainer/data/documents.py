@@ -2,32 +2,43 @@
 
 The first bytes of a file decide what it is (trainer/data/forms.py). JSON lines, JSON arrays, Parquet and Arrow have a
 document in each row, in the named column; any other text is one document. All may be compressed. A long document comes
-in chunks of about 1 MiB, cut after a line's end.
+in chunks of about 1 MiB, cut after a line's end. A bad row has no part in what is read: neither has a text with bytes
+that are not UTF-8.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from trainer.checkpoint.store import ObjectEntry, Store, open_store
+from trainer.checkpoint.store import open_store
 from trainer.data import sources
+from trainer.data.bad_rows import EXAMPLES, BadRows
+from trainer.data.conversations import find_form
 from trainer.data.extents import Piece
 from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
-from trainer.data.forms import HEAD_BYTES, JSON_KINDS
+from trainer.data.forms import JSON_KINDS
 from trainer.data.inspection import inspect_files
-from trainer.data.rows import Row, read_rows
+from trainer.data.json_rows import Row, describe_surrogate
+from trainer.data.rows import read_rows
+from trainer.data.source_files import SourceFile, make_local_file, make_object_file
+from trainer.data.tables import TableReader
 from trainer.data.unpacking import UNPACKING_ERRORS, Allowance, Content, list_contents
 from trainer.errors import DataError
 
 _PART = 1 << 20
-_BUFFER = 8 << 20
-_EXAMPLES = 3
 _LOOK_BEYOND = 10_000
 _KEYS = 8
+_HELD_TEXT = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,57 +60,6 @@ class TextChunk:
     trains_end: bool = False
     literal: tuple[int, ...] = ()
     is_first: bool = True
-
-
-@dataclass(slots=True, kw_only=True)
-class BadRows:
-    """Rows that cannot be read: they are skipped, up to a number.
-
-    Attributes:
-        most: How many may be skipped.
-        count: How many were.
-        examples: Of the first three, the place and what is wrong.
-    """
-
-    most: int = 0
-    count: int = 0
-    examples: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-
-    def add(self, where: str, message: str) -> None:
-        """Count a row, of which the message may begin with its place; see `is_exceeded`."""
-        self.count += 1
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append((where, message.removeprefix(where)))
-
-    @property
-    def is_exceeded(self) -> bool:
-        return self.count > self.most
-
-    def describe(self) -> str:
-        """Return how many rows are bad, and the first of them, for people."""
-        shown, before = list[str](), ""
-        for where, problem in self.examples:
-            shown.append(f"likewise {where}" if problem == before else f"{where}{problem}")
-            before = problem
-        more = f"; and {self.count - len(self.examples):,} more" if self.count > len(self.examples) else ""
-        return f"{self.count:,} bad row{'s' if self.count > 1 else ''}: {'; '.join(shown)}{more}"
-
-    def note(self) -> str:
-        """Return the description for the end of a message; nothing without bad rows."""
-        return f" ({self.describe()})" if self.count else ""
-
-    def list_notes(self) -> list[str]:
-        """Return the description as a line; none without bad rows."""
-        return [f"skipped {self.describe()}"] if self.count else []
-
-    def fail(self) -> DataError:
-        """Return the error for too many."""
-        if self.count == 1:
-            return DataError(f"{''.join(self.examples[0])}; max_bad=1 (data.max_bad in a run) skips such a row")
-        return DataError(
-            f"{self.describe()}; max_bad={self.most} allows fewer: correct the rows, or skip them with a larger "
-            "max_bad (data.max_bad in a run)"
-        )
 
 
 class Documents(Protocol):
@@ -190,7 +150,7 @@ def open_documents(
         entries = sources.list_bucket_objects(store, pattern)
         sources.check_filled(source, {entry.path: entry.size for entry in entries})
         fingerprint = fingerprint_objects(store.uri, entries)
-        return FileDocuments([_object(store, entry) for entry in entries], fingerprint, column, chat, bad)
+        return FileDocuments([make_object_file(store, entry) for entry in entries], fingerprint, column, chat, bad)
     if "://" in place:
         raise DataError(f"data={source}: expected a path or an s3://, gs:// or hf:// address")
     files = sources.list_local_files(Path(place).expanduser(), pattern)
@@ -207,27 +167,12 @@ def _open_files(
     *,
     trusted: bool = False,
 ) -> FileDocuments:
-    opened = [_local(*file) for file in files]
+    opened = [make_local_file(*file) for file in files]
     sources.check_filled(source, {file.name: file.size for file in opened})
     known = inspect_files(files, report, trusted=trusted)
     pieces = [Piece(file.name, file.size) for file in opened]
     fingerprint = fingerprint_files(pieces, [one.sha256 for one in known])
     return FileDocuments(opened, fingerprint, column, chat, bad, trusted=trusted)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file or object that can be opened.
-
-    Attributes:
-        name: Relative name, with slashes.
-        size: Bytes as stored.
-        open: Returns a seekable stream of the bytes as stored.
-    """
-
-    name: str
-    size: int
-    open: Callable[[], IO[bytes]]
 
 
 class FileDocuments:
@@ -255,56 +200,62 @@ class FileDocuments:
 
     def read(self) -> Iterator[TextChunk]:
         self.bad.count, before = 0, 0
+        self.bad.others = len(self._files) > 1
         self.bad.examples.clear()
-        for file in self._files:
-            try:
+        tables = TableReader()
+        try:
+            for file in self._files:
                 with file.open() as stream:
-                    for text in self._read_file(file, stream):
+                    for text in self._read_file(file, stream, tables):
                         yield text
                         self.bytes_read = before + min(file.size, stream.tell())
-            except UNPACKING_ERRORS as error:
-                raise DataError(f"{file.name} cannot be read: {error}") from error
-            before += file.size
+                file.check()
+                before += file.size
+        finally:
+            tables.end()
         self.bytes_read = before
 
     def list_notes(self) -> list[str]:
         return [*self.bad.list_notes(), *([] if self._chat is None else self._chat.list_notes())]
 
-    def _read_file(self, file: SourceFile, stream: IO[bytes]) -> Iterator[TextChunk]:
-        if self._trusted:
-            yield from split_document(stream)
-            return
-        allowance = Allowance(file.name, file.size)
-        for content in list_contents(file.name, stream, allowance):
-            kind = content.form.kind
-            if kind == "text" or (kind in JSON_KINDS and not self._column and self._chat is None):
-                if self._chat is not None:
-                    raise DataError(
-                        f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow"
-                    )
-                yield from self._read_text(content)
-            else:
-                yield from self._read_rows(content, allowance)
+    def _read_file(self, file: SourceFile, stream: IO[bytes], tables: TableReader) -> Iterator[TextChunk]:
+        try:
+            if self._trusted:
+                yield from split_document(stream)
+                return
+            allowance = Allowance(file.name, file.size)
+            for content in list_contents(file.name, stream, allowance):
+                kind = content.form.kind
+                if kind == "text" or (kind in JSON_KINDS and not self._column and self._chat is None):
+                    yield from self._read_text(content)
+                else:
+                    yield from self._read_rows(content, allowance, tables)
+        except UNPACKING_ERRORS as error:
+            file.check()  # a change is the likelier reason
+            raise DataError(f"{file.name} cannot be read: {error}") from error
 
     def _read_text(self, content: Content) -> Iterator[TextChunk]:
-        """Yield a document. What is no UTF-8 in it counts as a bad row, and is replaced."""
-        at = content.form.mark
-        for chunk in split_document(content.stream):
-            try:
-                chunk.data.decode()
-                yield chunk
-            except UnicodeDecodeError as error:
+        """Yield a document. One that is not UTF-8 is a bad row, of which nothing may be in a shard."""
+        if self._chat is not None:
+            raise DataError(
+                f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow"
+            )
+        try:
+            with _check_text(content) as checked:
+                yield from split_document(checked)
+        except UnicodeDecodeError as error:
+            problem = f"not {content.form.encoding.upper()}, as its byte-order mark says"
+            if content.form.encoding == "utf-8":
                 advice = "convert it, as with iconv -f WINDOWS-1252 -t UTF-8 FILE"
-                self.bad.add(f"{content.name}, byte {at + error.start:,}", f": not UTF-8: {advice}")
-                if self.bad.is_exceeded:
-                    raise self.bad.fail() from None
-                yield replace(chunk, data=chunk.data.decode(errors="replace").encode())
-            at += len(chunk.data)
+                problem = f"text in another encoding than UTF-8, by byte {error.start:,}: {advice}"
+            self.bad.add(content.name, f": {problem}")
+            if self.bad.is_exceeded:
+                raise self.bad.fail() from None
 
-    def _read_rows(self, content: Content, allowance: Allowance) -> Iterator[TextChunk]:
+    def _read_rows(self, content: Content, allowance: Allowance, tables: TableReader) -> Iterator[TextChunk]:
         column = self._column if self._chat is None else None
         beyond = 0
-        for row in read_rows(content, column):
+        for row in read_rows(content, column, tables):
             try:
                 texts = [] if row.problem else list(self._convert(row))
             except DataError as error:
@@ -312,14 +263,15 @@ class FileDocuments:
             else:
                 if row.problem:
                     self.bad.add(row.where, f": {row.problem}")
-                elif not beyond:
-                    for text in texts:
-                        if content.form.kind not in JSON_KINDS:  # a table's pages are compressed, too
-                            allowance.use(len(text.data))
-                        yield text
+                else:
+                    self.bad.others = True
+                    if content.form.kind not in JSON_KINDS:  # a table's pages are compressed, too
+                        allowance.use(1 + sum(len(text.data) for text in texts))
+                    if not beyond:
+                        yield from texts
             if self.bad.is_exceeded:  # look a little further: three examples say more than one
                 beyond += 1
-                if beyond > _LOOK_BEYOND or len(self.bad.examples) == _EXAMPLES:
+                if beyond > _LOOK_BEYOND or len(self.bad.examples) == EXAMPLES:
                     break
         if beyond:
             raise self.bad.fail()
@@ -328,22 +280,97 @@ class FileDocuments:
         value = row.value
         if self._chat is not None:
             if not isinstance(value, dict):
-                raise DataError(f"{row.where} is no object with keys, as chat= needs")
-            yield from self._chat.read_row(cast("dict[str, Any]", value), row.where)
+                raise DataError(f"{row.where} is {_name_kind(value)}, no object with keys, as chat= needs")
+            try:
+                yield from self._chat.read_row(cast("dict[str, Any]", value), row.where)
+            except DataError as error:
+                raise DataError(f"{error}{_explain_wrapped(cast('dict[str, Any]', value))}") from error
             return
         if isinstance(value, dict):
-            value = _find_text(cast("dict[str, Any]", value), self._column, row.where)
-        yield from split_value(value, row.where)
+            yield from split_value(_find_text(cast("dict[str, Any]", value), self._column, row.where), row.where)
+        elif value is None or isinstance(value, str):
+            yield from split_value(value, row.where)
+        else:
+            raise DataError(f"{row.where} is {_name_kind(value)}: neither text nor an object with keys")
+
+
+@contextmanager
+def _check_text(content: Content) -> Generator[IO[bytes], None, None]:
+    """Yield a text after all of it has been checked: a local file is read twice, another one is copied.
+
+    Raises:
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    text = _CheckedText(content)
+    if isinstance(getattr(content.stream, "raw", None), io.FileIO):
+        while text.read(_PART):
+            pass
+        content.stream.seek(content.form.mark)
+        yield content.stream
+        return
+    with tempfile.SpooledTemporaryFile(_HELD_TEXT) as copied:
+        shutil.copyfileobj(text, copied, _PART)
+        copied.seek(0)
+        yield copied
+
+
+class _CheckedText(io.RawIOBase):
+    """The bytes of a text; reading raises UnicodeDecodeError, with the place in the file, where they are not UTF-8."""
+
+    def __init__(self, content: Content) -> None:
+        self._stream = content.stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._at = content.form.mark
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        held = len(self._decoder.getstate()[0])
+        try:
+            self._decoder.decode(data, not data)
+        except UnicodeDecodeError as error:
+            error.start += self._at - held
+            raise
+        self._at += len(data)
+        return data
 
 
 def _find_text(row: Mapping[str, Any], column: str, where: str) -> Any:
-    if column in row:
-        return row[column]
-    if "messages" in row or "completion" in row:
+    found = row.get(column)
+    if column in row and (found is None or isinstance(found, str)):
+        return found
+    if column not in row and find_form(row):
         raise DataError(f"{where} has no key {column!r}: read chat data with chat=auto")
+    wrapped = _explain_wrapped(row)
+    if column in row:
+        advice = wrapped or ": name another with column=NAME"
+        raise DataError(f"{where}: the column holds {type(found).__name__}, not text{advice}")
     keys = ", ".join(list(row)[:_KEYS]) or "none"
     advice = "name the key of the text with column=NAME, data.column in a run (empty: the JSON itself is the text)"
-    raise DataError(f"{where} has no key {column!r}, its keys are {keys}: {advice}")
+    raise DataError(f"{where} has no key {column!r}, its keys are {keys}{wrapped or f': {advice}'}")
+
+
+def _explain_wrapped(row: Mapping[str, Any]) -> str:
+    """Return how the rows of a file are written out that stand in lists of an object; "" where there are none."""
+    if find_form(row):
+        return ""
+    lists = [
+        key for key, value in row.items() if isinstance(value, list) and value and isinstance(value[0], (dict, str))
+    ]
+    if not lists:
+        return ""
+    named = " and ".join(map(repr, lists[:EXAMPLES]))
+    command = f"jq -c {shlex.quote(f'.[{json.dumps(lists[0])}][]')} FILE > ROWS.jsonl"
+    return f"; if the rows are in the list of its key {named}, write one in each line: {command}"
+
+
+def _name_kind(value: Any) -> str:
+    """Return what a value of JSON is, for people."""
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    return "a number" if isinstance(value, (int, float)) else "text" if isinstance(value, str) else "a list"
 
 
 def split_document(stream: IO[bytes]) -> Iterator[TextChunk]:
@@ -377,54 +404,8 @@ def split_value(value: Any, where: str) -> Iterator[TextChunk]:
         return
     if not isinstance(value, str):
         raise DataError(f"{where}: the column holds {type(value).__name__}, not text: name another with column=NAME")
-    yield from split_document(io.BytesIO(value.encode(errors="surrogatepass")))
-
-
-def _local(name: str, path: Path) -> SourceFile:
     try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    return SourceFile(name, size, lambda: path.open("rb", buffering=HEAD_BYTES))
-
-
-def _object(store: Store, entry: ObjectEntry) -> SourceFile:
-    def opened() -> IO[bytes]:
-        return io.BufferedReader(_Ranged(store, entry.path, entry.size), max(_BUFFER, HEAD_BYTES))
-
-    return SourceFile(entry.path, entry.size, opened)
-
-
-class _Ranged(io.RawIOBase):
-    """An object of a bucket as a stream, read by range requests."""
-
-    def __init__(self, store: Store, name: str, size: int) -> None:
-        self._store = store
-        self._name = name
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        count = min(len(view), self._size - self._at)
-        if count <= 0:
-            return 0
-        (data,) = self._store.read_ranges(self._name, [self._at], [count])
-        if len(data) != count:
-            raise DataError(f"{self._store.uri}/{self._name} became shorter while it was read")
-        view[:count] = data
-        self._at += count
-        return count
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: {describe_surrogate(error)}") from error
+    yield from split_document(io.BytesIO(data))

@@ -17,10 +17,10 @@ HEAD_BYTES = 64 << 10
 """Bytes that are looked at."""
 
 Kind: TypeAlias = Literal[
-    "text", "lines", "array", "object", "parquet", "arrow-file", "arrow-stream", "gzip", "zstd", "bzip2", "xz", "zip"
+    "text", "lines", "array", "objects", "parquet", "arrow-file", "arrow-stream", "gzip", "zstd", "bzip2", "xz", "zip"
 ]
 COMPRESSED = ("gzip", "zstd", "bzip2", "xz", "zip")
-JSON_KINDS = ("lines", "array", "object")
+JSON_KINDS = ("lines", "array", "objects")
 
 _SUFFIXES = (".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz", ".zip")
 _LINE_SUFFIXES = (".jsonl", ".ndjson", ".jsonlines")
@@ -42,15 +42,17 @@ class Form:
         kind: Its name; `text` for an empty file.
         encoding: Of text.
         mark: Bytes of the byte-order mark, which is no part of the text.
+        is_valid: Whether what is known of a text can be decoded; its reader counts what cannot.
     """
 
     kind: Kind
     encoding: str = "utf-8"
     mark: int = 0
+    is_valid: bool = True
 
     def is_plain(self, column: str) -> bool:
         """Return whether the bytes are the text; without a column those of JSON are, too."""
-        return self.mark == 0 and (self.kind == "text" or (not column and self.kind in JSON_KINDS))
+        return self.is_valid and self.mark == 0 and (self.kind == "text" or (not column and self.kind in JSON_KINDS))
 
 
 class _Magic(NamedTuple):
@@ -135,9 +137,9 @@ def recognize_form(name: str, head: bytes, place: str) -> Form:
     if head.startswith(_PARQUET) and (suffix == ".parquet" or not _is_utf8(head)):
         return Form(kind="parquet")
     mark, encoding = next(((mark, name) for mark, name in _BOMS if head.startswith(mark)), (b"", "utf-8"))
-    text = _decode(head, mark, encoding, suffix, place)
+    text, is_valid = _decode(head, mark, encoding, suffix, place)
     _refuse_foreign_text(head, suffix, place)
-    return Form(kind=_find_text_kind(text, suffix), encoding=encoding, mark=len(mark))
+    return Form(kind=_find_text_kind(text, suffix), encoding=encoding, mark=len(mark), is_valid=is_valid)
 
 
 def refuse_file(place: str, head: bytes, looks: str, advice: str) -> DataError:
@@ -166,20 +168,18 @@ def _decode_strictly(head: bytes, encoding: str, mark: int) -> str:
     return codecs.getincrementaldecoder(encoding)("strict").decode(head[mark:], len(head) < HEAD_BYTES)
 
 
-def _decode(head: bytes, mark: bytes, encoding: str, suffix: str, place: str) -> str:
+def _decode(head: bytes, mark: bytes, encoding: str, suffix: str, place: str) -> tuple[str, bool]:
+    """Return the text, and whether all of it could be decoded."""
     try:
         text = _decode_strictly(head, encoding, len(mark))
-    except UnicodeDecodeError as error:
-        if suffix in _LINE_SUFFIXES and head.lstrip().startswith(b"{"):
-            return head.decode(errors="replace")  # its reader counts the rows that are no text
-        _refuse_foreign(head, place)
-        if _is_other_text(head):
-            advice = "convert it, as with iconv -f WINDOWS-1252 -t UTF-8 FILE"
-            looks = f"text in another encoding than UTF-8, by byte {error.start + len(mark)}"
-            raise refuse_file(place, head, looks, advice) from None
-        raise refuse_file(place, head, "binary data", _NO_TEXT) from None
+    except UnicodeDecodeError:
+        if not (suffix in _LINE_SUFFIXES and head.lstrip().startswith(b"{")):
+            _refuse_foreign(head, place)
+            if not (_is_other_text(head) if encoding == "utf-8" else _is_damaged_text(head[len(mark) :], encoding)):
+                raise refuse_file(place, head, "binary data", _NO_TEXT) from None
+        return head[len(mark) :].decode(encoding, errors="replace"), False
     if "\0" not in text:
-        return text
+        return text, True
     _refuse_foreign(head, place)
     if abs(head[:64:2].count(0) - head[1:64:2].count(0)) > 8:
         advice = "convert it, as with iconv -f UTF-16LE -t UTF-8 FILE"
@@ -210,6 +210,12 @@ def _is_other_text(head: bytes) -> bool:
     return controls * 100 <= len(head) and b"\0" not in head
 
 
+def _is_damaged_text(head: bytes, encoding: str) -> bool:
+    """Return whether bytes behind a byte-order mark are text but for few; of random ones UTF-16 refuses 3 %."""
+    text = head.decode(encoding, errors="replace")
+    return (text.count("\ufffd") - 1) * 100 <= len(text)
+
+
 def _find_text_kind(text: str, suffix: str) -> Kind:
     begin = text.lstrip(" \t\r\n")
     if begin.startswith("[") and (suffix == ".json" or _begins_array(begin)):
@@ -218,10 +224,11 @@ def _find_text_kind(text: str, suffix: str) -> Kind:
         return "lines"
     if begin.startswith("{"):
         line, ended, _ = begin.partition("\n")
-        if _is_object(line) or (not ended and _is_cut(text) and re.match(r'\{\s*"', line)):
+        may_continue = not ended and _is_cut(text) and re.match(r'\{\s*"', line)
+        if _is_object(line) or (may_continue and not (suffix == ".json" and _holds_more(line))):
             return "lines"
         if suffix == ".json":
-            return "object"
+            return "objects"
     return "lines" if suffix == ".json" and begin.startswith('"') else "text"
 
 
@@ -242,6 +249,15 @@ def _begins_array(begin: str) -> bool:
 def _is_cut(text: str) -> bool:
     """Return whether the text of a head may be only the beginning; a character has up to four bytes."""
     return len(text) * 4 > HEAD_BYTES - 64
+
+
+def _holds_more(line: str) -> bool:
+    """Return whether a line has more than one value of JSON."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(line)
+    except (ValueError, RecursionError):
+        return False
+    return bool(line[end:].strip())
 
 
 def _is_object(line: str) -> bool:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import DataConfig
+from trainer.data.bad_rows import BadRows
 from trainer.data.conversion import convert_once
-from trainer.data.documents import BadRows, TextChunk, split_value
+from trainer.data.documents import TextChunk, split_value
 from trainer.data.sources import HUB_SCHEME
 from trainer.errors import DataError
 
@@ -120,6 +121,7 @@ class HubDocuments:
                     if self.bad.is_exceeded:
                         raise self.bad.fail() from None
                     continue
+                self.bad.others = True
                 for text in texts:
                     self.bytes_read += len(text.data)
                     yield text

@@ -7,6 +7,7 @@ until one of them changes.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import time
@@ -16,16 +17,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trainer.checkpoint.store import ObjectEntry, Store
 from trainer.data.cache import find_cache_folder, hold_lock, replace_file
 from trainer.data.forms import HEAD_BYTES, Form, recognize_form
+from trainer.data.local_files import check_unchanged, open_regular_file, read_state
 from trainer.environment import usable_cores
 from trainer.errors import DataError
 
 _TICK_SECONDS = 2.0  # two writes within the clock ticks of a file system (FAT: 2 s) can leave equal times
-_RULES = "1"  # another number where trainer/data/forms.py recognizes files otherwise
+_RULES = "2"  # another number where trainer/data/forms.py recognizes files otherwise
 _LONG_BYTES = 8 << 30
 _THREADS = 8
 _SAMPLE = 256
@@ -111,11 +113,14 @@ def are_plain_objects(store: Store, entries: Sequence[ObjectEntry], column: str)
 def _inspect(file: tuple[str, Path], *, trusted: bool) -> Inspected:
     name, path = file
     try:
-        with path.open("rb") as stream:
+        before = read_state(path)
+        with open_regular_file(path) as stream:
             head = stream.read(HEAD_BYTES)
             form = Form(kind="text") if trusted else recognize_form(name, head, str(path))
             stream.seek(0)
-            return Inspected(sha256=hashlib.file_digest(stream, "sha256").hexdigest(), form=form)
+            digest = hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
+        check_unchanged(path, before)
+        return Inspected(sha256=digest, form=form)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 

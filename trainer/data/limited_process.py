@@ -2,7 +2,8 @@
 
 A chat template or a tokenizer may come from anyone. Jinja and the `tokenizers` library run what it says without a
 limit, so they do it here: the process is started once, and answers one request after the other. The system ends it when
-an answer takes too much processor time (SIGPROF, also within a library), and when its parent ends.
+an answer takes too much processor time (SIGPROF, also within a library), and when its parent ends. Before it answers, a
+handler may ask its parent for more, as for the next bytes of a file.
 """
 
 from __future__ import annotations
@@ -54,6 +55,22 @@ class Limits:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    question: Any
+
+
+class AskParent:
+    """Asks the process that waits for the answer; where the argument of a handler is this class, it gets one."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def __call__(self, question: Any) -> Any:
+        self._pipe.send((True, _Question(question)))
+        return self._pipe.recv()
+
+
 class LimitedProcess:
     """The parent's end; at most one request is in flight, because two could block each other in full pipes."""
 
@@ -87,14 +104,20 @@ class LimitedProcess:
             self.receive()
             self._started = True
 
-    def ask(self, request: Any, seconds: float = 0.0) -> Any:
-        """Send a request and return the answer.
+    def ask(self, request: Any, seconds: float = 0.0, answer: Callable[[Any], Any] | None = None) -> Any:
+        """Send a request and return the answer; `answer` answers what the handler asks by `AskParent` before.
 
         Raises:
             LimitedProcessError: There is none.
         """
         self.send(request, seconds)
-        return self.receive()
+        while isinstance(value := self.receive(), _Question) and answer is not None:
+            found = answer(value.question)
+            try:
+                self._pipe.send(found)
+            except OSError as error:
+                raise self._explain_end() from error
+        return value
 
     def send(self, request: Any, seconds: float = 0.0) -> None:
         """Send a request, for which the process may take the processor for `seconds`; 0: as its limits are.
@@ -142,7 +165,7 @@ class LimitedProcess:
         elif status == -signal.SIGABRT:  # Rust's allocator, where there is no memory
             reason = f"it needed more than {format_memory(self._limits.memory)} of memory"
         elif status == -signal.SIGSEGV:
-            reason = "it calls itself without an end"
+            reason = "it calls itself without an end, or what it reads is malformed"
         else:
             return LimitedProcessError(f"status {status}", ended=True, by_limit=False)
         return LimitedProcessError(reason, ended=True)
@@ -166,6 +189,8 @@ def _serve(
     if os.environ.get("TRAINER_DEBUG") != "1":
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries write there before they raise or abort
     _limit_memory(limits.memory)
+    if argument is AskParent:
+        argument = AskParent(pipe)
     handlers: list[Callable[[Any], Any]] = []
     reply = _answer(lambda: handlers.append(open_handler(argument)), limits.seconds, limits)
     while True:

@@ -63,7 +63,7 @@ class FileReader:
         file = self._open.get(piece)
         if file is not None:
             return os.preadv(file, [into], offset)
-        file = os.open(self._paths[piece], os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(self._paths[piece], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe blocks nothing
         with self._guard:
             stays = len(self._open) < _OPEN_FILES and self._open.setdefault(piece, file) == file
         try:

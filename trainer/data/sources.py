@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainer.checkpoint.store import ObjectEntry, Store
+from trainer.data.local_files import check_regular
 from trainer.errors import DataError
 
 PYTHON_STDLIB = "python-stdlib"
@@ -62,6 +63,8 @@ def list_local_files(place: Path, pattern: str) -> list[tuple[str, Path]]:
     """
     if place.is_file():
         return [(place.name, place)]
+    if place.exists() and not place.is_dir():
+        check_regular(place, place.stat().st_mode)
     if not place.is_dir():
         several = "; several sources need data.weights" if "," in str(place) else ""
         raise DataError(f"data={place}: no such file or folder on this host: {place.absolute()}{several}")

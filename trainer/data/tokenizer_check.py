@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
+from trainer.data.local_files import open_regular_file
 from trainer.errors import DataError
 
 _MOST_BYTES = 128 << 20  # Gemma's, one of the largest, has 33 MB
@@ -24,15 +26,18 @@ def read_tokenizer_file(place: str) -> bytes:
         DataError: It cannot be read, or is too large for one.
     """
     path = Path(place).expanduser()
+    if path.is_dir():
+        raise DataError(f"tokenizer={place}: not a file: name the tokenizer.json in it")
     try:
-        if path.exists() and not path.is_file():
-            raise DataError(f"tokenizer={place}: not a file: name the tokenizer.json in it")
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise DataError(f"tokenizer={place}: {size:,} bytes; a tokenizer.json has at most {_MOST_BYTES:,}")
-        return path.read_bytes()
+        with open_regular_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= _MOST_BYTES:
+                return file.read()
+    except DataError as error:
+        raise DataError(f"tokenizer={place}: {error}") from error
     except OSError as error:
         raise DataError(f"tokenizer={place}: cannot be read: {error.strerror}") from error
+    raise DataError(f"tokenizer={place}: {size:,} bytes; a tokenizer.json has at most {_MOST_BYTES:,}")
 
 
 def check_tokenizer(place: str, text: bytes) -> None:
