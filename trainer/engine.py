@@ -21,8 +21,8 @@ from trainer.shape.mesh import Mesh, RowShare
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 TokenArray: TypeAlias = npt.NDArray[Any]
-"""Rows of tokens: uint8, uint16, int16 or int32, shape (rows, seq_len + 1); negative ones: trainer/data/marks.py.
-With `data.document_mask` they are int32: trainer/data/document_starts.py."""
+"""Rows of tokens: uint8, uint16, int16 or int32, shape (rows, seq_len + 1).
+Negative ones: trainer/data/tokens/marks.py. With `data.document_mask` they are int32: document_starts.py there."""
 DOCUMENT_START: Final = 1 << 30
 """Bit that differs from the sign in the first token of a document; no vocabulary needs it."""
 

@@ -19,9 +19,9 @@ from trainer.config import Config
 from trainer.console import Console
 from trainer.data.batches import BatchLoader
 from trainer.data.held_out import HeldOutRows
-from trainer.data.marks import count_marked
 from trainer.data.mixture import check_epochs, describe_uses, open_training_data
 from trainer.data.state import DataState
+from trainer.data.tokens.marks import count_marked
 from trainer.engine import Engine, Numbers
 from trainer.engines import Opener, choose_engine_and_device, open_engine, resolve_loss, set_vocabulary_size
 from trainer.environment import Run, World

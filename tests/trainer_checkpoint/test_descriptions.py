@@ -17,7 +17,7 @@ from trainer.checkpoint.description import Description, find_description, store_
 from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, StepFolder
 from trainer.checkpoint.session import Checkpoints
 from trainer.checkpoint.store import open_store
-from trainer.data.roles import parse_tokens
+from trainer.data.tokens.roles import parse_tokens
 from trainer.environment import Run
 from trainer.errors import Exit
 from trainer.shape.mesh import Mesh

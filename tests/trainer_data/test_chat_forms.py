@@ -16,10 +16,10 @@ from prepare_process import started
 from test_data_chat import prepared, trained_bytes, write_lines
 
 from trainer.commands.prepare import run
-from trainer.data.chat import ChatReader
-from trainer.data.control_tokens import ControlTokens
+from trainer.data.chat.reader import ChatReader
+from trainer.data.chat.templates import ChatTemplate
 from trainer.data.index import INDEX_NAME, PROGRESS_NAME
-from trainer.data.templates import ChatTemplate
+from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.errors import ConfigError, DataError
 
 QUESTION, REPLY = "1 + 2?", "3"

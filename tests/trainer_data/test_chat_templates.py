@@ -15,11 +15,11 @@ import pytest
 from chat_tokenizers import byte_bpe
 from model_templates import TEMPLATES
 
-from trainer.data.chat import find_chat_template
-from trainer.data.control_tokens import ControlTokens
-from trainer.data.origins import map_texts
-from trainer.data.rendering import open_renderer
-from trainer.data.templates import ChatTemplate, Conversation, compile_template
+from trainer.data.chat.origins import map_texts
+from trainer.data.chat.reader import find_chat_template
+from trainer.data.chat.rendering import open_renderer
+from trainer.data.chat.templates import ChatTemplate, Conversation, compile_template
+from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.errors import DataError
 
 TOKEN = re.compile(r"<\|\w+\|>|<\w+_of_\w+>|\[/?[A-Z_]+\]")

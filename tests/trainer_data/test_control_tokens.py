@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.commands.prepare import run
-from trainer.data.chat import ChatReader, find_chat_template
-from trainer.data.control_tokens import ControlTokens
-from trainer.data.encoders import Encoder
-from trainer.data.rendering import RenderedConversation, open_renderer
-from trainer.data.templates import Conversation
-from trainer.data.tokenizers import read_tokenizer
+from trainer.data.chat.reader import ChatReader, find_chat_template
+from trainer.data.chat.rendering import RenderedConversation, open_renderer
+from trainer.data.chat.templates import Conversation
+from trainer.data.tokens.control_tokens import ControlTokens
+from trainer.data.tokens.encoders import Encoder
+from trainer.data.tokens.tokenizers import read_tokenizer
 from trainer.errors import DataError
 
 TRIMMED = (

@@ -14,9 +14,9 @@ from data_cases import texts
 from prepare_process import REPOSITORY
 from pyarrow import parquet
 
-from trainer.data import tables
 from trainer.data.documents import open_documents
-from trainer.data.json_rows import MOST_VALUES
+from trainer.data.files import tables
+from trainer.data.files.json_rows import MOST_VALUES
 from trainer.data.limited_process import Limits
 from trainer.errors import DataError
 

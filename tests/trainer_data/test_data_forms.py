@@ -29,8 +29,8 @@ from support.s3 import S3Server
 from trainer.checkpoint.store import open_store
 from trainer.commands.prepare import run
 from trainer.config import DataConfig
-from trainer.data import unpacking
 from trainer.data.corpus import open_corpus
+from trainer.data.files import unpacking
 from trainer.errors import DataError
 
 ROWS = [{"id": 1, "text": "one"}, {"text": ""}, {"text": None}, {"text": "two\nlines é"}]

@@ -12,7 +12,7 @@ from support.s3 import S3Server
 
 from trainer.checkpoint.store import open_store
 from trainer.commands.prepare import run
-from trainer.data import inspection
+from trainer.data.files import inspection
 from trainer.data.fingerprints import drop_content, is_same_corpus
 from trainer.data.state import DataState
 from trainer.errors import ConfigError, DataError

@@ -13,10 +13,10 @@ import pytest
 from chat_tokenizers import byte_bpe
 from prepare_process import started
 
-from trainer.data.chat import ChatReader, find_chat_template
-from trainer.data.control_tokens import ControlTokens
+from trainer.data.chat.reader import ChatReader, find_chat_template
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
-from trainer.data.tokenizers import read_tokenizer
+from trainer.data.tokens.control_tokens import ControlTokens
+from trainer.data.tokens.tokenizers import read_tokenizer
 from trainer.errors import ConfigError, DataError
 
 ROW = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}

@@ -17,7 +17,7 @@ from trainer.data.batches import BatchLoader
 from trainer.data.mixture import TrainingData, check_epochs, open_training_data
 from trainer.data.prepare import PrepareJob, prepare_shards
 from trainer.data.state import DataState
-from trainer.data.tokenizers import read_tokenizer
+from trainer.data.tokens.tokenizers import read_tokenizer
 from trainer.data.weights import WeightedSource, list_sources
 from trainer.errors import ConfigError, DataError
 from trainer.mixture import MixtureOrder

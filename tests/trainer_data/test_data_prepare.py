@@ -18,9 +18,9 @@ from prepare_process import started
 from trainer.checkpoint.store import open_store
 from trainer.commands.prepare import HELP, run
 from trainer.data.documents import TextChunk
-from trainer.data.encoding import encode_batch
 from trainer.data.index import INDEX_NAME, PROGRESS_NAME
-from trainer.data.tokenizers import read_tokenizer
+from trainer.data.tokens.encoding import encode_batch
+from trainer.data.tokens.tokenizers import read_tokenizer
 from trainer.errors import ConfigError, DataError, StorageError
 
 

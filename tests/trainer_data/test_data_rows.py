@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from trainer.commands.prepare import run
-from trainer.data import json_rows
-from trainer.data.chat import ChatReader, find_chat_template
-from trainer.data.control_tokens import ControlTokens
+from trainer.data.chat.reader import ChatReader, find_chat_template
 from trainer.data.documents import open_documents
-from trainer.data.forms import Form
+from trainer.data.files import json_rows
+from trainer.data.files.forms import Form
+from trainer.data.files.rows import read_rows
+from trainer.data.files.tables import TableReader
+from trainer.data.files.unpacking import Content
 from trainer.data.index import INDEX_NAME
-from trainer.data.rows import read_rows
-from trainer.data.tables import TableReader
-from trainer.data.unpacking import Content
+from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.errors import DataError
 
 BAD = b'{"text": "a"}\nnot json\n{"text": "b"}\n{"body": 1}\n{"text": 3}\n{"text": "\xff"}\n{"text": "c"}\n'

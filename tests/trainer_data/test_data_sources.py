@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from support.s3 import S3Server
 
-from trainer.data import documents, source_files
+from trainer.data import documents
 from trainer.data.documents import split_document
+from trainer.data.files import source_files
 from trainer.data.hub import HubName, parse_hub_name, query_version
 from trainer.data.state import DataState
 from trainer.errors import DataError

@@ -16,11 +16,11 @@ from data_cases import opened
 from prepare_process import started
 from pyarrow import parquet
 
-from trainer.data import inspection
-from trainer.data.chat import find_chat_template
+from trainer.data.chat.reader import find_chat_template
 from trainer.data.documents import open_documents
+from trainer.data.files import inspection
 from trainer.data.index import INDEX_NAME
-from trainer.data.tokenizers import read_tokenizer
+from trainer.data.tokens.tokenizers import read_tokenizer
 from trainer.errors import DataError, TrainerError
 
 

@@ -10,9 +10,9 @@ import pytest
 from model_templates import TEMPLATES
 from test_chat_templates import SPECIAL
 
-from trainer.data.control_tokens import ControlTokens
-from trainer.data.rendering import open_renderer
-from trainer.data.templates import ChatTemplate, Conversation
+from trainer.data.chat.rendering import open_renderer
+from trainer.data.chat.templates import ChatTemplate, Conversation
+from trainer.data.tokens.control_tokens import ControlTokens
 
 # The generation prompt is written behind a question alone.
 AFTER_QUESTION = (

@@ -15,7 +15,7 @@ from trainer.commands.prepare import run
 from trainer.config import DataConfig, ModelConfig
 from trainer.data.described import find_data_description
 from trainer.data.index import DESCRIPTION_NAME, INDEX_NAME
-from trainer.data.tokenizers import read_tokenizer
+from trainer.data.tokens.tokenizers import read_tokenizer
 from trainer.errors import ConfigError
 
 SPECIAL = ("<pad>", "<eos>", "<bos>")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax_cases import RATE, jax_engine, rows_of, settings, torch_engine
 
-from trainer.data.document_starts import mark_starts
-from trainer.data.marks import mark_tokens
+from trainer.data.tokens.document_starts import mark_starts
+from trainer.data.tokens.marks import mark_tokens
 from trainer.engine import Engine, TokenArray
 from trainer.shape import attention_chunks
 from trainer.smoke_test.reference import compute_reference_losses, make_first_weights

@@ -7,7 +7,7 @@ import pytest
 from jax_cases import RATE, give, jax_engine, rows_of, run, settings, state_of, torch_engine
 
 from trainer.checkpoint.restore_plan import check_same_model
-from trainer.data.marks import mark_tokens
+from trainer.data.tokens.marks import mark_tokens
 from trainer.engine import Engine
 from trainer.errors import ConfigError
 from trainer.jax_engine import leaves

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax_cases import RATE, jax_engine, rows_of, settings, torch_engine
 
-from trainer.data.marks import mark_tokens
+from trainer.data.tokens.marks import mark_tokens
 from trainer.engine import Engine, TokenArray
 from trainer.jax_engine import vocabulary
 from trainer.smoke_test.reference import compute_reference_losses, make_first_weights

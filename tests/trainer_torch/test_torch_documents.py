@@ -16,8 +16,8 @@ from torch_cases import SMALL, engine_on, join_once, rows_of
 from torch_worlds import in_world
 
 from trainer.config import Config, DataConfig, ModelConfig, RematLevel
-from trainer.data.document_starts import mark_starts
-from trainer.data.marks import mark_tokens
+from trainer.data.tokens.document_starts import mark_starts
+from trainer.data.tokens.marks import mark_tokens
 from trainer.engine import TokenArray
 from trainer.environment import World
 from trainer.shape.memory import estimate_memory

@@ -15,7 +15,7 @@ from torch_worlds import in_world
 
 from trainer.accelerators.registry import open_native_device
 from trainer.config import Config, DataConfig
-from trainer.data.marks import mark_tokens
+from trainer.data.tokens.marks import mark_tokens
 from trainer.engine import TokenArray
 from trainer.environment import World
 from trainer.shape.mesh import Mesh

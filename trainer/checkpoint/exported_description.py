@@ -23,10 +23,10 @@ from trainer.checkpoint.families import make_hf_config, parse_hf_config
 from trainer.checkpoint.reader import Checkpoint
 from trainer.config import BYTE_VOCAB, DataConfig, ModelConfig
 from trainer.data.described import PLAIN_TEMPLATE, find_data_description
-from trainer.data.roles import find_end, read_tokens
 from trainer.data.sources import HUB_SCHEME
-from trainer.data.tokenizer_check import read_tokenizer_file
-from trainer.data.tokenizers import AUTO, BYTES
+from trainer.data.tokens.roles import find_end, read_tokens
+from trainer.data.tokens.tokenizer_check import read_tokenizer_file
+from trainer.data.tokens.tokenizers import AUTO, BYTES
 from trainer.errors import ConfigError, DataError, StorageError
 
 Report = Callable[[str], None]

@@ -23,7 +23,7 @@ from trainer.checkpoint.description import (
 )
 from trainer.checkpoint.families import make_hf_config, parse_hf_config
 from trainer.config import ModelConfig
-from trainer.data.roles import Tokens, find_end, find_number, find_numbers, read_tokens
+from trainer.data.tokens.roles import Tokens, find_end, find_number, find_numbers, read_tokens
 from trainer.errors import ConfigError
 
 _POSITIONS, _LENGTH, _EOS = "max_position_embeddings", "model_max_length", "eos_token_id"

@@ -21,7 +21,7 @@ from trainer.checkpoint.snapshot import PART_BYTES, PartBuffer, group_pieces
 from trainer.checkpoint.store import Store, open_store
 from trainer.checkpoint.writer import publish_manifest, upload_part
 from trainer.config import AUTO, BYTE_VOCAB, Config, ModelConfig
-from trainer.data.roles import find_end, read_tokens
+from trainer.data.tokens.roles import find_end, read_tokens
 from trainer.engine import FloatArray
 from trainer.errors import ConfigError, StorageError
 from trainer.options import flatten_config, parse_config

@@ -154,9 +154,9 @@ def _join_show(words: Sequence[str]) -> list[str]:
 
 def _parse_job(words: Sequence[str]) -> tuple[PrepareJob, int]:
     """Return the job, without a destination where nothing is to be written, and how many examples are shown first."""
-    from trainer.data.chat import find_chat_template
+    from trainer.data.chat.reader import find_chat_template
     from trainer.data.prepare import SHARD_TOKENS, PrepareJob
-    from trainer.data.tokenizers import read_tokenizer
+    from trainer.data.tokens.tokenizers import read_tokenizer
 
     # A key may have the name that it has in a run.
     words = [

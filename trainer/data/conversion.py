@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from trainer.config import DataConfig
-from trainer.data.cache import find_cache_folder, hold_lock, replace_file
+from trainer.data.files.cache import find_cache_folder, hold_lock, replace_file
 from trainer.data.index import INDEX_NAME
-from trainer.data.tokenizers import read_tokenizer
+from trainer.data.tokens.tokenizers import read_tokenizer
 from trainer.errors import DataError
 
 

@@ -21,7 +21,13 @@ from trainer.checkpoint.store import open_store
 from trainer.config import BYTE_VOCAB, DataConfig
 from trainer.data import sources
 from trainer.data.conversion import convert_once
-from trainer.data.document_starts import (
+from trainer.data.extents import Extents, Piece
+from trainer.data.files.inspection import are_plain_objects, inspect_files
+from trainer.data.files.local_files import open_regular_file
+from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
+from trainer.data.index import INDEX_NAME, PROGRESS_NAME, Index
+from trainer.data.readers import BucketReader, FileReader, MappedReader, Reader
+from trainer.data.tokens.document_starts import (
     StartFinder,
     find_starts_after_end,
     find_starts_of_pieces,
@@ -29,14 +35,8 @@ from trainer.data.document_starts import (
     remove_stored_starts,
     split_stored_starts,
 )
-from trainer.data.extents import Extents, Piece
-from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
-from trainer.data.index import INDEX_NAME, PROGRESS_NAME, Index
-from trainer.data.inspection import are_plain_objects, inspect_files
-from trainer.data.local_files import open_regular_file
-from trainer.data.marks import remove_marks
-from trainer.data.readers import BucketReader, FileReader, MappedReader, Reader
-from trainer.data.tokenizers import AUTO, BYTES, digest_tokenizer
+from trainer.data.tokens.marks import remove_marks
+from trainer.data.tokens.tokenizers import AUTO, BYTES, digest_tokenizer
 from trainer.engine import TokenArray
 from trainer.errors import DataError
 
@@ -68,7 +68,7 @@ class Corpus(Protocol):
 
     @property
     def marked(self) -> bool:
-        """Whether tokens have marks (trainer/data/marks.py)."""
+        """Whether tokens have marks (trainer/data/tokens/marks.py)."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class Corpus(Protocol):
 
         Returns:
             An array of shape (len(positions), length) and type uint8, uint16, int16 or int32; with
-            `data.document_mask` of type int32, with the starts of documents (trainer/data/document_starts.py).
+            `data.document_mask` of type int32, with the starts of documents (trainer/data/tokens/document_starts.py).
 
         Raises:
             DataError: The files are missing, shorter than before, or unreadable.

@@ -13,14 +13,14 @@ from trainer.checkpoint.manifest import CorruptCheckpoint
 from trainer.checkpoint.store import open_store
 from trainer.config import BYTE_VOCAB, DataConfig, ModelConfig
 from trainer.data import sources
-from trainer.data.chat import ChatReader
-from trainer.data.document_starts import remove_stored_starts
+from trainer.data.chat.reader import ChatReader
+from trainer.data.chat.templates import ChatTemplate
 from trainer.data.documents import TextChunk
-from trainer.data.encoding import encode_batches
 from trainer.data.index import DESCRIPTION_NAME, INDEX_NAME, TOKENIZER_NAME, Index
-from trainer.data.roles import parse_tokens
-from trainer.data.templates import ChatTemplate
-from trainer.data.tokenizers import BYTES, TokenizerSpec, read_tokenizer
+from trainer.data.tokens.document_starts import remove_stored_starts
+from trainer.data.tokens.encoding import encode_batches
+from trainer.data.tokens.roles import parse_tokens
+from trainer.data.tokens.tokenizers import BYTES, TokenizerSpec, read_tokenizer
 from trainer.data.weights import list_sources
 from trainer.errors import ConfigError, DataError
 
@@ -35,7 +35,7 @@ PLAIN_TEMPLATE = (
     "{{- '<|assistant|>\\n' -}}\n"
     "{%- endif -%}\n"
 )
-"""The plain template of chat data (trainer/data/chat.py), as a Jinja template for those who use the model."""
+"""The plain template of chat data (trainer/data/chat/reader.py), as a Jinja template for those who use the model."""
 
 
 def describe_tokens(tokens: TokenizerSpec, chat: ChatTemplate | None) -> Description:

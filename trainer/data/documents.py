@@ -1,9 +1,9 @@
 """The texts that `prepare` reads, document by document, from files and buckets.
 
-The first bytes of a file decide what it is (trainer/data/forms.py). JSON lines, JSON arrays, Parquet and Arrow have a
-document in each row, in the named column; any other text is one document. All may be compressed. A long document comes
-in chunks of about 1 MiB, cut after a line's end. A bad row has no part in what is read: neither has a text with bytes
-that are not UTF-8.
+The first bytes of a file decide what it is (trainer/data/files/forms.py). JSON lines, JSON arrays, Parquet and Arrow
+have a document in each row, in the named column; any other text is one document. All may be compressed. A long document
+comes in chunks of about 1 MiB, cut after a line's end. A bad row has no part in what is read: neither has a text with
+bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import IO, Any, Protocol, cast
 
 from trainer.checkpoint.store import open_store
 from trainer.data import sources
-from trainer.data.bad_rows import EXAMPLES, BadRows
-from trainer.data.conversations import find_form
+from trainer.data.chat.conversations import find_form
 from trainer.data.extents import Piece
+from trainer.data.files.bad_rows import EXAMPLES, BadRows
+from trainer.data.files.forms import JSON_KINDS
+from trainer.data.files.inspection import inspect_files
+from trainer.data.files.json_rows import Row, describe_surrogate
+from trainer.data.files.rows import read_rows
+from trainer.data.files.source_files import SourceFile, make_local_file, make_object_file
+from trainer.data.files.tables import TableReader
+from trainer.data.files.unpacking import UNPACKING_ERRORS, Allowance, Content, list_contents
 from trainer.data.fingerprints import fingerprint_files, fingerprint_objects
-from trainer.data.forms import JSON_KINDS
-from trainer.data.inspection import inspect_files
-from trainer.data.json_rows import Row, describe_surrogate
-from trainer.data.rows import read_rows
-from trainer.data.source_files import SourceFile, make_local_file, make_object_file
-from trainer.data.tables import TableReader
-from trainer.data.unpacking import UNPACKING_ERRORS, Allowance, Content, list_contents
 from trainer.errors import DataError
 
 _PART = 1 << 20

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trainer.data.document_starts import remove_stored_starts
 from trainer.data.documents import TextChunk
-from trainer.data.encoding import encode_batch
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
-from trainer.data.marks import remove_marks
 from trainer.data.prepare import PrepareJob, open_job_documents, refuse_empty, refuse_untrained
-from trainer.data.tokenizers import TokenizerSpec
+from trainer.data.tokens.document_starts import remove_stored_starts
+from trainer.data.tokens.encoding import encode_batch
+from trainer.data.tokens.marks import remove_marks
+from trainer.data.tokens.tokenizers import TokenizerSpec
 from trainer.errors import DataError
 
 FIRST, LAST = "⟦", "⟧"

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainer.config import Config
 from trainer.data.corpus import Corpus, open_corpus
-from trainer.data.marks import count_marked
+from trainer.data.tokens.marks import count_marked
 from trainer.engine import TokenArray
 from trainer.errors import DataError
 from trainer.shape.mesh import RowShare

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import DataConfig
-from trainer.data.bad_rows import BadRows
 from trainer.data.conversion import convert_once
 from trainer.data.documents import TextChunk, split_value
+from trainer.data.files.bad_rows import BadRows
 from trainer.data.sources import HUB_SCHEME
 from trainer.errors import DataError
 

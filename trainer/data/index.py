@@ -1,7 +1,8 @@
 """The index of a folder of token shards, index.json: a list of the shards and the meaning of their numbers.
 
-    format     "orch-tokens-1"; "orch-tokens-3" where tokens are marked (trainer/data/marks.py) and show where documents
-               begin (trainer/data/document_starts.py); "orch-tokens-2" has marks alone, and is no longer written
+    format     "orch-tokens-1"; "orch-tokens-3" where tokens are marked (trainer/data/tokens/marks.py) and show where
+               documents begin (trainer/data/tokens/document_starts.py); "orch-tokens-2" has marks alone, and is no
+               longer written
     dtype      "uint8", "uint16" or "int32", or with marks "int16" or "int32"; little-endian, as all shards are
     vocab      int; every token is below it
     tokenizer  "bytes", or the SHA-256 of tokenizer.json, which is then stored beside the index

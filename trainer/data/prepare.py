@@ -20,13 +20,11 @@ from typing import Any
 from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.store import Store, open_store
 from trainer.data import sources
-from trainer.data.chat import ChatReader
-from trainer.data.control_tokens import ControlTokens
-from trainer.data.conversations import AUTO as ANY_FORM
+from trainer.data.chat.conversations import AUTO as ANY_FORM
+from trainer.data.chat.reader import ChatReader
+from trainer.data.chat.templates import ChatTemplate
 from trainer.data.described import describe_tokens
-from trainer.data.document_starts import remove_stored_starts
 from trainer.data.documents import Documents, TextChunk, open_documents
-from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
 from trainer.data.fingerprints import drop_content
 from trainer.data.index import (
     DESCRIPTION_NAME,
@@ -39,9 +37,11 @@ from trainer.data.index import (
     format_shard_name,
     parse_shard,
 )
-from trainer.data.marks import remove_marks
-from trainer.data.templates import ChatTemplate
-from trainer.data.tokenizers import BYTES, TokenizerSpec
+from trainer.data.tokens.control_tokens import ControlTokens
+from trainer.data.tokens.document_starts import remove_stored_starts
+from trainer.data.tokens.encoding import EncodedBatch, TextBatch, encode_batches
+from trainer.data.tokens.marks import remove_marks
+from trainer.data.tokens.tokenizers import BYTES, TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.environment import usable_cores
 from trainer.errors import ConfigError, DataError
@@ -69,7 +69,7 @@ class PrepareJob:
         shard_tokens: A shard ends with the first batch of documents that reaches this number of tokens.
         workers: Number of processes; 0 chooses it.
         chat: The template of chat data; its tokens are marked. None for text.
-        chat_form: Of the rows of chat data (trainer/data/conversations.py).
+        chat_form: Of the rows of chat data (trainer/data/chat/conversations.py).
         max_bad: How many bad rows are skipped.
     """
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainer.checkpoint.store import ObjectEntry, Store
-from trainer.data.local_files import check_regular
+from trainer.data.files.local_files import check_regular
 from trainer.errors import DataError
 
 PYTHON_STDLIB = "python-stdlib"

@@ -57,7 +57,7 @@ def split_documents(rows: Array) -> tuple[Array, Array]:
     """Return rows without the starts of documents, and the number of each input's document within its row.
 
     Args:
-        rows: Shape (rows, seq_len + 1), with starts of documents (trainer/data/document_starts.py).
+        rows: Shape (rows, seq_len + 1), with starts of documents (trainer/data/tokens/document_starts.py).
 
     Returns:
         The rows, and int32 of shape (rows, seq_len).

@@ -43,8 +43,8 @@ class Recipe:
         scanned: Whether the blocks are scanned.
         remat: What of a block is computed again in the backward pass.
         scale: Of each token in the loss.
-        marked: Whether rows may have negative tokens, which are not trained on (trainer/data/marks.py).
-        documents: Whether tokens attend only within their document (trainer/data/document_starts.py).
+        marked: Whether rows may have negative tokens, which are not trained on (trainer/data/tokens/marks.py).
+        documents: Whether tokens attend only within their document (trainer/data/tokens/document_starts.py).
         adapted: Factor of the results of LoRA adapters, where weights have some.
         residual: Type of the values between blocks.
     """

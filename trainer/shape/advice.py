@@ -198,7 +198,7 @@ def _count_checkpoint_bytes(config: Config, mesh: Mesh, need: Memory) -> int:
 
 
 def _count_token_bytes(vocabulary: int) -> int:
-    """Return the width of a prepared token (trainer/data/tokenizers.py)."""
+    """Return the width of a prepared token (trainer/data/tokens/tokenizers.py)."""
     return 1 if vocabulary <= 1 << 8 else 2 if vocabulary <= 1 << 16 else 4
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from trainer.data.control_tokens import ControlTokens
-from trainer.data.templates import Message
+from trainer.data.chat.templates import Message
+from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.errors import DataError
 
 _MARK = "\uf8fe\uf8ff"  # a word of private use, which stands for a reply

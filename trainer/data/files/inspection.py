@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from trainer.checkpoint.store import ObjectEntry, Store
-from trainer.data.cache import find_cache_folder, hold_lock, replace_file
-from trainer.data.forms import HEAD_BYTES, Form, recognize_form
-from trainer.data.local_files import check_unchanged, open_regular_file, read_state
+from trainer.data.files.cache import find_cache_folder, hold_lock, replace_file
+from trainer.data.files.forms import HEAD_BYTES, Form, recognize_form
+from trainer.data.files.local_files import check_unchanged, open_regular_file, read_state
 from trainer.environment import usable_cores
 from trainer.errors import DataError
 
 _TICK_SECONDS = 2.0  # two writes within the clock ticks of a file system (FAT: 2 s) can leave equal times
-_RULES = "2"  # another number where trainer/data/forms.py recognizes files otherwise
+_RULES = "2"  # another number where trainer/data/files/forms.py recognizes files otherwise
 _LONG_BYTES = 8 << 30
 _THREADS = 8
 _SAMPLE = 256

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainer.checkpoint.store import ObjectEntry, Store
-from trainer.data.forms import HEAD_BYTES
-from trainer.data.local_files import check_unchanged, open_regular_file, read_state
+from trainer.data.files.forms import HEAD_BYTES
+from trainer.data.files.local_files import check_unchanged, open_regular_file, read_state
 from trainer.errors import DataError
 
 _BUFFER = 8 << 20

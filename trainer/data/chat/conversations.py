@@ -24,7 +24,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, cast
 
-from trainer.data.templates import Conversation, Message
+from trainer.data.chat.templates import Conversation, Message
 from trainer.errors import DataError
 
 AUTO = "auto"

@@ -10,12 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 
-from trainer.data.control_tokens import ControlTokens
+from trainer.data.chat.message_forms import MessageForms
+from trainer.data.chat.origins import OriginFinder, choose_stand_ins, list_texts, map_texts
+from trainer.data.chat.replies import ReplyFinder
+from trainer.data.chat.templates import (
+    ChatTemplate,
+    Conversation,
+    Message,
+    TextTooLongError,
+    compile_template,
+    list_strings,
+)
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
-from trainer.data.message_forms import MessageForms
-from trainer.data.origins import OriginFinder, choose_stand_ins, list_texts, map_texts
-from trainer.data.replies import ReplyFinder
-from trainer.data.templates import ChatTemplate, Conversation, Message, TextTooLongError, compile_template, list_strings
+from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.errors import ConfigError, DataError
 
 _LIMITS = Limits(memory=1 << 30, seconds=5.0)

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from trainer.data.control_tokens import ControlTokens
-from trainer.data.templates import Conversation, TemplateStrings
+from trainer.data.chat.templates import Conversation, TemplateStrings
+from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.errors import DataError
 
 Change: TypeAlias = Callable[[str], str]

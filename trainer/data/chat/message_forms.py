@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from trainer.data.templates import Conversation, Message
+from trainer.data.chat.templates import Conversation, Message
 from trainer.errors import DataError
 
 _WORD = "cjqzxw"

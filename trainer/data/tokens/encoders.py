@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trainer.data.control_tokens import ControlTokens, iter_unused_characters, rename_tokens
+from trainer.data.tokens.control_tokens import ControlTokens, iter_unused_characters, rename_tokens
 from trainer.engine import TokenArray
 from trainer.errors import DataError
 

@@ -1,9 +1,9 @@
 """Starts of documents: one bit of each token in rows, and in the shards of chat data.
 
 With `data.document_mask` rows are int32, and the bit DOCUMENT_START of a document's first token differs from its sign:
-it is set in a token, and cleared in the complement of one (trainer/data/marks.py). Shards of text need no such bit,
-because a document follows each end-of-document token; files of plain text are one document each. In chat data that
-token may also end a reply. So its shards have the bit, the highest one below the sign.
+it is set in a token, and cleared in the complement of one (trainer/data/tokens/marks.py). Shards of text need no such
+bit, because a document follows each end-of-document token; files of plain text are one document each. In chat data
+that token may also end a reply. So its shards have the bit, the highest one below the sign.
 """
 
 from __future__ import annotations

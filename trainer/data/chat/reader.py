@@ -1,6 +1,6 @@
 """Chat data: the template of `chat=`, and rows of conversations as texts with the places that are trained on.
 
-Forms of rows are in trainer/data/conversations.py, templates in trainer/data/templates.py.
+Forms of rows are in trainer/data/chat/conversations.py, templates in trainer/data/chat/templates.py.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from trainer.data.chat_notes import ChatNotes
-from trainer.data.control_tokens import ControlTokens
-from trainer.data.conversations import AUTO as ANY_FORM
-from trainer.data.conversations import (
+from trainer.data.chat.conversations import AUTO as ANY_FORM
+from trainer.data.chat.conversations import (
     Completion,
     check_unread_keys,
     find_form,
     list_unread_keys,
     read_conversation,
 )
+from trainer.data.chat.notes import ChatNotes
+from trainer.data.chat.rendering import ConversationRenderer
+from trainer.data.chat.templates import ChatTemplate, Conversation
 from trainer.data.documents import TextChunk
-from trainer.data.local_files import open_regular_file
-from trainer.data.rendering import ConversationRenderer
-from trainer.data.templates import ChatTemplate, Conversation
-from trainer.data.tokenizers import AUTO, BYTES
+from trainer.data.files.local_files import open_regular_file
+from trainer.data.tokens.control_tokens import ControlTokens
+from trainer.data.tokens.tokenizers import AUTO, BYTES
 from trainer.errors import DataError
 
 PLAIN = "plain"
@@ -104,7 +104,7 @@ class ChatReader:
         """Yield the text of a row.
 
         Args:
-            row: Of a form of trainer/data/conversations.py.
+            row: Of a form of trainer/data/chat/conversations.py.
             where: File and line, for messages.
 
         Raises:

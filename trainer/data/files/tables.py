@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, Any, TypeAlias, cast
 
-from trainer.data.json_rows import MOST_ROW, MOST_VALUES, UNCOUNTED, Row
+from trainer.data.files.json_rows import MOST_ROW, MOST_VALUES, UNCOUNTED, Row
+from trainer.data.files.unpacking import import_pyarrow
 from trainer.data.limited_process import AskParent, LimitedProcess, LimitedProcessError, Limits, format_memory
-from trainer.data.unpacking import import_pyarrow
 from trainer.errors import DataError
 
 _LIMITS = Limits(memory=3 << 30, seconds=120.0)

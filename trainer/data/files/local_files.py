@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from trainer.data.forms import HEAD_BYTES
+from trainer.data.files.forms import HEAD_BYTES
 from trainer.errors import DataError
 
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, Any, cast
 
-from trainer.data.forms import COMPRESSED, HEAD_BYTES, Form, recognize_form, refuse_file
+from trainer.data.files.forms import COMPRESSED, HEAD_BYTES, Form, recognize_form, refuse_file
 from trainer.errors import DataError
 
 _BUFFER = 1 << 20

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from trainer.data.conversations import list_texts
+from trainer.data.chat.conversations import list_texts
+from trainer.data.chat.templates import Conversation, Message
 from trainer.data.documents import TextChunk
-from trainer.data.templates import Conversation, Message
 from trainer.errors import DataError
 
 _WORD = "cjqzxw{}w"

@@ -5,8 +5,8 @@ a chat template writes itself, such as `<|START_OF_TURN_TOKEN|>`, which Command 
 a half of a pair of tags, `<think>` and `</think>`: models and people write these, and they stay what transformers makes
 of them.
 
-Where the characters of a text come from is found by another module (trainer/data/origins.py). Where a control token has
-one of a message, the text is encoded with a copy of the tokenizer whose control tokens have other names
+Where the characters of a text come from is found by another module (trainer/data/chat/origins.py). Where a control
+token has one of a message, the text is encoded with a copy of the tokenizer whose control tokens have other names
 (`rename_tokens`): the tokens that the template wrote are given these names in the text, and no text of a message can be
 one. Where none has, the tokenizer encodes the text as it is.
 """

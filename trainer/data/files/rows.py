@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer.data.json_rows import Row, read_lines, read_values
-from trainer.data.tables import TableReader
-from trainer.data.unpacking import Content
+from trainer.data.files.json_rows import Row, read_lines, read_values
+from trainer.data.files.tables import TableReader
+from trainer.data.files.unpacking import Content
 
 
 def read_rows(content: Content, column: str | None, tables: TableReader) -> Iterator[Row]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.document_starts import store_start
 from trainer.data.documents import TextChunk
-from trainer.data.encoders import Encoder
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
-from trainer.data.marks import mark_tokens
-from trainer.data.tokenizers import BYTES, TokenizerSpec
+from trainer.data.tokens.document_starts import store_start
+from trainer.data.tokens.encoders import Encoder
+from trainer.data.tokens.marks import mark_tokens
+from trainer.data.tokens.tokenizers import BYTES, TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.errors import DataError, TrainerError
 

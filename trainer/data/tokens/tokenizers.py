@@ -20,11 +20,11 @@ from trainer.checkpoint.description import (
     read_described_files,
 )
 from trainer.config import BYTE_VOCAB
-from trainer.data.control_tokens import ControlTokens, list_control_tokens
-from trainer.data.encoders import ByteEncoder, Encoder, LibraryEncoder
-from trainer.data.marks import choose_marked_dtype
-from trainer.data.roles import find_end, find_named, parse_tokens
-from trainer.data.tokenizer_check import check_tokenizer, read_tokenizer_file
+from trainer.data.tokens.control_tokens import ControlTokens, list_control_tokens
+from trainer.data.tokens.encoders import ByteEncoder, Encoder, LibraryEncoder
+from trainer.data.tokens.marks import choose_marked_dtype
+from trainer.data.tokens.roles import find_end, find_named, parse_tokens
+from trainer.data.tokens.tokenizer_check import check_tokenizer, read_tokenizer_file
 from trainer.errors import ConfigError, DataError
 
 AUTO, BYTES, NONE = "auto", "bytes", "none"
@@ -40,7 +40,7 @@ class TokenizerSpec:
         vocab: Every token is below it.
         eod: The token that ends each document.
         end_text: The text of that token.
-        marked: Tokens are stored with marks (trainer/data/marks.py).
+        marked: Tokens are stored with marks (trainer/data/tokens/marks.py).
         control: The control tokens that are text in a text; none: they stay tokens.
         place: Where the tokenizer is from, for people.
         begin: The tokens that begin each document of text.

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainer.data.files.local_files import open_regular_file
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
-from trainer.data.local_files import open_regular_file
 from trainer.errors import DataError
 
 _MOST_BYTES = 128 << 20  # Gemma's, one of the largest, has 33 MB

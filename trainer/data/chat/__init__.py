@@ -1,0 +1,1 @@
+"""Conversations: forms of rows, templates, and what is trained on."""

@@ -1,0 +1,1 @@
+"""Tokenizers, their special tokens, and the marks of what is trained on."""
