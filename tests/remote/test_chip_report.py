@@ -54,7 +54,7 @@ def wait_for_report(home: Path) -> ChipReport:
         found.append(parse_chip_report(report(home)))
         return found[-1] is not None
 
-    until("a sample", is_sampled, 20)
+    until("a sample", is_sampled, 60)
     assert found[-1] is not None
     return found[-1]
 
