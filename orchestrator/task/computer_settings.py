@@ -27,6 +27,12 @@ class StoreSettings(Section):
     backup_minutes: Count = own(15, "how old the last copy may be before the next one")
 
 
+class FilesSettings(Section):
+    """Settings of the files that launches send, which only the configuration has."""
+
+    keep_bytes: Count = own(20 << 30, "bytes of files of launches that are kept on this computer, at most")
+
+
 class NotifySettings(Section):
     """Settings of notifications, which only the configuration has. Secrets are named, and never written here."""
 

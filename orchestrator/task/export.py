@@ -12,6 +12,7 @@ from typing import cast
 
 from orchestrator.options import list_identity_options
 from orchestrator.task.computer_settings import (
+    FilesSettings,
     LocalSettings,
     NotifySettings,
     SshSettings,
@@ -31,7 +32,8 @@ TABLE_FILE = FilePath(__file__).parents[2] / "docs" / "task-files.md"
 SCHEMA_ID = "urn:orch:task-file"
 _MARKS = ("<!-- fields -->\n", "<!-- /fields -->")
 _OF_THIS_COMPUTER: Mapping[str, type[Section]] = {
-    "ssh": SshSettings, "local": LocalSettings, "store": StoreSettings, "notify": NotifySettings,
+    "ssh": SshSettings, "local": LocalSettings, "store": StoreSettings, "files": FilesSettings,
+    "notify": NotifySettings,
 }  # fmt: skip
 _KINDS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list"}
 

@@ -18,8 +18,8 @@ from support.small_disk import small_disk
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.trees import read_trees
-from orchestrator.engine.unattended.unused_files import drop_stale_snapshots
-from orchestrator.errors import StorageError
+from orchestrator.engine.state.kept_files import drop_stale_snapshots
+from orchestrator.errors import StorageError, UserError
 from orchestrator.exits import Exit
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.registry import open_provider
@@ -163,6 +163,46 @@ def test_copies_are_deleted_a_day_after_no_job_needs_them(home: Path, tmp_path: 
     drop_stale_snapshots()
     (kept,) = copies.iterdir()
     assert (kept / "content/word").read_text() == "launched"
+
+
+def test_copies_have_a_limit_and_the_one_used_longest_ago_goes_first(
+    home: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_FILES_KEEP_BYTES", "100000")
+    task = local_task(1, workdir=str(work), run="true")
+    copies = home / "state" / "snapshots"
+    known: list[str] = []
+    for number in range(3):
+        (work / "large").write_bytes(os.urandom(40_000))
+        fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
+        (new,) = (folder for folder in copies.iterdir() if folder.name not in known)
+        os.utime(new, (number, number))
+        known.append(new.name)
+    assert {folder.name for folder in copies.iterdir()} == set(known[1:])
+    drive_cluster(
+        commands.prepare_launch(local_task(1, workdir=str(work), run="sleep 60"), cluster="d", after=KEEP),
+        Listener(),
+        follow=False,
+    )
+    (work / "large").write_bytes(os.urandom(70_000))
+    with pytest.raises(UserError, match="cannot be kept for later attempts") as caught:
+        fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
+    assert "other jobs need" in caught.value.why
+    assert [folder.name for folder in copies.iterdir()] == [known[2]]
+
+
+def test_files_above_the_limit_are_refused_with_their_largest_parts(
+    home: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_FILES_KEEP_BYTES", "1000000")
+    for name, size in {"a/x": 300_000, "a/y": 500_000, "b": 400_000, "c": 100_000, "d": 1}.items():
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_bytes(bytes(size))
+    listener = Listener()
+    with pytest.raises(UserError, match="too large to be sent") as caught:
+        fulfil(commands.prepare_launch(local_task(1, workdir=str(work), run="true"), cluster="c", after=KEEP), listener)
+    assert caught.value.why == "the largest parts: a 0.8 MB, b 0.4 MB, c 0.1 MB"
+    assert "files.keep_bytes" in str(caught.value) and not listener.steps
 
 
 def test_a_second_launch_reads_no_file_that_is_the_same(home: Path, tmp_path: Path) -> None:

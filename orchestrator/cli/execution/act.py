@@ -159,8 +159,8 @@ def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSto
 def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutStore | None) -> int:
     from orchestrator.cli.drawing.outcomes import print_ending
     from orchestrator.engine.operations.transfers import learn_run_buckets
+    from orchestrator.engine.state.kept_files import drop_stale_snapshots
     from orchestrator.engine.state.store_backup import back_up_if_due
-    from orchestrator.engine.unattended.unused_files import drop_stale_snapshots
     from orchestrator.paths import load_paths
     from orchestrator.store.failures import StoreError
 

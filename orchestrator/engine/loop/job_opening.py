@@ -11,6 +11,7 @@ from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_
 from orchestrator.engine.loop.results import upload_task
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.kept_files import make_room
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
 from orchestrator.engine.state.planned_trees import find_planned_tree
 from orchestrator.engine.state.shared_snapshots import share_snapshot
@@ -72,10 +73,10 @@ def _keep_files(session: Session, ready: PreparedCommand, new: NewJob) -> str:
     desired = ready.desired
     if new.launch_request or not isinstance(desired, Run) or not desired.trees:
         return new.launch_request
-    kept: dict[str, str] = {}
-    for spec in desired.trees:
-        tree = find_planned_tree(session.paths, session.trees, spec.source, spec.digest)
-        kept[spec.label] = _keep_tree(session, tree, new.bucket, f"copy {spec.label}")
+    where = session.paths
+    trees = {one.label: find_planned_tree(where, session.trees, one.source, one.digest) for one in desired.trees}
+    make_room(session.store, where, trees.values(), session.services.clock.now())
+    kept = {label: _keep_tree(session, tree, new.bucket, f"copy {label}") for label, tree in trees.items()}
     return json.dumps({"trees": kept, "accept_host_keys": ready.accept_host_keys}, sort_keys=True)
 
 

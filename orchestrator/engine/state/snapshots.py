@@ -83,6 +83,12 @@ def drop_unused_snapshots(where: Paths, used: Iterable[str], *, older: float = S
             shutil.rmtree(folder, ignore_errors=True)  # the rest is deleted the next time
 
 
+def list_snapshots(where: Paths) -> dict[str, int]:
+    """Return the bytes of each copy by its digest, of the one that was used longest ago first."""
+    folders = [folder for folder in snapshots_folder(where).glob("*") if not folder.name.startswith(".")]
+    return {folder.name: _measure(folder) for folder in sorted(folders, key=_age, reverse=True)}
+
+
 def has_stale_snapshot(where: Paths) -> bool:
     """Return whether there is a copy that `drop_unused_snapshots` would delete, if it is unused."""
     return any(_age(folder) >= STALE for folder in snapshots_folder(where).glob("*"))
@@ -104,6 +110,16 @@ def _age(folder: Path) -> float:
         return time.time() - folder.stat().st_mtime
     except OSError:
         return -1.0
+
+
+def _measure(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # deleted at this moment
+                size += os.lstat(f"{parent}/{name}").st_size
+    return size
 
 
 def _name_copy(tree: Tree) -> str:

@@ -21,6 +21,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.member_access import list_withdrawals, withdraw_members
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.services import Services
+from orchestrator.engine.state.kept_files import list_used_snapshots
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.old_output import drop_old_output
 from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
@@ -37,7 +38,6 @@ from orchestrator.engine.unattended.pipeline import (
 )
 from orchestrator.engine.unattended.secrets import has_secrets, missing_secret_error, secrets_fingerprint
 from orchestrator.engine.unattended.shared_files import SharedOpenFiles
-from orchestrator.engine.unattended.unused_files import list_used_snapshots
 from orchestrator.errors import AccessError, ConflictError, CredentialsError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.open_files import explain_exhaustion

@@ -20,6 +20,7 @@ from orchestrator.engine.loop.results import open_writable_bucket, upload_task
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.identities import find_access
+from orchestrator.engine.state.kept_files import make_room
 from orchestrator.engine.state.names import new_run_id
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.planned_trees import find_planned_tree, note_grown_files
@@ -60,8 +61,10 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
         provider.check_unattended_login(desired.candidates[0])
     shared: dict[str, str] = {}
     with open_store(where, real_services(where), project=ready.project) as store:
+        found = {one.label: find_planned_tree(where, ready.trees, one.source, one.digest) for one in desired.trees}
+        make_room(store, where, found.values(), real_services(where).clock.now())
         for tree in desired.trees:
-            planned = find_planned_tree(where, ready.trees, tree.source, tree.digest)
+            planned = found[tree.label]
             shared[tree.label], problem = share_snapshot(store, where, planned, job.bucket)
             note_grown_files(planned, report)
             if problem:

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from orchestrator.engine.loop.drive import drive_cluster
@@ -240,8 +239,3 @@ def missing_pipeline_secret(record: PipelineRecord, environ: Mapping[str, str]) 
     return missing_secret_error(
         record.tasks[record.stage], record.uid.rpartition("-")[0], traces[record.stage], environ
     )
-
-
-def snapshot_digests(record: PipelineRecord) -> set[str]:
-    """Return the digests of the snapshots that its stages may still need."""
-    return {Path(source).parent.name for stage in _settings(record).get("trees", []) for source in stage.values()}
