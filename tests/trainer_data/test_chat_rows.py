@@ -218,3 +218,68 @@ def test_parts_of_text_are_read_under_each_of_their_names(kind: str | None, tmp_
     finally:
         reader.end()
     assert f"user\n{QUESTION}<end_of_turn>" in found.data.decode()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**GOOD, "system": "Be short."},
+        {"messages": [{"role": "system", "content": "Be short."}, *CHAT], "system": " Be short."},
+        {"prompt": CHAT[:1], "completion": CHAT[1:], "system_prompt": "Be short."},
+        {"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": "3"}], "system": "Be short."},
+        {"instruction": QUESTION, "output": "3", "system": "Be short."},
+    ],
+)
+def test_the_system_s_message_beside_a_conversation_is_its_first(row: Mapping[str, Any], tmp_path: Path) -> None:
+    assert bytes(token if token >= 0 else ~token for token in prepared(tmp_path, [row], "chat=plain")).startswith(
+        b"<|system|>\nBe short.\n<|user|>\n1 + 2?\n<|assistant|>\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"messages": [{"role": "system", "content": "a"}, *CHAT], "system": "b"}, "one of both would be lost"),
+        ({"prompt": "a", "completion": "b", "system": "c"}, "`system` would be lost"),
+        ({"prompt": "a", "completion": CHAT[1:]}, "are of two kinds"),
+        ({**GOOD, "system": ["a"]}, "`system` must be text"),
+        ({"prompt": "a", "chosen": "b", "rejected": "c"}, "has preferences"),
+        ({"question": "a", "answer": "b"}, r"its keys are question, answer: rename them, as with jq"),
+        ({"messages": [CHAT[0], {**CHAT[1], "weight": 0.5}]}, "message 2: `weight` is 0.5: it must be 0 or 1"),
+        ({"messages": [CHAT[0], {**CHAT[1], "weight": "0"}]}, 'message 2: `weight` is "0"'),
+    ],
+)
+def test_what_cannot_be_read_as_it_is_meant_is_refused(row: Mapping[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=words):
+        prepared(tmp_path, [row], "chat=plain")
+
+
+@pytest.mark.parametrize("mark", [{"weight": 0}, {"weight": False}, {"train": False}, {"weight": 0.0}])
+def test_a_reply_that_is_not_to_be_trained_on_is_not(mark: Mapping[str, Any], tmp_path: Path) -> None:
+    rows = [{"messages": [*CHAT, *messages(("user", "x")), {**CHAT[1], **mark}]}]
+    assert trained_bytes(prepared(tmp_path, rows, "chat=plain")) == PLAIN
+
+
+def test_empty_replies_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        GOOD,
+        {"instruction": "a", "output": " "},
+        {"prompt": "a", "completion": ""},
+        {"messages": [CHAT[0], {"role": "assistant", "content": "", "reasoning_content": "b"}]},
+    ]
+    prepared(tmp_path, rows, "chat=plain")
+    output = capsys.readouterr()
+    assert "empty replies, which train the model to say nothing: 2, the first in" in output.out + output.err
+
+
+def test_arguments_of_calls_in_a_table_have_no_keys_of_other_calls(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    calls = [{"function": {"name": "f", "arguments": one}} for one in ({"a": 1}, {"b": "x"})]
+    table: Any = pyarrow
+    rows = [{"messages": [CHAT[0], {"role": "assistant", "content": None, "tool_calls": calls}]}]
+    table.parquet.write_table(table.Table.from_pylist(rows), tmp_path / "a.parquet")
+    run([str(tmp_path / "a.parquet"), str(tmp_path / "out"), "chat=plain"])
+    found = trained_bytes(tokens_of(opened(tmp_path / "out"))).decode()
+    assert '{"a": 1}' in found and '{"b": "x"}' in found and "null" not in found

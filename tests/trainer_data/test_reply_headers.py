@@ -54,3 +54,31 @@ def test_what_the_server_writes_is_never_trained_on(family: str, roles: str) -> 
     texts = [found.text[first:end_] for first, end_ in found.replies]
     # Qwen 3's server leaves the (empty) reasoning of a last reply to the model.
     assert [text.removeprefix("<think>\n\n</think>\n\n") for text in texts] == expected
+
+
+STRICT = (  # as Mistral's: it reads the first message, and writes no generation prompt
+    "{% if messages[0].role == 'system' %}{% endif %}{{ bos_token }}{% for m in messages %}"
+    "{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]{% else %} {{ m.content }}{{ eos_token }}{% endif %}"
+    "{% endfor %}"
+)
+
+
+def test_what_begins_a_text_is_not_trained_on_where_a_reply_is_first() -> None:
+    control = ControlTokens(("<s>", "</s>", "[INST]", "[/INST]"))
+    convert = open_renderer((ChatTemplate(name="strict", text=STRICT, special=SPECIAL), control))
+    messages = [{"role": role, "content": role} for role in ("assistant", "user", "assistant")]
+    found = convert(Conversation(messages=messages, trained=[0, 2]))
+    assert [found.text[first:last] for first, last in found.replies] == [" assistant</s>"] * 2
+
+
+def test_the_reasoning_of_a_reply_behind_another_one_is_trained_on() -> None:
+    control = ControlTokens(("<|im_start|>", "<|im_end|>"))
+    convert = open_renderer((ChatTemplate(name="qwen3", text=TEMPLATES["qwen3"], special=SPECIAL), control))
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "I look."},
+        {"role": "assistant", "content": "second", "reasoning_content": "R9"},
+    ]
+    found = convert(Conversation(messages=messages, trained=[2]))
+    ((first, last),) = found.replies
+    assert found.text[first:last] == "<think>\nR9\n</think>\n\nsecond<|im_end|>"

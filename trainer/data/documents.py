@@ -238,7 +238,8 @@ class FileDocuments:
         """Yield a document. One that is not UTF-8 is a bad row, of which nothing may be in a shard."""
         if self._chat is not None:
             raise DataError(
-                f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow"
+                f"{content.name} is plain text, and chat= needs rows: JSON lines, JSON arrays, Parquet or Arrow; "
+                "name the files that have them, as FOLDER:*.jsonl, and unpack an archive that has others"
             )
         try:
             with _check_text(content) as checked:

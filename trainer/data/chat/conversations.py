@@ -1,10 +1,10 @@
 """Forms of chat data: what the rows of files have, as conversations.
 
     messages   `messages`: OpenAI's, each with `role` and `content`, which is text, a list of parts, or null beside
-               `tool_calls`; `tools` may be beside them, also as JSON. An assistant's message of `weight` 0 is not
-               trained on
+               `tool_calls`; `system` and `tools` may be beside them, also as JSON. An assistant's message of
+               `weight` 0, or `train` false, is not trained on
     sharegpt   `conversations`: each with `from` and `value`; `system` and `tools` may be beside them
-    prompt     `prompt` and `completion`, both messages, or both text, which is taken as it is
+    prompt     `prompt` and `completion`, both messages, as above, or both text, which is taken as it is
     alpaca     `instruction`, `input`, which follows in a new line, and `output`; `system` and `history`, a
                list of pairs, may be beside them
 
@@ -50,6 +50,8 @@ _KEYS: Mapping[str, Sequence[str]] = MappingProxyType(
     }
 )
 """The keys of each form, of which `messages` and `sharegpt` read the first that is filled."""
+_SYSTEM = ("system", "system_prompt")
+"""Keys beside messages that have the one of the role `system`."""
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
 """Types of parts that have a `text`, of OpenAI's two interfaces."""
 
@@ -84,7 +86,7 @@ def read_conversation(row: Mapping[str, Any], form: str) -> Conversation | Compl
     match form:
         case "messages":
             messages = _read_messages(next((row[key] for key in _LISTS if row.get(key)), None))
-            return _converse(row, messages, 0)
+            return _converse(row, [*_read_system(row, messages), *messages], 0)
         case "sharegpt":
             return _converse(row, _read_sharegpt(row), 0)
         case "alpaca":
@@ -92,8 +94,15 @@ def read_conversation(row: Mapping[str, Any], form: str) -> Conversation | Compl
         case "prompt" if "prompt" in row and "completion" in row:
             prompt, completion = row["prompt"], row["completion"]
             if isinstance(prompt, str) and isinstance(completion, str):
+                if key := next((key for key in _SYSTEM if row.get(key)), ""):
+                    raise DataError(
+                        f"text gets no template, so `{key}` would be lost: make `prompt` a list of messages"
+                    )
                 return Completion(prompt, completion)
+            if isinstance(prompt, str) or isinstance(completion, str):
+                raise DataError("`prompt` and `completion` are of two kinds: both must be text, or both messages")
             before = _read_messages(prompt)
+            before = [*_read_system(row, before), *before]
             return _converse(row, [*before, *_read_messages(completion)], len(before))
         case _:
             raise DataError(_describe_unknown(row))
@@ -140,9 +149,12 @@ def _list_row_texts(value: Any) -> list[str]:
 
 def _describe_unknown(row: Mapping[str, Any]) -> str:
     keys = ", ".join(str(key) for key in list(row)[:8]) or "none"
+    if "chosen" in row:
+        return "has preferences (`chosen`), which are not trained on: write `messages`, or `prompt` and `completion`"
     return (
         "has neither `messages`, nor `conversations`, nor `instruction` and `output`, nor `prompt` and `completion`, "
-        f"as chat= needs; its keys are {keys}"
+        f"as chat= needs; its keys are {keys}: rename them, as with jq -c '{{prompt: .question, completion: .answer}}' "
+        "FILE > ROWS.jsonl"
     )
 
 
@@ -151,7 +163,7 @@ def _converse(row: Mapping[str, Any], messages: Sequence[Message], first: int) -
     trained = tuple(
         index
         for index, message in enumerate(messages)
-        if index >= first and message["role"] == ASSISTANT and message.get("weight") != 0
+        if index >= first and message["role"] == ASSISTANT and _is_trained(message, index)
     )
     tools = _parse_json(row.get("tools"))
     if not tools and row.get("functions"):
@@ -165,6 +177,17 @@ def _converse(row: Mapping[str, Any], messages: Sequence[Message], first: int) -
         documents=_check_objects(row.get("documents"), "documents"),
         variables=cast("dict[str, Any]", variables) if isinstance(variables, dict) else {},
     )
+
+
+def _is_trained(message: Message, index: int) -> bool:
+    """Return what `weight` or `train` says of a message; without them it is trained on."""
+    for key in ("weight", "train"):
+        value = message.get(key)
+        if value is not None and (not isinstance(value, (int, float)) or value not in (0, 1)):
+            raise DataError(f"message {index + 1}: `{key}` is {json.dumps(value)[:40]}: it must be 0 or 1")
+        if value is not None and not value:
+            return False
+    return True
 
 
 def _read_messages(value: Any) -> list[Message]:
@@ -215,7 +238,7 @@ def _read_sharegpt(row: Mapping[str, Any]) -> list[Message]:
         if not isinstance(value, str):
             raise DataError("the `value` of a turn is not text: only text can be trained on")
         message = _read_call(value) if role == "call" else {"role": role, "content": value}
-        messages.append({**message, "weight": turn["weight"]} if turn.get("weight") is not None else message)
+        messages.append({**message, **{key: turn[key] for key in ("weight", "train") if key in turn}})
     if not messages:
         raise DataError("`conversations` must be a list of {from, value}, with at least one")
     return [*_read_system(row, messages), *messages]
@@ -260,10 +283,21 @@ def _is_pair(value: Any) -> bool:
 
 
 def _read_system(row: Mapping[str, Any], messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the message of the key `system`, where no message has this role."""
-    text = row.get("system")
-    if isinstance(text, str) and text and messages[0]["role"] != "system":
-        yield {"role": "system", "content": text}
+    """Yield the message of the key `system`, unless the first message is the same.
+
+    Raises:
+        DataError: It is not text, or there is another one.
+    """
+    key = next((key for key in _SYSTEM if row.get(key)), "")
+    if not key:
+        return
+    if not isinstance(row[key], str):
+        raise DataError(f"`{key}` must be text")
+    first = next((one for one in messages if one["role"] == "system"), None)
+    if first is None:
+        yield {"role": "system", "content": row[key]}
+    elif row[key].strip() not in [text.strip() for text in list_texts(first.get("content"))]:
+        raise DataError(f"`{key}` is not the message of the role `system`: one of both would be lost; remove one")
 
 
 def _parse_json(value: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trainer.data.chat.conversations import list_texts
-from trainer.data.chat.templates import Conversation, Message
+from trainer.data.chat.templates import REASONING, Conversation, Message
 from trainer.data.documents import TextChunk
 from trainer.errors import DataError
 
@@ -51,15 +51,20 @@ class ChatNotes:
         self._left_out: dict[str, _Count] = {}
         self._rows = 0
         self._untrained = _Count()
+        self._empty = _Count()
 
     def add_text(self, text: TextChunk, where: str) -> None:
         """Count a conversation."""
         self._rows += 1
         if not text.replies:
             self._untrained.add(where)
+        if any(first == last for first, last in text.replies):  # of a completion; a template writes something
+            self._empty.add(where)
 
     def add_messages(self, conversation: Conversation, text: str, where: str) -> None:
-        """Count the messages that the text does not have."""
+        """Count the messages that the text does not have, and the replies that are empty."""
+        if any(_is_empty(conversation.messages[index]) for index in conversation.trained):
+            self._empty.add(where)
         doubtful = self._list_doubtful(conversation, text)
         if not doubtful:
             return
@@ -91,6 +96,8 @@ class ChatNotes:
                 f"conversations without a reply that is trained on: {self._untrained.describe()}; "
                 f"{self._rows:,} were read"
             )
+        if self._empty.number:
+            lines.append(f"empty replies, which train the model to say nothing: {self._empty.describe()}")
         return lines
 
     def _list_doubtful(self, conversation: Conversation, text: str) -> list[int]:
@@ -109,6 +116,11 @@ class ChatNotes:
             if place < 0 or message["role"] not in self._written:
                 found.append(index)
         return found
+
+
+def _is_empty(message: Message) -> bool:
+    texts = [*list_texts(message.get("content")), *(str(message.get(key) or "") for key in REASONING)]
+    return not message.get("tool_calls") and not any(text.strip() for text in texts)
 
 
 def _replace_texts(message: Message, word: str) -> Message:

@@ -44,7 +44,13 @@ class ReplyFinder:
         first, last = self._find(whole, index)
         if _name_first_call(self.messages[index]) not in whole[first:last]:
             raise DataError("it does not write calls of tools: use another with chat=FILE")
-        return first, last
+        return first, self._leave_out_space(whole, first, last)
+
+    def _leave_out_space(self, whole: str, first: int, last: int) -> int:
+        """Return the end of a reply without the white space behind the token that ends it: there a model stops."""
+        reply = whole[first:last]
+        end = len(reply.rstrip())
+        return first + end if any(place == end for _, place, _ in self.control.find(reply)) else last
 
     def _find(self, whole: str, index: int) -> tuple[int, int]:
         """Return the place of a reply.
@@ -52,7 +58,7 @@ class ReplyFinder:
         It begins where the model would begin to write: after the earlier messages and as much of the generation prompt
         as the reply has, too.
         """
-        before = self.render(self.messages[:index], True)
+        before = self.render(self.messages[:index], True) if index else self._find_beginning()
         through = self.render(self.messages[: index + 1], False)
         if before == (self.render(self.messages[:index], False) if index else ""):
             before = self._add_header(before, through)  # the template writes no generation prompt here
@@ -68,6 +74,19 @@ class ReplyFinder:
             what = "an earlier reply" if whole.startswith(before) else "the text before a reply"
             raise DataError(f"it changes {what}: use another with chat=FILE")
         return place
+
+    def _find_beginning(self) -> str:
+        """Return what the template writes before a conversation that begins with a reply."""
+        if before := self.render([], True):
+            return before
+        if self._header:  # which is looked for in the reply
+            return ""
+        try:  # a template that refuses to render nothing
+            reply, question = (self.render([one], False) for one in (self.messages[0], _QUESTION))
+        except DataError:
+            return ""
+        shared = _find_common_start(reply, question)
+        return shared[: max((last for _, last, _ in self.control.find(shared)), default=0)]
 
     def _add_header(self, before: str, through: str) -> str:
         """Return the text before a reply with its header: the generation prompt, as the template writes it elsewhere.
@@ -118,6 +137,8 @@ class ReplyFinder:
             first = len(before)
         elif prompt.startswith(before) and start.endswith(prompt[len(before) :]):
             first = len(start) - len(prompt) + len(before)
+        elif self._header and self._header in start:
+            first = start.rfind(self._header) + len(self._header)
         else:  # a space belongs to the word behind it
             first = len(start.rstrip(" "))
         last = len(whole) - len(rest)

@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 from trainer.errors import ConfigError
 
 Message: TypeAlias = Mapping[str, Any]
-_REASONING = ("reasoning_content", "thinking", "reasoning")
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Keys of a message that have its reasoning."""
 _DATE_FUNCTION = "strftime_now"
 
 
@@ -149,7 +150,7 @@ def list_strings(template: ChatTemplate) -> TemplateStrings:
 def complete_message(message: Message) -> Message:
     """Return a message without keys that are null, and with its reasoning under each name that templates read."""
     known = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((known[key] for key in _REASONING if key in known), None)
+    reasoning = next((known[key] for key in REASONING if key in known), None)
     return known if reasoning is None else {"thinking": reasoning, **known, "reasoning_content": reasoning}
 
 

@@ -186,7 +186,7 @@ def _iter_rows(batches: Iterator[Any], column: str | None) -> Iterator[Decoded]:
 
 def _decode_row(scalar: Any) -> Decoded:
     try:
-        value = scalar.as_py()
+        value = _leave_out_nulls(scalar.as_py())
     except UnicodeDecodeError as error:
         return None, f"not UTF-8, by byte {error.start}", 0
     size = len(pickle.dumps(value))
@@ -195,6 +195,14 @@ def _decode_row(scalar: Any) -> Decoded:
     if size > UNCOUNTED and _count_values(value) > MOST_VALUES:
         return None, f"more than {MOST_VALUES:,} values", 0
     return value, "", size
+
+
+def _leave_out_nulls(value: Any) -> Any:
+    """Return a value without the keys that are null: a table has each key of any row in every row."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        return {key: _leave_out_nulls(one) for key, one in entries.items() if one is not None}
+    return [_leave_out_nulls(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _count_values(value: object) -> int:
