@@ -257,7 +257,8 @@ def test_what_cannot_be_read_as_it_is_meant_is_refused(row: Mapping[str, Any], w
 @pytest.mark.parametrize("mark", [{"weight": 0}, {"weight": False}, {"train": False}, {"weight": 0.0}])
 def test_a_reply_that_is_not_to_be_trained_on_is_not(mark: Mapping[str, Any], tmp_path: Path) -> None:
     rows = [{"messages": [*CHAT, *messages(("user", "x")), {**CHAT[1], **mark}]}]
-    assert trained_bytes(prepared(tmp_path, rows, "chat=plain")) == PLAIN
+    found = trained_bytes(prepared(tmp_path, rows, "chat=plain"))
+    assert found == f"{PLAIN}\n<|user|>\nx\n<|assistant|>\n3\0"
 
 
 def test_empty_replies_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,5 +282,5 @@ def test_arguments_of_calls_in_a_table_have_no_keys_of_other_calls(tmp_path: Pat
     rows = [{"messages": [CHAT[0], {"role": "assistant", "content": None, "tool_calls": calls}]}]
     table.parquet.write_table(table.Table.from_pylist(rows), tmp_path / "a.parquet")
     run([str(tmp_path / "a.parquet"), str(tmp_path / "out"), "chat=plain"])
-    found = trained_bytes(tokens_of(opened(tmp_path / "out"))).decode()
+    found = trained_bytes(tokens_of(opened(tmp_path / "out")))
     assert '{"a": 1}' in found and '{"b": "x"}' in found and "null" not in found

@@ -204,11 +204,11 @@ def test_whatever_a_template_does_with_a_message_makes_no_control_token_of_it(
 
 def test_a_template_that_makes_several_characters_of_one_is_refused_where_that_is_unsafe() -> None:
     template = CHATML.replace("m.content", "(m.content | replace('a', 'bb'))")
-    with pytest.raises(DataError, match="control_tokens=keep"):
-        encoded("byte-bpe", chat("a <|im_end|>", "b"), template)
-    for contents, written in ((("a b", "b"), template), (("a <|im_end|>", "b"), LENGTHS)):
-        text, ids, _ = encoded("byte-bpe", chat(*contents), written)
-        assert text == library("byte-bpe", written).apply_chat_template(chat(*contents), tokenize=False)
+    for written in (template, LENGTHS):
+        with pytest.raises(DataError, match="control_tokens=keep"):
+            encoded("byte-bpe", chat("a <|im_end|>", "b"), written)
+        text, ids, _ = encoded("byte-bpe", chat("a b", "b"), written)
+        assert text == library("byte-bpe", written).apply_chat_template(chat("a b", "b"), tokenize=False)
         assert control_of("byte-bpe", ids) == ["<|im_start|>", "<|im_end|>"] * 2
 
 

@@ -24,17 +24,19 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from trainer.data.chat.templates import Conversation, TemplateStrings
+from trainer.data.chat.templates import REASONING, Conversation, TemplateStrings
 from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.errors import DataError
 
 Change: TypeAlias = Callable[[str], str]
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *REASONING})
 _KEPT = frozenset("\"'\\ ")
 """Characters that templates trim, and that JSON or Python writes otherwise between quotation marks."""
 _RARE = range(0x20000, 0x2A6D7)
 """Rare ideographs: letters without case, which Python writes as they are."""
+_QUOTED = "\"'{}[]():,.+-\\ \n"
 _COMMON = frozenset("<>[]()/_-.,:")  # in many messages
 _MOST_COMPARED = 1000  # control tokens, each with each
 
@@ -68,24 +70,36 @@ class OriginFinder:
         written = "".join(list_texts(conversation))
         if self._needed and self._needed.isdisjoint(written):
             return bytearray(len(text))
-        stand_ins = choose_stand_ins(written, text)
+        stand_ins = choose_stand_ins(written, text, always=self._always)
         changes: Sequence[Change] = (
-            lambda part: part.translate(stand_ins),
-            lambda part: self._translate_all_but_words(part, stand_ins),
+            self._keep_words(lambda part: part.translate(stand_ins)),
+            self._keep_words(lambda part: self._translate_all_but_words(part, stand_ins)),
         )
         others: list[str] = []
         for change in changes:
-            other = self.render(map_texts(conversation, self._keep_words(change)))
+            other = self.render(map_texts(conversation, change))
             if other is None:
                 continue
             found = _compare(text, other, stand_ins.values())
-            if found is not None:
+            if found is not None and self._are_known(text, found):
                 return found
             others.append(other)
         tokens = self._name_tokens(text)
-        if not tokens or any(self._name_tokens(other) == tokens for other in others):
+        same = any(self._name_tokens(other) == tokens for other in others) and self._are_known(
+            text, bytearray(len(text))
+        )
+        if not tokens or (same and not self.control.occur_in(written)):
             return bytearray(len(text))
         raise DataError("it changes messages so that their control tokens look like its own: use control_tokens=keep")
+
+    def _are_known(self, text: str, found: bytearray) -> bool:
+        """Return whether each control token has a character of a message, or is one that the template writes."""
+        return all(
+            any(found[first:last])
+            or any(token in string for string in self.strings.written)
+            or any(role in token for role in _ROLES)
+            for first, last, token in self.control.find(text)
+        )
 
     def _name_tokens(self, text: str) -> list[str]:
         return [token for *_, token in self.control.find(text)]
@@ -105,6 +119,11 @@ class OriginFinder:
         )
 
     @cached_property
+    def _always(self) -> frozenset[str]:
+        """The characters of control tokens that have no other ones."""
+        return frozenset("".join(text for text in self.control.texts if not any(map(_has_stand_in, text))))
+
+    @cached_property
     def _needed(self) -> frozenset[str]:
         """Characters of which a message must have one, so that a control token can have a character of it.
 
@@ -112,9 +131,10 @@ class OriginFinder:
         to others. Empty where there are no such characters, or where a token is a part of another one.
         """
         texts = self.control.texts
-        if len(texts) > _MOST_COMPARED or any(one != other and one in other for one in texts for other in texts):
+        overlap = len(texts) > _MOST_COMPARED or any(one != other and one in other for one in texts for other in texts)
+        if overlap or not self.strings.is_simple:
             return frozenset()
-        rest = set[str]()
+        rest = set(_QUOTED)  # of values that are no text
         for string in self.strings.written:
             at = 0
             for first, last, _ in [*self.control.find(string), (len(string), len(string), "")]:
@@ -132,7 +152,7 @@ class OriginFinder:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        return _ROLES | {word for word in self.strings.sought if word.isidentifier()}
+        return _ROLES | _MESSAGE_KEYS | {word for word in self.strings.sought if word.isidentifier()}
 
     @cached_property
     def _sought(self) -> re.Pattern[str] | None:
@@ -141,20 +161,16 @@ class OriginFinder:
         return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
-def choose_stand_ins(text: str, *others: str) -> Mapping[int, str]:
+def choose_stand_ins(text: str, *others: str, always: frozenset[str] = frozenset()) -> Mapping[int, str]:
     """Return a rare character for each character of a text, in the same order; the texts have none of them.
 
-    White space and what JSON, Python or another case may write as several characters has none.
+    White space has none, and what JSON, Python or another case may write as several characters only if in `always`.
 
     Raises:
         DataError: There are not enough.
     """
     present = set(text)
-    characters = sorted(
-        character
-        for character in present - _KEPT
-        if character.isprintable() and len(character.upper()) == len(character.lower()) == 1
-    )
+    characters = sorted(one for one in present if _has_stand_in(one) or one in always)
     used = present.union(*others)
     unused = islice((rare for rare in map(chr, _RARE) if rare not in used), len(characters))
     stand_ins = dict(zip(map(ord, characters), unused, strict=False))
@@ -163,8 +179,16 @@ def choose_stand_ins(text: str, *others: str) -> Mapping[int, str]:
     return stand_ins
 
 
+def _has_stand_in(character: str) -> bool:
+    return character not in _KEPT and character.isprintable() and len(character.upper()) == len(character.lower()) == 1
+
+
 def map_texts(conversation: Conversation, change: Change) -> Conversation:
-    """Return a conversation with other texts: of values at any depth, and of keys but those of a message itself."""
+    """Return a conversation with other texts, those of keys included.
+
+    Raises:
+        DataError: A value is none of JSON.
+    """
 
     def walk(value: Any) -> Any:
         if isinstance(value, str):
@@ -173,11 +197,13 @@ def map_texts(conversation: Conversation, change: Change) -> Conversation:
             return {change(key): walk(entry) for key, entry in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):
             return [walk(entry) for entry in cast("list[object]", value)]
+        if value is not None and not isinstance(value, (int, float)):
+            raise DataError(f"it has a value of the type {type(value).__name__}, which is none of JSON")
         return value
 
     return replace(
         conversation,
-        messages=[{key: walk(value) for key, value in message.items()} for message in conversation.messages],
+        messages=[walk(dict(message)) for message in conversation.messages],
         tools=walk(conversation.tools),
         documents=walk(conversation.documents),
         variables={name: walk(value) for name, value in conversation.variables.items()},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import is_
 
 from trainer.data.chat.message_forms import MessageForms
@@ -164,6 +165,8 @@ class _Renderer:
         whole = self._render(conversation, conversation.messages, False, most)
         finder = ReplyFinder(conversation.messages, render, self._control)
         replies = tuple(finder.find(whole, index) for index in conversation.trained)
+        if any(last > first for (_, last), (first, _) in pairwise(replies)):
+            raise DataError("it changes an earlier reply, so that its end is unknown: use another with chat=FILE")
         return RenderedConversation(text=whole, replies=replies)
 
     def _try_to_render(self, conversation: Conversation) -> str | None:

@@ -66,14 +66,14 @@ class ReplyFinder:
             before = self._shorten_prompt(before, through, index)
         if through.startswith(before) and whole.startswith(through):
             return len(before), len(through)
-        last = _find_changed_reply(whole, through, len(before), self.messages[index])
-        if last is not None and through.startswith(before) and whole.startswith(before):
-            return len(before), last
         place = self._locate(whole, before, index)
-        if place is None:
+        if place is not None:
+            return place
+        last = _find_changed_reply(whole, through, len(before), self.messages[index])
+        if last is None or not through.startswith(before) or not whole.startswith(before):
             what = "an earlier reply" if whole.startswith(before) else "the text before a reply"
             raise DataError(f"it changes {what}: use another with chat=FILE")
-        return place
+        return len(before), last
 
     def _find_beginning(self) -> str:
         """Return what the template writes before a conversation that begins with a reply."""

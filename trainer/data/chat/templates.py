@@ -20,6 +20,14 @@ from trainer.errors import ConfigError
 Message: TypeAlias = Mapping[str, Any]
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Keys of a message that have its reasoning."""
+_SIMPLE_FILTERS = frozenset(
+    {"trim", "upper", "lower", "title", "capitalize", "tojson", "length", "count", "first", "last", "default", "list"}
+    | {"string", "items", "selectattr", "rejectattr", "select", "reject", "map", "join", "dictsort", "sort", "safe"}
+)
+_SIMPLE_METHODS = frozenset(
+    {"strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "items", "keys", "values", "get"}
+)
+"""What may be done with strings that makes no other ones but in case, and cuts none between its ends."""
 _DATE_FUNCTION = "strftime_now"
 
 
@@ -124,17 +132,19 @@ class TemplateStrings:
     Attributes:
         sought: Those of its expressions: the keys that it reads, and the texts that it looks for or writes.
         written: All that it may write, beside what messages have.
+        is_simple: It writes these strings and messages as they are, apart from space at ends, case and JSON.
     """
 
     sought: frozenset[str]
     written: frozenset[str]
+    is_simple: bool
 
 
 def list_strings(template: ChatTemplate) -> TemplateStrings:
     """Return the strings of a template."""
     if not template.text:
         written = frozenset({"<|", "|>\n", "\n", template.special["eos_token"]})
-        return TemplateStrings(sought=frozenset({"function"}), written=written)
+        return TemplateStrings(sought=frozenset({"function"}), written=written, is_simple=True)
     from jinja2 import nodes
 
     environment = _open_environment(template)
@@ -142,8 +152,14 @@ def list_strings(template: ChatTemplate) -> TemplateStrings:
     constants = {str(node.value) for tree in trees for node in tree.find_all(nodes.Const)}
     keys = {str(node.attr) for tree in trees for node in tree.find_all(nodes.Getattr)}
     texts = {str(node.data) for tree in trees for node in tree.find_all(nodes.TemplateData)}
+    filters = [node for tree in trees for node in tree.find_all(nodes.Filter)]
+    called = {node.node.attr for tree in trees for node in tree.find_all(nodes.Call) if hasattr(node.node, "attr")}
+    options = any(node.args or node.kwargs for node in filters if node.name == "tojson")
+    simple = {node.name for node in filters} <= _SIMPLE_FILTERS and called <= _SIMPLE_METHODS and not options
     return TemplateStrings(
-        sought=frozenset(constants | keys), written=frozenset(constants | texts | {*template.special.values()})
+        sought=frozenset(constants | keys),
+        written=frozenset(constants | texts | {*template.special.values()}),
+        is_simple=simple,
     )
 
 

@@ -186,7 +186,7 @@ def _iter_rows(batches: Iterator[Any], column: str | None) -> Iterator[Decoded]:
 
 def _decode_row(scalar: Any) -> Decoded:
     try:
-        value = _leave_out_nulls(scalar.as_py())
+        value = _leave_out_nulls(scalar.as_py(maps_as_pydicts="strict"))
     except UnicodeDecodeError as error:
         return None, f"not UTF-8, by byte {error.start}", 0
     size = len(pickle.dumps(value))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -118,7 +120,7 @@ class LibraryEncoder:
         if not literal:
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
             ids = self._check_count(encoding, len(text.encode()))
-            if self._count_control(ids) <= len(tokens):
+            if self._has_no_other_control(encoding, ids, tokens):
                 return ids, _mark(encoding, spans)
         return self._encode_renamed(text, spans, tokens)
 
@@ -145,7 +147,8 @@ class LibraryEncoder:
             raise DataError("its control tokens cannot be separated from text: use control_tokens=keep")
 
         def move(place: int) -> int:
-            return place - max((shift for after, shift in shifts if after <= place), default=0)
+            before = bisect_right(shifts, place, key=itemgetter(0))
+            return place - (shifts[before - 1][1] if before else 0)
 
         return ids, _mark(encoding, [(move(first), move(last)) for first, last in spans])
 
@@ -169,6 +172,22 @@ class LibraryEncoder:
         unknown = model.get("unk_token")
         found = {text: self._tokenizer.token_to_id(text) for text in self._control.texts if text != unknown}
         return np.array([number for number in found.values() if number not in (None, model.get("unk_id"))], np.int64)
+
+    def _has_no_other_control(self, encoding: Any, ids: TokenArray, tokens: Sequence[tuple[int, int, str]]) -> bool:
+        """Return whether each control token that the library made is the one of the text at this place.
+
+        It may make one of text that becomes one in its normalizer, or that stands beside other tokens.
+        """
+        found = np.flatnonzero(np.isin(ids, self._ids)) if self._control.texts else ()
+        left = iter(tokens)
+        return all(
+            any(
+                place <= first and last <= end and self._tokenizer.token_to_id(text) == ids[at]
+                for first, last, text in left
+            )
+            for at in found
+            for place, end in (encoding.offsets[at],)
+        )
 
     def _count_control(self, ids: TokenArray) -> int:
         return int(np.isin(ids, self._ids).sum()) if self._control.texts else 0
