@@ -343,7 +343,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
         (["export", str(place), "dtypes=bf16"], "did you mean dtype=?"),
         (["import", str(tmp_path / "bf16")], "two places are needed"),
         (["import", str(tmp_path / "bf16"), str(place)], "already holds checkpoints: name another place"),
-        (["import", str(tmp_path), str(tmp_path / "y")], "config.json cannot be read"),
+        (["import", str(tmp_path), str(tmp_path / "y")], "config.json: no such file"),
     ):
         assert main(words) != 0
         error = capsys.readouterr().err
@@ -416,6 +416,30 @@ def test_settings_that_no_model_has_are_refused_as_such(
     assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
     assert capsys.readouterr().err.startswith("error[config]: ")
     assert not (tmp_path / "c").exists()
+
+
+def test_files_of_any_size_and_names_of_any_length_end_in_few_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    llama_folder(tmp_path / "hf")
+    config = tmp_path / "hf" / "config.json"
+    config.write_text(json.dumps({**SETTINGS, **{f"key {number}": 1 for number in range(10_000)}}))
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "many")]) == 0
+    output = capsys.readouterr()
+    assert (output.out + output.err).count("note: config.json has") == 21
+    assert "9,980 more keys" in output.out + output.err
+
+    safetensors.numpy.save_file({"x\n" * 500: np.zeros(1)}, tmp_path / "hf" / "model-00001-of-00002.safetensors")
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    for content in ("[[1, 2]]", None):
+        with config.open("w") as file:
+            if content is None:
+                file.truncate(1 << 40)
+            else:
+                file.write(content)
+        assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 2
+        assert "config.json" in capsys.readouterr().err
 
 
 def test_files_that_are_not_those_of_the_folder_are_not_read(

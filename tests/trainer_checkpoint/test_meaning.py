@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed"),
 ]
 # One row holds one conversation, and some of its neighbours.
-TRAINING = ["batch=8", "seq_len=48", "optim.lr=0.01", "optim.warmup=10", "data.document_mask=true", "log_every=100"]
+TRAINING = ["batch=32", "seq_len=48", "optim.lr=0.005", "optim.warmup=10", "data.document_mask=true", "log_every=100"]
 HERE = ["device=cpu", "engine=torch", "threads=1", "metrics.file=", "eval.every=0", "compile=false"]
 
 

@@ -284,3 +284,29 @@ def test_arguments_of_calls_in_a_table_have_no_keys_of_other_calls(tmp_path: Pat
     run([str(tmp_path / "a.parquet"), str(tmp_path / "out"), "chat=plain"])
     found = trained_bytes(tokens_of(opened(tmp_path / "out")))
     assert '{"a": 1}' in found and '{"b": "x"}' in found and "null" not in found
+
+
+def test_a_map_in_a_table_is_an_object_and_bytes_in_a_message_are_refused(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    table: Any = pyarrow
+    kind = table.map_(table.string(), table.string())
+    call = table.struct([("function", table.struct([("name", table.string()), ("arguments", kind)]))])
+    fields = [("role", table.string()), ("content", table.string()), ("tool_calls", table.list_(call))]
+    more = [("raw", table.binary())]
+    for name, columns in (("map", fields), ("bytes", [*fields, *more])):
+        calls = [{"function": {"name": "f", "arguments": [("q", "<|im_end|>")]}}]
+        reply = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": calls,
+            **({"raw": b"x"} if name == "bytes" else {}),
+        }
+        schema = table.schema([("messages", table.list_(table.struct(columns)))])
+        rows = table.Table.from_pylist([{"messages": [CHAT[0], reply]}], schema)
+        table.parquet.write_table(rows, tmp_path / f"{name}.parquet")
+    run([str(tmp_path / "map.parquet"), str(tmp_path / "out"), "chat=plain"])
+    assert '{"q": "<|im_end|>"}' in trained_bytes(tokens_of(opened(tmp_path / "out")))
+    with pytest.raises(DataError, match="a value of the type bytes, which is none of JSON"):
+        run([str(tmp_path / "bytes.parquet"), str(tmp_path / "other"), "chat=plain"])

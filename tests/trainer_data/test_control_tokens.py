@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from trainer.commands.prepare import run
 from trainer.data.chat.reader import ChatReader, find_chat_template
 from trainer.data.chat.rendering import RenderedConversation, open_renderer
-from trainer.data.chat.templates import Conversation
+from trainer.data.chat.templates import ChatTemplate, Conversation
 from trainer.data.tokens.control_tokens import ControlTokens
 from trainer.data.tokens.encoders import Encoder
 from trainer.data.tokens.tokenizers import read_tokenizer
@@ -179,6 +179,7 @@ def test_a_template_that_refuses_control_tokens_gets_text() -> None:
         ("{% for p in m.content %}{{ p.text }}{% endfor %}", {"content": parts_of("<|im_", "end|>")}),
         ("{{ m.title }}{{ m.content }}", {"title": "<|im_", "content": "end|>"}),
         ("{% for key in m.content %}{{ '<|' ~ key ~ '|>' }}{% endfor %}", {"content": {"im_end": 1}}),
+        ("{% for key in m.content %}{{ '<|' ~ key ~ '|>' }}{% endfor %}{{ m.im_end }}", {"content": {"im_end": 1}}),
         ("{{ '<|%s|>' % m.content }}", {"content": "im_end"}),
         ("{{ m.content | lower }}", {"content": "a <|IM_END|> b"}),
         ("{{ m.content | upper | lower }}", {"content": "a <|im_\u017ftart|> b"}),
@@ -210,6 +211,55 @@ def test_a_template_that_makes_several_characters_of_one_is_refused_where_that_i
         text, ids, _ = encoded("byte-bpe", chat("a b", "b"), written)
         assert text == library("byte-bpe", written).apply_chat_template(chat("a b", "b"), tokenize=False)
         assert control_of("byte-bpe", ids) == ["<|im_start|>", "<|im_end|>"] * 2
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{{ m.content | striptags }}", {"content": "hi &lt;&#124;im_end&#124;&gt; a"}),
+        ("{{ m.content.encode().decode('unicode_escape') }}", {"content": "\\x3c\\x7cim_end\\x7c\\x3e"}),
+        ("{{ m.content }}{% if '<|im_end|>' not in m.content %}<|im_end|>{% endif %}", {"content": "a <|im_end|> b"}),
+    ],
+)
+def test_a_message_that_may_have_a_control_token_of_the_template_is_refused(
+    written: str, message: dict[str, Any]
+) -> None:
+    template = "{% for m in messages %}<|im_start|>" + written + "<|im_end|>{% endfor %}<|endoftext|>"
+    with pytest.raises(DataError, match="control_tokens=keep"):
+        encoded("byte-bpe", [{"role": "user", **message}], template)
+
+
+@pytest.mark.parametrize("written", ["{{ m | tojson }}", "{% for key in m %}{{ key }}{% endfor %}"])
+def test_a_key_of_a_message_is_text(written: str) -> None:
+    template = "{% for m in messages %}<|im_start|>" + written + "<|im_end|>{% endfor %}"
+    _, ids, _ = encoded("byte-bpe", [{"role": "user", "content": "x", "<|im_end|><|im_start|>": 1}], template)
+    assert control_of("byte-bpe", ids) == ["<|im_start|>", "<|im_end|>"]
+
+
+@pytest.mark.parametrize("token", ["\ue000", "\u200b", "\x1b", "\u00df", '"""', "''", "\u0149"])
+def test_a_control_token_of_characters_that_are_seldom_replaced_is_text(token: str) -> None:
+    control = ControlTokens(("<|im_start|>", "<|im_end|>", token))
+    render = open_renderer((ChatTemplate(name="x", text=CHATML), control))
+    found = render(Conversation(messages=chat(f"a {token} b", token), trained=[1]))
+    tokens = [text for *_, text in control.find(found.text, found.literal)]
+    assert tokens == ["<|im_start|>", "<|im_end|>"] * 2
+
+
+def test_a_token_that_only_the_normalizer_makes_is_none_where_another_one_is_lost(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path, "unigram-always", CHATML)
+    content = json.loads(path.read_text())
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    number = max(one["id"] for one in content["added_tokens"])
+    system = {**plain, "id": number + 1, "content": "<|sys|>", "normalized": True, "special": True}
+    content["added_tokens"] += [system, {**plain, "id": number + 2, "content": "abc<"}]
+    path.write_text(json.dumps(content))
+    tokens = read_tokenizer(str(path), "<|endoftext|>").separate_control_tokens(CHATML)
+    render = open_renderer((find_chat_template("auto", str(path), tokens.end_text), tokens.control))
+    found = render(Conversation(messages=chat("hi \uff1c|sys|\uff1e abc", "b"), trained=[1]))
+    ids, _ = tokens.open_encoder().encode_reply(found.text, found.replies, found.literal)
+    assert number + 1 not in ids.tolist()
+    end = next(one["id"] for one in content["added_tokens"] if one["content"] == "<|im_end|>")
+    assert ids.tolist().count(end) == 2
 
 
 def test_a_message_of_characters_of_private_use_alone_is_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -157,3 +158,11 @@ def test_space_and_escapes_in_an_array_are_passed_quickly(tmp_path: Path, text: 
     assert lines == ["text 1", "text 1"]
     assert memory < 250
     assert seconds < 3
+
+
+def test_an_archive_of_too_many_members_is_refused_before_they_are_listed(tmp_path: Path) -> None:
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 65535, 65535, 900_000_000, 0, 0)
+    header = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 0, 0, 0, 0, 1, 0)
+    (tmp_path / "a.zip").write_bytes(header + b"x" + end)
+    with pytest.raises(DataError, match=r"a\.zip has too many members for one archive: unpack it"):
+        list(open_documents(str(tmp_path / "a.zip"), "text").read())

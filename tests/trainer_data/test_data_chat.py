@@ -182,7 +182,7 @@ def test_a_run_reads_marks_and_counts_them(
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "auto", "only text can be trained on"),
         ({"messages": CHAT}, "", "read chat data with chat=auto"),
         ({"messages": CHAT}, "{template}", "changes the text before a reply"),
-        ({"messages": CHAT}, "nowhere.jinja", "cannot be read as a chat template"),
+        ({"messages": CHAT}, "nowhere.jinja", "no such file: name a template"),
     ],
 )
 def test_what_is_no_chat_is_refused(row: Mapping[str, Any], word: str, message: str, tmp_path: Path) -> None:

@@ -82,3 +82,20 @@ def test_the_reasoning_of_a_reply_behind_another_one_is_trained_on() -> None:
     found = convert(Conversation(messages=messages, trained=[2]))
     ((first, last),) = found.replies
     assert found.text[first:last] == "<think>\nR9\n</think>\n\nsecond<|im_end|>"
+
+
+EMPTY = "<think>\n\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("My password is hunter2.", f"{EMPTY}Yes."), (f"You wrote {EMPTY}Yes.<|im_end|>\n", f"{EMPTY}No.")],
+)
+def test_a_later_message_with_the_text_of_a_reply_is_not_trained_on(question: str, answer: str) -> None:
+    control = ControlTokens(("<|im_start|>", "<|im_end|>"))
+    convert = open_renderer((ChatTemplate(name="qwen3", text=TEMPLATES["qwen3"], special=SPECIAL), control))
+    contents = ("Is 2 even?", f"{EMPTY}Yes.", question, answer)
+    roles = ("user", "assistant") * 2
+    messages = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
+    found = convert(Conversation(messages=messages, trained=[1, 3]))
+    assert [found.text[first:last] for first, last in found.replies] == ["Yes.<|im_end|>", f"{answer}<|im_end|>"]

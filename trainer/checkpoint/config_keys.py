@@ -9,6 +9,7 @@ setting of a model is dropped in silence. Source: the configurations of these fa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from trainer.checkpoint.epoch import shorten
@@ -38,6 +39,8 @@ _MEANINGLESS = frozenset(
 )
 """Keys that change nothing in a training: positions are as many as rows have, and first values are those of weights."""
 
+_MOST_LINES = 20
+
 
 def list_unused_keys(config: Mapping[str, Any]) -> Sequence[str]:
     """Return one line for each key whose value this trainer does not use; a value that turns it off counts as none."""
@@ -46,7 +49,9 @@ def list_unused_keys(config: Mapping[str, Any]) -> Sequence[str]:
         for key, value in config.items()
         if key not in _READ | _MEANINGLESS and not key.endswith(("_token_id", "_token_ids")) and value
     }
-    return [
+    lines = [
         f"note: config.json has {shorten(key)}: {shorten(value)}, which this trainer does not use: it trains without"
-        for key, value in unused.items()
+        for key, value in islice(unused.items(), _MOST_LINES)
     ]
+    more = len(unused) - len(lines)
+    return [*lines, f"note: config.json has {more:,} more keys that this trainer does not use"] if more else lines

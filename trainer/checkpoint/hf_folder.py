@@ -16,7 +16,8 @@ from trainer.engine import FloatArray
 from trainer.errors import ConfigError
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-_HEADER_LIMIT = 100 << 20  # bytes; the same as the safetensors library's
+_HEADER_LIMIT = 32 << 20  # bytes; 100,000 tensors have 15 MB
+_JSON_LIMIT = 32 << 20  # bytes of config.json, and of the index of 100,000 tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,18 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """
     _require_file(path)
     try:
-        content: dict[str, Any] = dict(json.loads(path.read_bytes()))
+        with path.open("rb") as file:
+            text = file.read(_JSON_LIMIT + 1)
+        if len(text) > _JSON_LIMIT:
+            raise ConfigError(f"{path} has more than {_JSON_LIMIT >> 20} MiB: it is no file of a model's settings")
+        content: Any = json.loads(text)
+        if not isinstance(content, dict):
+            raise TypeError(f"it is a {type(content).__name__}")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} is not a JSON object: {error}") from error
-    return content
+    return cast("dict[str, Any]", content)
 
 
 def _list_files(index: Path) -> list[Path]:
@@ -130,6 +137,8 @@ def _check_extent(file: Path, entry: HeaderEntry, first: int, whole: int) -> Non
 
 
 def _require_file(path: Path) -> None:
-    """Refuse what would block or never end, such as a pipe or a device."""
-    if path.exists() and not path.is_file():
+    """Refuse what is not there, and what would block or never end, such as a pipe or a device."""
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file: name a folder as transformers saves a model")
+    if not path.is_file():
         raise ConfigError(f"{path} is not a file")

@@ -128,7 +128,7 @@ def find_checkpoint(place: str, report: Callable[[str], None]) -> Checkpoint:
     for reason in reasons:
         report(reason)
     if found is None:
-        raise StorageError(f"{place}: no intact checkpoint there")
+        raise StorageError(f"{place}: no intact checkpoint there: name the folder or bucket of a run's checkpoints")
     return found
 
 

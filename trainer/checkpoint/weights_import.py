@@ -12,7 +12,7 @@ from trainer.checkpoint import families
 from trainer.checkpoint.byte_tokenizer import is_byte_tokenizer
 from trainer.checkpoint.config_keys import list_unused_keys
 from trainer.checkpoint.description import TOKENIZER, Description, read_described_files, store_description
-from trainer.checkpoint.epoch import utc_timestamp
+from trainer.checkpoint.epoch import shorten, utc_timestamp
 from trainer.checkpoint.family_names import FileTensor, map_parameter_names
 from trainer.checkpoint.hf_folder import Tensor, find_tensors, read_json_object
 from trainer.checkpoint.layout import part_name, run_folder
@@ -213,4 +213,4 @@ def _check(names: Mapping[str, FileTensor], tensors: Mapping[str, Tensor], model
         and not (model.tied and name == "lm_head.weight")
     ]
     if unknown:
-        raise ConfigError(f"the folder has tensors that its config.json has not, such as {unknown[0]}")
+        raise ConfigError(f"the folder has tensors that its config.json has not, such as {shorten(unknown[0])}")

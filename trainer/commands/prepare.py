@@ -174,7 +174,9 @@ def _parse_job(words: Sequence[str]) -> tuple[PrepareJob, int]:
         if name in _KEYS:
             values[name] = _KEYS[name].parse_value(text)
     if len(places) < (1 if values["show"] else 2):
-        raise ConfigError("two places are needed: python -m trainer prepare SOURCE FOLDER [tokenizer=PATH]")
+        raise ConfigError(
+            "two places are needed: python -m trainer prepare SOURCE FOLDER [tokenizer=PATH]; or --show 3"
+        )
     word, name = str(values["chat"]), str(values["tokenizer"])
     tokens = read_tokenizer(name, str(values["eod"]), str(values["bos"]))
     chat = find_chat_template(word, name, tokens.end_text, _parse_date(str(values["date"]))) if word else None

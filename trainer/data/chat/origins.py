@@ -31,7 +31,8 @@ from trainer.errors import DataError
 Change: TypeAlias = Callable[[str], str]
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-_MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *REASONING})
+_STRUCTURE = _ROLES | {"role", "content", "tool_calls", *REASONING}
+"""What each conversation has."""
 _KEPT = frozenset("\"'\\ ")
 """Characters that templates trim, and that JSON or Python writes otherwise between quotation marks."""
 _RARE = range(0x20000, 0x2A6D7)
@@ -72,8 +73,9 @@ class OriginFinder:
             return bytearray(len(text))
         stand_ins = choose_stand_ins(written, text, always=self._always)
         changes: Sequence[Change] = (
-            self._keep_words(lambda part: part.translate(stand_ins)),
-            self._keep_words(lambda part: self._translate_all_but_words(part, stand_ins)),
+            lambda part: part if part in _STRUCTURE else part.translate(stand_ins),
+            lambda part: part if part in self._names else part.translate(stand_ins),
+            lambda part: part if part in self._names else self._translate_all_but_words(part, stand_ins),
         )
         others: list[str] = []
         for change in changes:
@@ -103,10 +105,6 @@ class OriginFinder:
 
     def _name_tokens(self, text: str) -> list[str]:
         return [token for *_, token in self.control.find(text)]
-
-    def _keep_words(self, change: Change) -> Change:
-        """Leave a text that is as a whole a role, a key or a type: the template may decide by it."""
-        return lambda text: text if text in self._names else change(text)
 
     def _translate_all_but_words(self, text: str, stand_ins: Mapping[int, str]) -> str:
         """Replace the characters of a text, but not in what the template may look for, unless it is a control token."""
@@ -152,7 +150,8 @@ class OriginFinder:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        return _ROLES | _MESSAGE_KEYS | {word for word in self.strings.sought if word.isidentifier()}
+        """Texts that are left as they are: the template may decide by a role, a key or a type."""
+        return _STRUCTURE | {word for word in self.strings.sought if word.isidentifier()}
 
     @cached_property
     def _sought(self) -> re.Pattern[str] | None:

@@ -57,6 +57,10 @@ def find_chat_template(word: str, tokenizer: str, end: str, moment: str = "") ->
         named |= _as_mapping(config.get("extra_special_tokens"))
         special |= {name: text for name, value in named.items() if (text := _text_of_token(value))}
     if word != AUTO:
+        if not Path(word).expanduser().exists():
+            raise DataError(
+                f"chat={word}: no such file: name a template's file, auto for the tokenizer's own, or plain"
+            )
         return ChatTemplate(name=word, text=_read(Path(word).expanduser()), special=special, moment=moment)
     if beside is not None and (beside / _TEMPLATE_FILE).is_file():
         path, other = beside / _TEMPLATE_FILE, beside / _MORE_TEMPLATES / f"{_WITH_TOOLS}.jinja"

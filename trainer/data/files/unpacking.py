@@ -43,6 +43,8 @@ UNPACKING_ERRORS = (
     zipfile.BadZipFile,
 )
 
+_END_RECORD = (1 << 16) + 22  # bytes in which the end record of a zip archive begins, before its end
+_MOST_LISTED = 32 << 20  # bytes of the list of members: some 300,000
 _OFFICE = ("[Content_Types].xml", "mimetype", "META-INF/MANIFEST.MF")
 
 
@@ -113,7 +115,23 @@ def list_contents(name: str, stream: IO[bytes], allowance: Allowance, layers: in
         yield from list_contents(name, unpacked, allowance, layers + 1)
 
 
+def _check_directory(name: str, stream: IO[bytes]) -> None:
+    """Refuse a zip archive whose list of members is so large that to read it takes gigabytes.
+
+    The end record has the size of the list (PKWARE, APPNOTE.TXT 6.3.10, 4.3.16).
+    """
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - _END_RECORD))
+    end = stream.read()
+    at = end.rfind(b"PK\5\6")
+    listed = int.from_bytes(end[at + 12 : at + 16], "little") if at >= 0 else 0
+    if listed > _MOST_LISTED:
+        raise DataError(f"{name} has too many members for one archive: unpack it, and name the folder")
+    stream.seek(0)
+
+
 def _list_members(name: str, stream: IO[bytes], allowance: Allowance, layers: int) -> Iterator[Content]:
+    _check_directory(name, stream)
     with zipfile.ZipFile(stream) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         names = {member.filename for member in members}

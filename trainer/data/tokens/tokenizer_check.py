@@ -12,7 +12,7 @@ from trainer.data.files.local_files import open_regular_file
 from trainer.data.limited_process import LimitedProcess, LimitedProcessError, Limits
 from trainer.errors import DataError
 
-_MOST_BYTES = 128 << 20  # Gemma's, one of the largest, has 33 MB
+_MOST_BYTES = 64 << 20  # Gemma's, one of the largest, has 33 MB
 _LIMITS = Limits(memory=3 << 30, seconds=60.0)
 _TEXT = string.printable
 _MOST_VOCABULARY = 1 << 29  # beside a token, int32 holds its mark and the start of a document
