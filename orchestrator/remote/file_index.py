@@ -1,4 +1,4 @@
-"""What files held when they were copied last, as git's index has it: a file of the same status is not read again.
+"""Index of the contents of files that were copied, as git's: a file of the same status is not read again.
 
 A file may change within one tick of a file system's clock, which its times do not show. One that was changed shortly
 before it was read is therefore not noted (git, Documentation/technical/racy-git.txt).

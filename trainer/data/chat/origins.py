@@ -1,4 +1,4 @@
-"""Which characters of a rendered conversation come from its messages, and which from the template.
+"""Origins of the characters of a rendered conversation: its messages, or the template.
 
 A template may trim, lower, quote, cut or join what a message has, so no rule about messages says what it makes of them.
 It is therefore run once more on the same conversation with other characters: each of a message is replaced by a rare
@@ -32,7 +32,7 @@ Change: TypeAlias = Callable[[str], str]
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _STRUCTURE = _ROLES | {"role", "content", "tool_calls", *REASONING}
-"""What each conversation has."""
+"""Texts that every conversation has, and by which templates decide."""
 _KEPT = frozenset("\"'\\ ")
 """Characters that templates trim, and that JSON or Python writes otherwise between quotation marks."""
 _RARE = range(0x20000, 0x2A6D7)

@@ -27,7 +27,7 @@ _SIMPLE_FILTERS = frozenset(
 _SIMPLE_METHODS = frozenset(
     {"strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "items", "keys", "values", "get"}
 )
-"""What may be done with strings that makes no other ones but in case, and cuts none between its ends."""
+"""Filters and methods that change strings at their ends and in case only."""
 _DATE_FUNCTION = "strftime_now"
 
 

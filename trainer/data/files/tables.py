@@ -202,7 +202,7 @@ def _leave_out_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         return {key: _leave_out_nulls(one) for key, one in entries.items() if one is not None}
-    return [_leave_out_nulls(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value
+    return [_leave_out_nulls(one) for one in cast("list[object]", value)] if isinstance(value, list) else value
 
 
 def _count_values(value: object) -> int:
