@@ -39,7 +39,8 @@ def sync_tree(session: Session, action: SyncTree) -> None:
         lambda done, total: session.narrator.progress(label, done, total),
     )
     _require_success(session, outcomes, label)
-    note_grown_files(tree, session.narrator.note)
+    original = next((one for one in session.trees if one.digest == action.digest), tree)  # what is sent may be a copy
+    note_grown_files(original, session.narrator.note)
     _mark(session, action.label, action.digest, action.ranks)
 
 
