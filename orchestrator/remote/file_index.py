@@ -6,6 +6,7 @@ before it was read is therefore not noted (git, Documentation/technical/racy-git
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from types import MappingProxyType
 from orchestrator.private_files import make_private_folder, write_whole
 
 _RACY = 2_000_000_000  # nanoseconds since its last change: FAT has times of two seconds
+_KEPT_SECONDS = 30 * 86400.0
 _VERSION = 1
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -42,6 +44,15 @@ def save_file_index(folder: Path, root: Path, files: Mapping[str, str]) -> None:
     make_private_folder(folder)
     content = json.dumps({"version": _VERSION, "root": str(root), "files": dict(files)})
     write_whole(_place(folder, root), content, flush=False)
+
+
+def drop_old_indexes(folder: Path) -> None:
+    """Delete what is known of folders from which nothing was copied for a month: they may be gone."""
+    oldest = time.time() - _KEPT_SECONDS
+    for place in folder.glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):  # another launch deletes it
+            if place.stat().st_mtime < oldest:
+                place.unlink()
 
 
 def _place(folder: Path, root: Path) -> Path:

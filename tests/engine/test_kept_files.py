@@ -163,6 +163,12 @@ def test_copies_are_deleted_a_day_after_no_job_needs_them(home: Path, tmp_path: 
     drop_stale_snapshots()
     (kept,) = copies.iterdir()
     assert (kept / "content/word").read_text() == "launched"
+    indexes = list((home / "state" / "file-index").iterdir())
+    assert indexes
+    for index in indexes:
+        os.utime(index, (1.0, 1.0))
+    drop_stale_snapshots()
+    assert not list((home / "state" / "file-index").iterdir())
 
 
 def test_copies_have_a_limit_and_the_one_used_longest_ago_goes_first(

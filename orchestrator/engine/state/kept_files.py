@@ -10,6 +10,7 @@ from pathlib import Path
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.snapshots import (
+    FILE_INDEX,
     drop_unused_snapshots,
     find_kept_copy,
     has_stale_snapshot,
@@ -17,6 +18,7 @@ from orchestrator.engine.state.snapshots import (
 )
 from orchestrator.errors import UserError
 from orchestrator.paths import Paths, load_paths
+from orchestrator.remote.file_index import drop_old_indexes
 from orchestrator.remote.tree import Tree
 from orchestrator.store.records import PipelineRecord
 from orchestrator.store.store import Store
@@ -32,6 +34,7 @@ _NAMED_PARTS = 3
 def drop_stale_snapshots() -> None:
     """Delete the copies on this computer that no job needs: each launch does it, for there may be no engine."""
     where = load_paths()
+    drop_old_indexes(where.state / FILE_INDEX)
     if not has_stale_snapshot(where):
         return
     services = real_services(where)
