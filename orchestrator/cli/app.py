@@ -170,18 +170,11 @@ SECTIONS = (
             LazyCommand(
                 "pull", "orchestrator.cli.commands.settings.pull:pull", "Download and verify a run's checkpoint."
             ),
-            LazyCommand(
-                "store", "orchestrator.cli.commands.store.group:store", "Back up, restore and share the store."
-            ),
+            LazyCommand("store", "orchestrator.cli.commands.store.group:store", "Back up and restore the store."),
             LazyCommand(
                 "config",
                 "orchestrator.cli.commands.settings.config:config",
                 "Settings, and where each value comes from.",
-            ),
-            LazyCommand(
-                "team",
-                "orchestrator.cli.commands.settings.team:team",
-                "Computers that share the store; take one out.",
             ),
             LazyCommand(
                 "login",

@@ -43,6 +43,7 @@ class Services:
         access: How the services of the clouds are reached, read once.
         report_hosts: Receives each observation of a cluster's hosts, with the cluster's uid; it returns immediately.
         wants_chips: Whether someone looks at the chips of a cluster, given its uid; it returns immediately.
+        identity: The key with which hosts are entered that orch made, instead of this computer's; None for its own.
         reopen_providers: Makes `provider` read the credentials of this computer again, after a login.
     """
 
@@ -53,6 +54,7 @@ class Services:
     access: CloudAccess = field(default_factory=lambda: read_cloud_access(os.environ))
     report_hosts: Callable[[str, tuple[HostView, ...]], None] = lambda _cluster, _hosts: None
     wants_chips: Callable[[str], bool] = lambda _cluster: False
+    identity: Path | None = None
     reopen_providers: Callable[[], None] = lambda: None
 
 
@@ -75,9 +77,11 @@ def real_services(where: Paths, identity: str = "") -> Services:
     def provider(name: str) -> Provider:
         return open_provider(name, where.state, clock, records)
 
+    key = Path(given).expanduser().absolute() if given else None
     return Services(
         provider=provider,
-        host_operations=SshAccess(Path(given).expanduser().absolute() if given else None),
+        host_operations=SshAccess(key),
         clock=clock,
+        identity=key,
         reopen_providers=provider.cache_clear,
     )

@@ -21,6 +21,7 @@ from orchestrator.slices import Owned
 from orchestrator.values import Text, Unknown
 
 STEP_TRIES = 3
+_DENIED_SECONDS = 15.0  # in which machines that were just started may still lack their keys
 _MOST_KEYS = 3  # that one message shows
 _MOST_TRUSTED = 100  # digests in one variable; a run keeps fewer checkpoints
 _EPOCH = Unknown("epoch of this start, 1 in a new run")
@@ -185,13 +186,12 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
         return step
     if rented and not desired.create and any(host.contact is Contact.DENIED and host.remedy for host in hosts):
         return _not_admitted(desired, hosts)  # by IAM: waiting changes nothing
+    refuses_key = rented and all(host.contact in (Contact.OK, Contact.DENIED) for host in hosts)
+    if refuses_key and not desired.create:
+        patience = min(patience, _DENIED_SECONDS)  # another key is needed, not more time
     if observed.now < since + patience:
         return wait_for_contact(hosts, since + patience)
-    if (
-        rented
-        and (observed.started or observed.entered)
-        and all(host.contact in (Contact.OK, Contact.DENIED) for host in hosts)
-    ):
+    if refuses_key and (observed.started or observed.entered or not desired.create):
         return _not_admitted(desired, hosts)
     others = " while others did" if cause is EndCause.HOST_DIED else ""
     why = f"{format_hosts(silent)} did not answer SSH for {patience:.0f} s{others}"
@@ -235,10 +235,10 @@ def _not_admitted(desired: Run, hosts: tuple[HostView, ...]) -> GiveUp:
             why=denied[0].silence,
             next_step=NextStep.parse(remedy),
         )
-    why = "other computers of the team are let in by whoever drives the cluster, within a minute; no one did"
-    next_step = f"on the computer that launched it: orch exec {desired.cluster} -- true   then the same here"
+    why = "they admit the key of who made them; servers of one store share a key (ORCH_ENGINE_KEY)"
+    next_step = f"with a key that they admit: orch exec {desired.cluster} --identity KEY -- true   then the same again"
     if role := next((host.role for host in denied if host.role), ""):
-        why = f"OS Login decides there: this account may have no {role}; or no one let this computer in"
+        why = f"OS Login decides there: this account may have no {role}; or they were made with another key"
         next_step += f"\nan administrator gives {role} to this account, in the project of the machines"
     return GiveUp(
         code="access",

@@ -1,4 +1,4 @@
-"""The program on a host that writes the keys of a team's computers: see templates/remote/admit-program.sh. Light."""
+"""The program on a host that writes further keys: see templates/remote/admit-program.sh. Light."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fill the scripts that let the computers of a team log in to a host."""
+"""Fill the scripts that let further keys log in to a host."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def render_installer(program: str = PROGRAM, folder: str = FOLDER, ssh_folder: s
 def render_admission(
     lines: Sequence[str], *, install: bool, program: str = PROGRAM, folder: str = FOLDER, ssh_folder: str = SSH_FOLDER
 ) -> str:
-    """Return the script that makes these the lines of the team's computers on one host.
+    """Return the script that makes these the lines of further keys on one host.
 
     Args:
-        lines: Lines of authorized_keys; () lets no other computer in.
+        lines: Lines of authorized_keys; () lets no other key in.
         install: Whether the machine is ours to configure: a rented one. Others keep their sshd as it is.
         program: Path of the program on the host.
         folder: Where it writes.

@@ -1,6 +1,6 @@
 """Let a member's computer log in to the hosts of a cluster, with the member's own key and for some hours.
 
-An engine writes the key to the hosts, as it writes those of the team's computers. What a member may enter is what they
+An engine writes the key to the hosts. What a member may enter is what they
 may change: with a launch on their own cluster they run any program there, as the same user.
 """
 

@@ -1,22 +1,32 @@
-"""The one way to change a row: the change and its event in one transaction.
+"""The one way to change a row: the change and its event in one transaction, the same on both databases.
 
 Each transaction that changes something first locks the head of the event chain. So changes happen one after the
-other on both databases, sequence numbers follow the order of commits, and no two transactions can wait for each other.
+other, sequence numbers follow the order of commits, and no two transactions can wait for each other.
 
-PostgreSQL does it by the function `orch_change` of data/postgresql.sql in one round trip. For SQLite it is done here;
-tests/store runs the same tests on both.
+A change is two batches of statements. The first locks the head, inserts, and reads what guards and updates need; what
+the events say is computed from its rows here. The second updates, writes the events and commits. On PostgreSQL a batch
+is one round trip (batches.py), so the head is locked for about one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, insert, select, text, update
+from sqlalchemy import Connection, Table
 
 from orchestrator.store.audited import KEYS, Head, clean_text, format_subject, hash_event, select_audited, to_json
-from orchestrator.store.change import ChangeRequest, Guard, RowChange, Verb, clean_values
+from orchestrator.store.batches import (
+    Rows,
+    Statement,
+    batches_of,
+    insert_only,
+    insert_row_or_nothing,
+    select_row,
+    update_only,
+)
+from orchestrator.store.change import ChangeRequest, Guard, RowChange, Verb, clean_values, complete_row
 from orchestrator.store.schema import events, meta
 
 CHAIN = "chain"  # key of the head in the table meta
@@ -36,43 +46,33 @@ class Applied:
 
 
 def apply_change(tx: Connection, request: ChangeRequest) -> Applied:
-    """Do all changes of a request, or none when a guard does not hold. A file's transaction is not committed here."""
-    if tx.dialect.name == "postgresql":
-        statement = text("SELECT orch_change(CAST(:request AS json))")
-        found: dict[str, Any] = tx.execute(statement, {"request": request.to_json()}).scalar_one()
-        return Applied(made=tuple(found.get("made", ())), failed=found.get("failed"))
-    return _apply_to_file(tx, request)
+    """Do all changes of a request and commit them, or none when a guard does not hold.
 
-
-def lock_head(tx: Connection) -> Head:
-    """Lock and return the head of the chain, after earlier transactions. SQLite locks at BEGIN IMMEDIATE."""
-    return Head.parse(tx.execute(select(meta.c.value).where(meta.c.key == CHAIN).with_for_update()).scalar_one())
-
-
-def append_event(tx: Connection, values: dict[str, Any], head: Head) -> Head:
-    """Write one event after `head` and return the new head.
+    A request that arrives again, because its answer was lost, is not done again: its events have its id.
 
     Args:
-        tx: the transaction.
-        values: all columns but the hashes.
-        head: the head so far.
+        tx: A connection that has no open transaction.
+        request: What changes.
     """
-    hashed = hash_event(values, head.hash)
-    moved = Head(values["seq"], hashed)
-    tx.execute(insert(events).values(**values, prev_hash=head.hash, hash=hashed))
-    tx.execute(update(meta).where(meta.c.key == CHAIN).values(value=str(moved)))
-    return moved
-
-
-def insert_or_nothing(tx: Connection, table: Table, values: dict[str, Any]) -> Any:
-    """Return the statement that adds a row unless its key or unique name exists, and returns the row."""
-    if tx.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-
-        return postgresql_insert(table).values(**values).on_conflict_do_nothing().returning(*table.c)
-    from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-    return sqlite_insert(table).values(**values).on_conflict_do_nothing().returning(*table.c)
+    batches = batches_of(tx)
+    reads = [_LOCK_HEAD, _find_request(request.id)]
+    reads += [select_row(guard.table, _key_of(guard.table, guard.key), guard.values or ()) for guard in request.guards]
+    first, *later = _divide(request.changes)
+    answers = batches.begin([*reads, *map(_read_of, first)])
+    head, (known, *guarded) = _read_head(answers[0]), answers[1 : len(reads)]
+    failed = next((n for n, guard in enumerate(request.guards) if not _holds(guard, guarded[n])), None)
+    if known or failed is not None:
+        batches.roll_back()
+        texts = {row["what"] for row in known}
+        made = tuple(change.event.what in texts for change in request.changes) if known else ()
+        return Applied(made=made, failed=None if known else failed)
+    writing = _Writing(request, head)
+    made = [*map(writing.add, first, answers[len(reads) :])]
+    for part in later:
+        sent = writing.take()
+        made += map(writing.add, part, batches.send([*sent, *map(_read_of, part)])[len(sent) :])
+    batches.commit(writing.take())
+    return Applied(made=tuple(made))
 
 
 class LockedChain:
@@ -86,80 +86,132 @@ class LockedChain:
     def __init__(self, tx: Connection, request: ChangeRequest) -> None:
         self.tx = tx
         self.at = request.at
-        self._request = request
-        self._head = lock_head(tx)
+        self._batches = batches_of(tx, is_open=True)
+        self._writing = _Writing(request, _read_head(self._batches.send([_LOCK_HEAD])[0]))
 
     def apply(self, change: RowChange) -> bool:
         """Change a row, with its event; return whether anything changed."""
-        row = _change_row(self.tx, change)
-        if row is not None and row.is_event:
-            self._head = append_event(self.tx, _event_values(self._request, change, row, self._head), self._head)
-        return row is not None
+        (found,) = self._batches.send([_read_of(change)])
+        made = self._writing.add(change, found)
+        self._batches.send(self._writing.take())
+        return made
 
 
-def _apply_to_file(tx: Connection, request: ChangeRequest) -> Applied:
-    chain = LockedChain(tx, request)
-    for number, guard in enumerate(request.guards):
-        if not _holds(tx, guard):
-            return Applied(failed=number)
-    return Applied(made=tuple(chain.apply(change) for change in request.changes))
+class _Writing:
+    """The statements that a request still has to send: its updates, its events, and the new head."""
+
+    def __init__(self, request: ChangeRequest, head: Head) -> None:
+        self._request = request
+        self._head = head
+        self._statements: list[Statement] = []
+        self._updated: dict[str, dict[str, Any]] = {}  # by subject: a row may change twice
+
+    def add(self, change: RowChange, found: Rows) -> bool:
+        """Add a change, whose row was read or inserted; return whether it changes anything."""
+        if change.table is None:
+            self._add_event(change, "", None, None)
+            return True
+        if change.verb is Verb.INSERT:
+            if found:
+                row = complete_row(change.table, change.values)
+                subject = format_subject(change.table.name, row)
+                self._add_event(change, subject, None, select_audited(change.table.name, row))
+            return bool(found)
+        return self._add_update(change, change.table, found)
+
+    def take(self) -> list[Statement]:
+        """Return the statements, and begin again without any."""
+        statements, self._statements = self._statements, []
+        if statements:
+            statements.append(update_only(meta, {"key": CHAIN}, {"value": str(self._head)}))
+        return statements
+
+    def _add_update(self, change: RowChange, table: Table, found: Rows) -> bool:
+        if not found:
+            raise LookupError(f"no row {dict(change.key)} in {table.name}")
+        subject = format_subject(table.name, found[0])
+        row = self._updated.setdefault(subject, found[0])
+        row.update({column: value for column, value in found[0].items() if column not in row})
+        changed = {column: value for column, value in clean_values(change.values).items() if row[column] != value}
+        if not changed:
+            return False
+        self._statements.append(update_only(table, _key_of(table, change.key), changed))
+        after = select_audited(table.name, changed)
+        if after:
+            self._add_event(change, subject, {column: row[column] for column in after}, after)
+        row.update(changed)
+        return True
+
+    def _add_event(
+        self, change: RowChange, subject: str, before: dict[str, Any] | None, after: dict[str, Any] | None
+    ) -> None:
+        request, text = self._request, change.event
+        values: dict[str, Any] = {
+            "seq": self._head.seq + 1,
+            "at": clean_text(request.at),
+            "cluster": clean_text(text.cluster),
+            "actor": clean_text(f"{request.user}@{request.client}"),
+            "kind": text.kind,
+            "what": clean_text(text.what),
+            "subject": subject,
+            "cause": clean_text(text.cause or request.cause),
+            "before": to_json(before),
+            "after": to_json(after),
+            "request": request.id,
+        }
+        hashed = hash_event(values, self._head.hash)
+        row = values | {"prev_hash": self._head.hash, "hash": hashed}
+        self._statements.append(insert_only(events, row))
+        self._head = Head(self._head.seq + 1, hashed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Changed:
-    """What an event records of its row. is_event: False when only columns changed that the audit leaves out."""
-
-    subject: str = ""
-    before: dict[str, Any] | None = None
-    after: dict[str, Any] | None = None
-    is_event: bool = True
+_LOCK_HEAD = select_row(meta, {"key": CHAIN}, ["value"])
 
 
-def _change_row(tx: Connection, change: RowChange) -> _Changed | None:
-    """Change a row, and return what its event records; None when nothing changed."""
-    table, values = change.table, clean_values(change.values)
-    if table is None or change.verb is Verb.EVENT:
-        return _Changed()
+def _divide(changes: Sequence[RowChange]) -> list[list[RowChange]]:
+    """Return the changes in parts: a row is inserted after the updates before it, which may have freed its name."""
+    parts: list[list[RowChange]] = [[]]
+    updated: set[str] = set()
+    for change in changes:
+        name = change.table.name if change.table is not None else ""
+        if change.verb is Verb.INSERT and name in updated:
+            parts.append([])
+            updated.clear()
+        if change.verb is Verb.UPDATE:
+            updated.add(name)
+        parts[-1].append(change)
+    return parts
+
+
+def _find_request(request_id: str) -> Statement:
+    return Statement(sql="SELECT what FROM events WHERE request = ?", values=(request_id,), table=events)
+
+
+def _read_head(rows: Rows) -> Head:
+    return Head.parse(rows[0]["value"])
+
+
+def _read_of(change: RowChange) -> Statement:
+    """Return the statement by which a change learns of its row: the insert itself, or the row as it is."""
+    if change.table is None:
+        return _NOTHING
+    if change.table.name not in KEYS:
+        raise LookupError(f"table {change.table.name} is not audited")
     if change.verb is Verb.INSERT:
-        found = tx.execute(insert_or_nothing(tx, table, values)).mappings().first()
-        if found is None:
-            return None
-        row = {**found}
-        return _Changed(subject=format_subject(table.name, row), after=select_audited(table.name, row))
-    row = {**tx.execute(select(table).where(_is(table, change.key))).mappings().one()}
-    changed = {column: value for column, value in values.items() if row[column] != value}
-    if not changed:
-        return None
-    tx.execute(update(table).where(_is(table, change.key)).values(**changed))
-    after = select_audited(table.name, changed)
-    before = {column: row[column] for column in after}
-    return _Changed(subject=format_subject(table.name, row), before=before, after=after, is_event=bool(after))
+        return insert_row_or_nothing(change.table, clean_values(change.values))
+    return select_row(change.table, _key_of(change.table, change.key), change.values)
 
 
-def _event_values(request: ChangeRequest, change: RowChange, row: _Changed, head: Head) -> dict[str, Any]:
-    return {
-        "seq": head.seq + 1,
-        "at": clean_text(request.at),
-        "cluster": clean_text(change.event.cluster),
-        "actor": clean_text(f"{request.user}@{request.client}"),
-        "kind": change.event.kind,
-        "what": clean_text(change.event.what),
-        "subject": row.subject,
-        "cause": clean_text(change.event.cause or request.cause),
-        "before": to_json(row.before),
-        "after": to_json(row.after),
-        "request": request.id,
-    }
+_NOTHING = Statement(sql="SELECT 1")  # of an event without a row, so that each change has one answer
 
 
-def _holds(tx: Connection, guard: Guard) -> bool:
-    found = tx.execute(select(guard.table).where(_is(guard.table, guard.key))).mappings().first()
-    if found is None or guard.values is None:
-        return found is None and guard.values is None
-    return all(found[column] == value for column, value in clean_values(guard.values).items())
-
-
-def _is(table: Table, key: Mapping[str, Any]) -> Any:
-    """Return the condition for one row. A key without one of its columns is an error, and never several rows."""
+def _key_of(table: Table, key: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that name one row. A key without one of them is an error, and never several rows."""
     columns = KEYS.get(table.name) or tuple(column.name for column in table.primary_key)
-    return and_(*(table.c[column] == clean_text(key[column]) for column in columns))
+    return {column: clean_text(key[column]) for column in columns}
+
+
+def _holds(guard: Guard, rows: Rows) -> bool:
+    if not rows or guard.values is None:
+        return not rows and guard.values is None
+    return all(rows[0][column] == value for column, value in clean_values(guard.values).items())

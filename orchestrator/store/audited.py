@@ -25,7 +25,6 @@ KEYS: dict[str, tuple[str, ...]] = {
     "attempts": ("cluster_uid", "job_id", "attempt"),
     "pipelines": ("uid",),
     "host_pins": ("name",),
-    "computers": ("uid",),
     "slice_owners": ("token",),
     "orders": ("uid",),
     "tokens": ("digest",),
@@ -58,7 +57,7 @@ NOT_AUDITED: dict[str, dict[str, str]] = {
 DEFAULTS: dict[str, dict[str, str]] = {}
 # Whole tables without events.
 TABLES_NOT_AUDITED: dict[str, str] = {
-    "admissions": "renewed every day, and ends by itself; who joins or leaves the team is audited in computers",
+    "admissions": "renewed every day, and ends by itself; what members ask for is audited in orders",
     "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",
     "entry_codes": "digests of what works once; the session or token that one opens has its event",
     "run_keys": "secrets: an event would show them to everyone who may read events",
@@ -126,8 +125,7 @@ def hash_event(event: Mapping[str, Any], prev_hash: str) -> str:
     """Return the hash of a new event: FORM, and the SHA-256 of the hash before it and of the event's content.
 
     Each column is one text: `-` for NULL, else its length in bytes of UTF-8, a colon, and itself. `at` is the eight
-    bytes of the number as hexadecimal digits, so no rule for writing numbers is needed. The function
-    `orch_event_hash` of data/postgresql.sql computes the same.
+    bytes of the number as hexadecimal digits, so no rule for writing numbers is needed.
 
     Args:
         event: every column but the two hashes.

@@ -14,7 +14,7 @@ from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.objects import Version
 from orchestrator.store.backup_file import write_backup
 from orchestrator.store.backup_note import BackupHead, BackupNote
-from orchestrator.store.backup_record import record_backup, refuse_unrecorded_backup
+from orchestrator.store.backup_record import record_backup
 from orchestrator.store.connection import Database
 from orchestrator.store.incarnation import find_hash
 from orchestrator.store.location import Location
@@ -40,7 +40,6 @@ def back_up(location: Location, bucket: Bucket, at: float) -> BackupHead:
     database = Database(location)
     try:
         opened = open_tables(database, at)
-        refuse_unrecorded_backup(database)
         folder = f"{FOLDER}/{opened.installation}"
         with tempfile.TemporaryDirectory(prefix="orch-backup-") as scratch:
             copy = Path(scratch, "store.db")

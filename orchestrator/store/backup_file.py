@@ -23,7 +23,7 @@ from orchestrator.store.backup_note import BackupHead, earlier_backup_error
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, translate_file_error
 from orchestrator.store.integrity import find_store_faults
-from orchestrator.store.meta_rows import SERVED, read_meta
+from orchestrator.store.meta_rows import read_meta
 from orchestrator.store.read import Reader
 from orchestrator.store.schema import events, metadata, run_keys
 from orchestrator.store.version import SCHEMA_VERSION, describe_earlier
@@ -83,13 +83,6 @@ def remove_run_keys(file: Path) -> None:
         raw.execute(f"DELETE FROM {run_keys.name}")  # noqa: S608  # a constant
         raw.commit()
         raw.execute("VACUUM")  # deleted rows stay in the pages until then
-
-
-def remove_served(file: Path) -> None:
-    """Remove from a copy of a store that its service is its only client: a database has to enforce it."""
-    with closing(sqlite3.connect(file)) as raw:
-        raw.execute("DELETE FROM meta WHERE key = ?", (SERVED,))
-        raw.commit()
 
 
 def copy_rows(source: Connection, target: Connection) -> None:

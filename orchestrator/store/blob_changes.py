@@ -1,4 +1,4 @@
-"""Contents that records name by their digest: files that a job sends, which any computer of the team may need."""
+"""Contents that records name by their digest: files that a job sends, which any server may need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import delete, select, update
 
-from orchestrator.store.apply_change import insert_or_nothing
+from orchestrator.store.batches import insert_or_nothing
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import blobs
 

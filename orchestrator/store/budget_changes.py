@@ -25,7 +25,6 @@ from orchestrator.store.budget_records import (
 )
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.ledger import Ledger
-from orchestrator.store.ownership import refuse_other_login
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.schema import budgets
@@ -56,10 +55,8 @@ class BudgetChanges(Ledger):
         """Record a budget, or replace its limits.
 
         Raises:
-            AccessError: The tables belong to another login.
             UserError: The member cannot be one.
         """
-        refuse_other_login(self._database)
         if "/" in budget.member:  # the events name the row as PROJECT/MEMBER
             raise UserError(f"'{budget.member}' cannot have a budget", "its name has a slash", "orch budget")
         self._change_budget(budget, budget_to_row(budget), f"budget of {budget.scope} set")
@@ -82,9 +79,7 @@ class BudgetChanges(Ledger):
 
         Raises:
             NotFoundError: There is none.
-            AccessError: The tables belong to another login.
         """
-        refuse_other_login(self._database)
         budget = SpendingBudget(project=project, member=member)
         if not any((one.project, one.member) == (project, member) for one in self.budgets()):
             raise NotFoundError(f"there is no budget of {budget.scope}", "", "orch budget")

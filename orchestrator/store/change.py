@@ -1,17 +1,16 @@
 """A change as data: the rows that change, what must be true for it, and the texts of its events. Pure.
 
-`apply_change` executes it: on SQLite in one transaction, on PostgreSQL by one call of a function of the server.
+`apply_change` executes it, in one transaction.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Float, Table
 
 from orchestrator.store.audited import clean_text
 
@@ -75,10 +74,9 @@ class ChangeRequest:
     """Several row changes that happen all or not at all.
 
     Attributes:
-        id: random; every event has it. A request that arrives twice on PostgreSQL, because its first answer was
-            lost, is done once.
+        id: random; every event has it. A request that arrives twice, because its first answer was lost, is done once.
         at: epoch seconds of the events.
-        user: who acts; on PostgreSQL the server uses the login instead.
+        user: who acts.
         client: computer and process, for the actor of the events.
         cause: the cause of events that name none.
         guards: are checked in this order, before the first change.
@@ -92,30 +90,6 @@ class ChangeRequest:
     cause: str
     guards: tuple[Guard, ...]
     changes: tuple[RowChange, ...]
-
-    def to_json(self) -> str:
-        """Return what the server's function `orch_change` reads."""
-        return json.dumps(
-            {
-                "id": self.id,
-                "at": clean_text(self.at),
-                "client": clean_text(self.client),
-                "guards": [_guard_to_json(guard) for guard in self.guards],
-                "changes": [self._change_to_json(change) for change in self.changes],
-            }
-        )
-
-    def _change_to_json(self, change: RowChange) -> dict[str, Any]:
-        return {
-            "verb": change.verb.value,
-            "table": change.table.name if change.table is not None else "",
-            "key": clean_values(change.key),
-            "values": clean_values(change.values),
-            "cluster": clean_text(change.event.cluster),
-            "kind": change.event.kind,
-            "what": clean_text(change.event.what),
-            "cause": clean_text(change.event.cause or self.cause),
-        }
 
 
 def insert_row(table: Table, values: Mapping[str, Any], event: EventDetails) -> RowChange:
@@ -135,14 +109,15 @@ def clean_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def complete_row(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row that an insert of `values` makes: the other columns have their defaults."""
-    return {column.name: _default_of(column) for column in table.columns} | clean_values(values)
+    row = {column.name: _default_of(column) for column in table.columns} | clean_values(values)
+    return {name: _convert(table.c[name], value) for name, value in row.items()}
+
+
+def _convert(column: Any, value: Any) -> Any:
+    """Return a number as the database gives it back."""
+    return float(value) if isinstance(column.type, Float) and value is not None else value
 
 
 def _default_of(column: Any) -> Any:
     default = column.server_default
     return None if default is None else column.type.python_type(str(default.arg))
-
-
-def _guard_to_json(guard: Guard) -> dict[str, Any]:
-    values = clean_values(guard.values) if guard.values is not None else None
-    return {"table": guard.table.name, "key": clean_values(guard.key), "values": values}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from orchestrator.store.apply_change import insert_or_nothing
+from orchestrator.store.batches import insert_or_nothing
 from orchestrator.store.change import EventDetails, RowChange, Verb
 from orchestrator.store.channel_records import CONDITION, ChannelRecord, channel_from_row
 from orchestrator.store.leases import Lease

@@ -33,7 +33,7 @@ from orchestrator.store.password_file import connect_with_passwords
 from orchestrator.store.transport import connect_options
 
 BUSY_SECONDS = 20.0  # the longest time that one transaction waits for another
-IDLE_SECONDS = 30.0  # after which PostgreSQL ends the transaction of a client that was suspended inside it
+IDLE_SECONDS = 5.0  # after which PostgreSQL ends the transaction of a client that was suspended inside it
 RECONNECT_SECONDS = 20.0  # how long connecting again is tried, for example while the server restarts
 _READING = "orch_reading"
 
@@ -75,10 +75,7 @@ class Database:
 
     @contextmanager
     def calling(self) -> Generator[Connection]:
-        """Open a block for one change: a transaction on SQLite, which the block commits.
-
-        On PostgreSQL the one statement of the block is a transaction by itself.
-        """
+        """Open a block for one change, which `apply_change` commits."""
         with self._connection() as tx:
             yield tx
 
@@ -197,6 +194,7 @@ def _server_settings(connection: Any, _record: Any) -> None:
     connection.execute(
         f"SELECT set_config('lock_timeout', '{BUSY_SECONDS * 1000:.0f}ms', false), "
         f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS * 1000:.0f}ms', false), "
+        f"set_config('tcp_user_timeout', '{IDLE_SECONDS * 1000:.0f}ms', false), "  # of answers that it does not read
         "set_config('default_transaction_isolation', 'read committed', false), "
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END"
     )

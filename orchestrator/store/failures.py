@@ -7,15 +7,11 @@ import re
 from pathlib import Path
 
 from orchestrator.errors import OrchError
-from orchestrator.exits import Exit
 from orchestrator.messages import join_some
 from orchestrator.store.location import Location, describe_location, mask_secrets
 
 # of libpq, in fe-secure-openssl.c and fe-connect.c of PostgreSQL 17
 _UNVERIFIED = re.compile("certificate|does not support SSL", re.IGNORECASE)
-SERVED_MARK = (
-    "this store is used through its service alone: export ORCH_SERVER="  # serve_only.py puts it before the address
-)
 _SHOWN = 3  # slices that an error names
 PAGE = 4096  # bytes; SQLite's page size where none is asked for (https://www.sqlite.org/pgszchng2016.html, 2026-11)
 
@@ -134,8 +130,6 @@ def translate_server_error(error: BaseException, location: Location, *, lost: bo
             message,
             "name its certificate authority: ORCH_STORE=postgresql://...?sslrootcert=FILE   (docs/team.md)",
         )
-    if SERVED_MARK in message:
-        return served_store_error(message.partition(SERVED_MARK)[2].split(" ")[0], location)
     if state in ("42501", "3F000"):  # no right, or no schema that this login may use
         return refused_login_error(message, location)
     if state.startswith("28") or "authentication failed" in message:
@@ -143,7 +137,7 @@ def translate_server_error(error: BaseException, location: Location, *, lost: bo
             f"the store {place} refuses this user",
             message,
             "correct the user and password: ORCH_STORE, ORCH_STORE_PASSWORD_FILE, or ~/.pgpass\n"
-            "or, where the store has a service since: unset ORCH_STORE; export ORCH_SERVER=https://...",
+            "or, as a member of a team: unset ORCH_STORE; export ORCH_SERVER=https://...",
         )
     if lost or not state or state.startswith(("08", "57P")):
         return StoreError(
@@ -154,28 +148,12 @@ def translate_server_error(error: BaseException, location: Location, *, lost: bo
     return StoreError(f"the store {place} cannot be used", message, "check the database and the rights of its user")
 
 
-class ServedStoreError(StoreError):
-    """The service is the only client of the store."""
-
-    code = "served"
-    exit_status = Exit.PERMISSION
-
-
-def served_store_error(address: str, location: Location) -> ServedStoreError:
-    """Return the error of a client that opens a store of which the service is the only client."""
-    return ServedStoreError(
-        f"the store {describe_location(location)} is used through its service alone",
-        "roles and budgets of members hold there; this login may not use the tables any more",
-        f"unset ORCH_STORE; export ORCH_SERVER={address}\nthen: orch login {address}",
-    )
-
-
 def refused_login_error(why: str, location: Location) -> StoreError:
-    """Return the error for a login of PostgreSQL without the right for a statement, which members have."""
+    """Return the error for a login of PostgreSQL without the right for a statement."""
     return StoreError(
         f"this login may not do that in the store {describe_location(location)}",
         why,
-        "with the login that owns the tables: orch store grant LOGIN",
+        "use the login that owns the tables: it is the one of all servers   (docs/team.md)",
     )
 
 

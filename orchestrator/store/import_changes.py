@@ -16,15 +16,15 @@ from sqlalchemy import Table, select, update
 from orchestrator.computer import find_computer, read_member
 from orchestrator.errors import ConflictError, UserError
 from orchestrator.plan.observed import FINAL_STATES
-from orchestrator.store.apply_change import CHAIN, LockedChain, insert_or_nothing
+from orchestrator.store.apply_change import CHAIN, LockedChain
 from orchestrator.store.audited import KEYS, Head, format_subject
+from orchestrator.store.batches import insert_or_nothing
 from orchestrator.store.change import EventDetails, insert_row
 from orchestrator.store.connection import Database
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.location import Location, describe_location
 from orchestrator.store.meta_rows import IMPORTED, INSTALLATION, SEALED, read_meta, write_meta
 from orchestrator.store.migrations import open_tables, read_rows, read_usable_rows, refuse_other_version
-from orchestrator.store.ownership import refuse_other_login_at
 from orchestrator.store.schema import (
     admissions,
     blobs,
@@ -113,7 +113,6 @@ def refuse_import(file: Path, target: Location, state: Path, *, wait: bool) -> N
     if isinstance(target, Path) and target.exists() and target.samefile(file):
         step = "export ORCH_STORE=postgresql://USER@HOST:PORT/DATABASE   or ORCH_HOME=FOLDER, of the team's store"
         raise UserError("a folder is not imported into itself", f"{file} is the store of this command", step)
-    refuse_other_login_at(target)
     with closing(Database(file)) as source:
         rows = read_rows(source) or {}
         refuse_other_version(source, rows)

@@ -45,7 +45,7 @@ class Ledger:
         imported: the installations whose records were imported: what carries their labels is ours, too.
         incarnation: rises each time that the store is moved, copied or restored; part of every lease.
         version: of its tables; above SCHEMA_VERSION nothing may be created.
-        user: who runs this command: the login on PostgreSQL, else as the operating system calls them.
+        user: who runs this command, as the operating system calls them.
         member: for whom: who runs it, or the member of the service for whom it acts.
         project: in which clusters are found by their names, and opened.
     """
@@ -84,7 +84,7 @@ class Ledger:
             self.installation, self.incarnation, self.version = tables.installation, tables.incarnation, tables.version
             self.imported = tables.imported
             self._refuse_damage()
-            self.user = read_member() if self.is_file else self._read_login()
+            self.user = read_member()
             self.member = find_acting_member() or self.user
         except BaseException:
             self._database.close()
@@ -153,9 +153,7 @@ class Ledger:
     def change(
         self, *changes: RowChange, at: float, lease: Lease | None = None, guards: tuple[Guard, ...] = ()
     ) -> tuple[bool, ...] | None:
-        """Do all changes with their events, or none: one transaction, and on PostgreSQL one round trip.
-
-        No lock is held while this process computes or waits for the network.
+        """Do all changes with their events, or none: one transaction, and on PostgreSQL two round trips.
 
         Args:
             changes: what changes.
@@ -179,7 +177,7 @@ class Ledger:
     def changing_whole(self) -> Generator[LockedChain]:
         """Open a transaction for a change of the store as a whole, which no list of row changes says: an import.
 
-        The head stays locked over the network until it ends. See `ownership.refuse_other_login` for who may do it.
+        The head stays locked over the network until it ends.
         """
         with self._database.writing() as tx:
             yield LockedChain(tx, self._request(self._now()))
@@ -194,7 +192,7 @@ class Ledger:
     def _apply(self, request: ChangeRequest) -> Applied:
         with self._database.calling() as tx:
             try:
-                return _apply_and_commit(tx, request)
+                return apply_change(tx, request)
             except DBAPIError as error:
                 if not error.connection_invalidated:
                     raise
@@ -230,23 +228,19 @@ class Ledger:
             return make(tx.execute(query).mappings().one())
 
     def _find_out(self, request: ChangeRequest) -> Applied:
-        """Send a request again whose answer was lost. The server does it once, however often and late it arrives.
+        """Send a request again whose answer was lost. It is done once: its events have its id.
 
-        It knows an earlier arrival by the id of the request, which the events have.
+        What the lost connection may still do is waited for, since it keeps the head of the chain locked.
         """
         try:
             with self._database.calling() as tx:
-                return _apply_and_commit(tx, request)
+                return apply_change(tx, request)
         except StoreError as unknown:
             raise StoreError(
                 "the connection to the store was lost, and it is unknown whether the last step was recorded",
                 unknown.why,
                 unknown.next_step,
             ) from unknown
-
-    def _read_login(self) -> str:
-        with self._database.reading() as tx:
-            return str(tx.execute(select(func.session_user())).scalar_one())
 
     def _read_all(self, query: Select[Any], make: Callable[[Any], T]) -> tuple[T, ...]:
         with self._database.reading() as tx:
@@ -270,12 +264,6 @@ class Ledger:
                     "the store is damaged", why, "restore the database from its backup, then: orch recover"
                 )
             raise damaged_file_error(path, why)
-
-
-def _apply_and_commit(tx: Connection, request: ChangeRequest) -> Applied:
-    applied = apply_change(tx, request)
-    tx.commit()  # without an effect on PostgreSQL, where it is done already
-    return applied
 
 
 def _ends_of_the_chain(tx: Connection) -> tuple[Head, Head]:

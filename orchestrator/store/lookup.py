@@ -10,8 +10,8 @@ from orchestrator.errors import NotFoundError, OrchError, TakenOverError
 
 if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.plan.observed import Intent
+    from orchestrator.store.admission_records import SliceOwner
     from orchestrator.store.records import ClusterRecord, JobRecord
-    from orchestrator.store.team_records import SliceOwner
 
 RUNNING = ("running", "cancelling")  # states of a job whose program may run
 

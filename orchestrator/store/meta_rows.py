@@ -7,9 +7,9 @@ from sqlalchemy import Connection, text
 INSTALLATION = "installation"
 INCARNATION = "incarnation"
 TIE = "tie"
+SERVERS_KEY = "servers_key"  # the public SSH key with which all servers of the store enter hosts
 BACKUP = "backup"  # see backup_note.BackupNote
 IMPORTED = "imported"  # installations whose records were imported, with spaces between
-SERVED = "served"  # see served_store.ServedStore
 SEALED = "sealed"  # where the records were imported to
 
 
@@ -22,3 +22,8 @@ def write_meta(tx: Connection, key: str, value: str) -> None:
     """Write one row, replacing an earlier one."""
     query = "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     tx.execute(text(query), {"key": key, "value": value})
+
+
+def drop_meta(tx: Connection, key: str) -> None:
+    """Delete one row, if it is there."""
+    tx.execute(text("DELETE FROM meta WHERE key = :key"), {"key": key})

@@ -20,13 +20,11 @@ from orchestrator.store.audited import Head
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
 from orchestrator.store.file_copy import copy_committed_state
-from orchestrator.store.grants import grant_member, list_members
 from orchestrator.store.incarnation import read_tie, refuse_other_state
 from orchestrator.store.location import describe_location
 from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
 from orchestrator.store.other_state import read_witnesses
 from orchestrator.store.schema import metadata
-from orchestrator.store.server_functions import install_functions
 from orchestrator.store.version import (
     MIN_READER,
     MIN_WRITER,
@@ -160,12 +158,16 @@ def create_or_migrate(database: Database, at: float) -> None:
             for number in range(versions.tables + 1, SCHEMA_VERSION + 1):
                 STEPS[number](tx, at)
         if tx.dialect.name == "postgresql":
-            install_functions(tx)
-            for login in list_members(tx):  # what they may do with the tables that were added
-                grant_member(tx, login)
+            keep_events(tx)
         for key, value in ((VERSION, SCHEMA_VERSION), (MIN_READER, OLDEST_READER), (MIN_WRITER, OLDEST_WRITER)):
             write_meta(tx, key, str(value))
         tx.commit()
+
+
+def keep_events(tx: Connection) -> None:
+    """Make PostgreSQL refuse every change of an event, whoever asks for it."""
+    for statement in _KEEP_EVENTS:
+        tx.exec_driver_sql(statement)
 
 
 def lock_tables(tx: Connection) -> None:
@@ -186,6 +188,17 @@ def _keep_backup(database: Path) -> None:
             f"free space or make {database.parent} writable, then repeat the command; nothing was changed",
         ) from error
 
+
+_KEEP_EVENTS = (
+    """CREATE OR REPLACE FUNCTION orch_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE 'events are only added: %% is refused', TG_OP USING ERRCODE = 'insufficient_privilege';
+END
+$$""",
+    "DROP TRIGGER IF EXISTS events_are_kept ON events",
+    """CREATE TRIGGER events_are_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON events
+FOR EACH STATEMENT EXECUTE FUNCTION orch_refuse_change()""",
+)
 
 # By the version to which a step leads from the one before.
 STEPS: dict[int, Callable[[Connection, float], None]] = {}

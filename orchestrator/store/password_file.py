@@ -79,7 +79,7 @@ def connect_with_passwords(location: Location, environ: Mapping[str, str], conne
 
     Raises:
         UserError: The file cannot be used, or the address has a password, too.
-        Exception: That of `connect`, for the last password.
+        Exception: That of `connect`.
     """
     file = find_password_file(environ)
     if file is None:
@@ -90,6 +90,7 @@ def connect_with_passwords(location: Location, environ: Mapping[str, str], conne
             "the store has two passwords", why, f"leave the one in ORCH_STORE out, or unset {PASSWORD_FILE_VARIABLE}"
         )
     refused: tuple[str, ...] = ()
+    telling: Exception | None = None  # that of another reason than the password, where there is one
     while True:
         present = read_passwords(file)
         for number, password in enumerate(present, start=1):
@@ -98,22 +99,21 @@ def connect_with_passwords(location: Location, environ: Mapping[str, str], conne
             except Exception as error:
                 if not is_refused_password(error):
                     raise
+                telling = telling if telling is not None or _says_so(error) else error
                 # The database may have changed from the last line to the first, between the two, or the file did.
                 if number == len(present) and (present == refused or (number == 1 and present == read_passwords(file))):
-                    raise
+                    raise telling or error from None
         refused = present
 
 
 def is_refused_password(error: BaseException) -> bool:
-    """Return whether psycopg's error of a connection says that the server refused the password.
+    """Return whether psycopg's error of a connection may say that the server refused the password.
 
-    Such an error has no SQLSTATE, and its text is in the server's language. A refusal that comes after the password was
-    taken, such as of too many connections, is none.
+    libpq gives no SQLSTATE of it, and its text is in the server's language: what refuses after a password was sent
+    counts, such as too many connections. The next password does no harm then.
     """
-    if "password authentication failed" in str(error):
-        return True
-    if not getattr(getattr(error, "pgconn", None), "used_password", False):
-        return False
-    from orchestrator.store.login_refusal import REFUSED_LOGIN, read_sqlstate
+    return bool(getattr(getattr(error, "pgconn", None), "used_password", False)) or _says_so(error)
 
-    return read_sqlstate(error) in ("", *REFUSED_LOGIN)
+
+def _says_so(error: BaseException) -> bool:
+    return "password authentication failed" in str(error)

@@ -19,7 +19,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.project import DEFAULT_PROJECT, to_column
 from orchestrator.store.conditions import where_in
-from orchestrator.store.failures import ServedStoreError, StoreError, refuse_truncated_file, translate_file_error
+from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
 from orchestrator.store.project_limit import limit_query
 from orchestrator.store.read_events import EventReads
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from orchestrator.store.backup_note import BackupNote
     from orchestrator.store.bill_records import BillRecord
     from orchestrator.store.other_state import Tie
-    from orchestrator.store.served_store import ServedStore
 
 
 def open_reader_at(location: Location, project: str = DEFAULT_PROJECT, only_project: str = "") -> Reader:
@@ -347,6 +346,16 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
                 return f"process {row['pid']} on {row['machine']} ({row['doing']})"
         return ""
 
+    def other_engines(self, own: str) -> tuple[str, ...]:
+        """Return the names of the engines that work on the store now, but for that of this computer: other servers."""
+        from orchestrator.store.lease_process import is_alive
+
+        query = (
+            "SELECT * FROM leases WHERE substr(name, 1, 7) = 'engine:' AND name <> ? AND owner <> '' AND expires > ?"
+        )
+        rows = self._rows(query, f"engine:{own}", self.lease_time())
+        return tuple(sorted(str(row["name"]).partition(":")[2] for row in rows if is_alive(row)))
+
     @property
     def incarnation(self) -> int:
         """How often the store was moved, copied or restored, from 1."""
@@ -357,13 +366,6 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         from orchestrator.store.backup_note import BackupNote
 
         return BackupNote.parse(self._meta("backup") or "")
-
-    def served(self) -> ServedStore | None:
-        """Return which service is the only client of the store, None where its members use it directly."""
-        from orchestrator.store.served_store import ServedStore
-
-        value = self._meta("served")
-        return ServedStore.parse(value) if value else None
 
     def imported_into(self) -> str | None:
         """Return the place of the store into which the records of this one were imported, or are being; else None."""
@@ -392,8 +394,6 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
     def _refuse_other_version(self, place: str) -> None:
         try:
             rows = self._versions()
-        except ServedStoreError:
-            raise  # a later read of another table would not know the address of the service
         except StoreError:
             return  # the first real read reports it
         refuse_earlier(place, rows, lambda: [str(row["name"]) for row in self._rows(OPEN_CLUSTERS)])

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from orchestrator.acting import find_acting_member
 from orchestrator.distribution import install_command
 from orchestrator.errors import UserError
 from orchestrator.project import DEFAULT_PROJECT
@@ -65,11 +64,6 @@ class ServerReader(Reader):
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._server.close()
-
-    @property
-    def member(self) -> str:
-        login = next((str(row["login"]) for row in self._rows("SELECT session_user AS login")), "")
-        return find_acting_member() or login
 
     def lease_time(self) -> float:
         for row in self._rows("SELECT extract(epoch FROM clock_timestamp()) AS now"):

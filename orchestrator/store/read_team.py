@@ -1,4 +1,4 @@
-"""What a reader says of a team: its computers, their admissions, owners of slices, and what members asked for."""
+"""What a reader says of a team: who is admitted where, owners of slices, and what members asked for."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostPin
-from orchestrator.plan.observed import FINAL_STATES, Intent
+from orchestrator.plan.observed import Intent
 from orchestrator.store.records import ClusterRecord, host_pin_from_row
 
 if TYPE_CHECKING:
     from orchestrator.plan.spending_budget import SpendingBudget
     from orchestrator.store.access_records import AccessGrant
+    from orchestrator.store.admission_records import AdmissionRecord, SliceOwner
     from orchestrator.store.bill_records import BillRecord, BlockRecord, PredictionRecord
     from orchestrator.store.channel_records import ChannelRecord
     from orchestrator.store.order_records import OrderRecord
     from orchestrator.store.session_records import InvitationRecord, SessionRecord, SignInRecord
     from orchestrator.store.setting_records import ProjectSetting
-    from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, SliceOwner
     from orchestrator.store.token_records import TokenRecord
     from orchestrator.store.trust_records import TrustRule
 
@@ -99,10 +99,9 @@ class TeamReads(ABC):
         query = (
             "SELECT project FROM tokens WHERE member = ? UNION SELECT project FROM invitations WHERE member = ? "
             "UNION SELECT project FROM trust_rules WHERE member = ? UNION SELECT '' FROM sign_ins WHERE member = ? "
-            "UNION SELECT '' FROM computers WHERE member = ? "
             "UNION SELECT CASE project WHEN '' THEN 'default' ELSE project END FROM clusters WHERE owner = ?"
         )
-        return frozenset(str(row["project"]) for row in self._rows(query, *[member] * 6))
+        return frozenset(str(row["project"]) for row in self._rows(query, *[member] * 5))
 
     def has_acted(self, member: str) -> bool:
         """Whether an event is of a member."""
@@ -236,48 +235,12 @@ class TeamReads(ABC):
 
         return tuple(map(channel_from_row, self._rows("SELECT * FROM notification_channels ORDER BY name")))
 
-    def computers(self) -> tuple[ComputerRecord, ...]:
-        """Return the computers of the team by name, and those that were removed from it."""
-        from orchestrator.store.team_records import computer_from_row
-
-        return tuple(computer_from_row(row) for row in self._rows("SELECT * FROM computers ORDER BY host, uid"))
-
-    def last_changes(self) -> dict[str, float]:
-        """Return when each `user@computer` last changed something, in epoch seconds."""
-        found: dict[str, float] = {}
-        for row in self._rows("SELECT actor, max(at) AS at FROM events GROUP BY actor"):
-            name = str(row["actor"]).rpartition(":")[0]
-            found[name] = max(found.get(name, 0.0), float(row["at"]))
-        return found
-
-    def admissions_of(self, computer: str) -> tuple[tuple[ClusterRecord, Intent, AdmissionRecord], ...]:
-        """Return where a computer is admitted: at hosts that exist, or may exist, of open clusters."""
-        from orchestrator.store.team_records import admission_from_row
-
-        rows = self._rows("SELECT * FROM admissions WHERE computer = ? ORDER BY cluster_uid, generation", computer)
-        given = [admission_from_row(row) for row in rows]
-        existing = {record.uid: record for record in self.clusters()} if given else {}
-        return tuple(
-            (existing[one.cluster_uid], intent, one)
-            for one in given
-            if one.cluster_uid in existing
-            for intent in self.intents(existing[one.cluster_uid])
-            if intent.generation == one.generation and intent.state not in FINAL_STATES
-        )
-
     def admissions(self, cluster_uid: str, generation: int) -> tuple[AdmissionRecord, ...]:
         """Return what lets computers in to the hosts of one slice."""
-        from orchestrator.store.team_records import admission_from_row
+        from orchestrator.store.admission_records import admission_from_row
 
         query = "SELECT * FROM admissions WHERE cluster_uid = ? AND generation = ? ORDER BY computer, address"
         return tuple(map(admission_from_row, self._rows(query, cluster_uid, generation)))
-
-    def admitted_addresses(self) -> tuple[AdmissionRecord, ...]:
-        """Return the addresses that firewalls admit, or are about to, of all computers."""
-        from orchestrator.store.team_records import admission_from_row
-
-        query = "SELECT * FROM admissions WHERE address <> '' ORDER BY computer, address, cluster_uid"
-        return tuple(map(admission_from_row, self._rows(query)))
 
     def host_pin(self, name: str) -> HostPin | None:
         """Return the pin of one of people's own machines, or None; see HostAddress.pin_name."""
@@ -287,7 +250,7 @@ class TeamReads(ABC):
 
     def slice_owner(self, token: str) -> SliceOwner | None:
         """Return who has a slice, if it ever changed hands."""
-        from orchestrator.store.team_records import slice_owner_from_row
+        from orchestrator.store.admission_records import slice_owner_from_row
 
         query = "SELECT * FROM slice_owners WHERE token = ?"
         return next(map(slice_owner_from_row, self._rows(query, token)), None)

@@ -11,13 +11,13 @@ from sqlalchemy import select
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState, Outcome
 from orchestrator.project import qualify_name, to_column
+from orchestrator.store.admission_records import NewSliceRecord, SliceOwner, slice_owner_from_row
 from orchestrator.store.budget_changes import BudgetChanges
 from orchestrator.store.change import EventDetails, RowChange, complete_row, insert_row, update_row
 from orchestrator.store.job_changes import guard_unchanged_job, make_job_end
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, candidate_to_json, cluster_from_row, job_from_row
 from orchestrator.store.schema import clusters, intents, jobs, slice_owners
-from orchestrator.store.team_records import NewSliceRecord, SliceOwner, slice_owner_from_row
 
 
 class RecoveryChanges(BudgetChanges):

@@ -19,7 +19,6 @@ from orchestrator.store.failures import DamagedStoreError, StoreError
 from orchestrator.store.location import Location, describe_location
 from orchestrator.store.meta_rows import SEALED, read_meta
 from orchestrator.store.migrations import create_or_migrate, refuse_other_version
-from orchestrator.store.ownership import refuse_other_login
 from orchestrator.store.schema import metadata
 from orchestrator.store.sealing import refuse_holders, seal_replaced
 
@@ -35,15 +34,12 @@ def refuse_replacement(location: Location, *, replace_present: bool) -> None:
 
     Raises:
         ConflictError: it is not empty, or an orch works with it.
-        AccessError: the tables belong to another login.
     """
     if isinstance(location, Path) and not has_content(location):
         return
     try:
-        with closing(Database(location)) as database:
-            refuse_other_login(database)
-            with database.reading() as tx:
-                refuse_present(tx, database, replace_present=replace_present)
+        with closing(Database(location)) as database, database.reading() as tx:
+            refuse_present(tx, database, replace_present=replace_present)
     except DamagedStoreError:
         if not replace_present:
             raise not_empty_error(location) from None

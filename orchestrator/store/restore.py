@@ -14,18 +14,15 @@ from orchestrator.errors import NotFoundError
 from orchestrator.private_files import make_private_folder
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.backup import HEAD, find_backup_folder, read_backup_head
-from orchestrator.store.backup_file import copy_rows, remove_run_keys, remove_served, verify_backup
+from orchestrator.store.backup_file import copy_rows, remove_run_keys, verify_backup
 from orchestrator.store.backup_note import BackupHead
 from orchestrator.store.connection import Database
-from orchestrator.store.grants import grant_member, list_members
 from orchestrator.store.location import Location
 from orchestrator.store.meta_rows import TIE, write_meta
-from orchestrator.store.migrations import create_or_migrate, lock_tables
+from orchestrator.store.migrations import create_or_migrate, keep_events, lock_tables
 from orchestrator.store.other_state import Tie, read_witnesses
 from orchestrator.store.replacement import drop_or_move_tables, refuse_present, refuse_replacement, replace_file
 from orchestrator.store.schema import metadata
-from orchestrator.store.serve_only import keep_serving, read_served
-from orchestrator.store.server_functions import install_functions
 from orchestrator.store.state_changes import HeldWork, StateChanges
 
 _UNFINISHED = Tie(system="-", database="-")  # of no database: a restoration that was killed is completed by a person
@@ -81,7 +78,6 @@ def restore_store(
     Raises:
         StorageError: the backup is damaged.
         ConflictError: a store is there that is not empty, or an orch works with it.
-        AccessError: the tables of the database belong to another login.
     """
     refuse_replacement(location, replace_present=replace_present)
     with tempfile.TemporaryDirectory(prefix="orch-restore-") as scratch:
@@ -89,7 +85,6 @@ def restore_store(
         copy.write_bytes(source.read_bytes())
         found = verify_backup(copy, head)
         remove_run_keys(copy)
-        remove_served(copy)
         work = _Work(copy, found, location, now, replace_present)
         return work.into_file(location) if isinstance(location, Path) else work.into_server(location)
 
@@ -121,15 +116,11 @@ class _Work:
             with upgraded.reading() as rows, target.writing() as tx:
                 lock_tables(tx)
                 refuse_present(tx, target, replace_present=self.replace_present)
-                members, served = list_members(tx), read_served(tx)
                 kept = drop_or_move_tables(tx, location, self.now())
                 metadata.create_all(tx, checkfirst=False)
-                install_functions(tx)
+                keep_events(tx)
                 copy_rows(rows, tx)
                 write_meta(tx, TIE, _UNFINISHED.to_json())
-                for login in members:
-                    grant_member(tx, login)
-                keep_serving(tx, served)
                 tx.commit()
         finally:
             upgraded.close()

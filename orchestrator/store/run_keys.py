@@ -6,7 +6,7 @@ import secrets
 
 from sqlalchemy import select
 
-from orchestrator.store.apply_change import insert_or_nothing
+from orchestrator.store.batches import insert_or_nothing
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import run_keys
 

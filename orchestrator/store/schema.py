@@ -307,17 +307,6 @@ host_pins = Table(
     Column("job", Text, nullable=False, server_default=""),  # in which it was accepted without a confirmation
 )
 
-computers = Table(
-    "computers",
-    metadata,
-    Column("uid", String, primary_key=True),
-    Column("host", String, nullable=False),
-    Column("member", String, nullable=False),
-    Column("public_key", Text, nullable=False),
-    Column("joined", Float, nullable=False),
-    Column("removed", Float),  # when it was taken out of the team; NULL for a member
-)
-
 admissions = Table(
     "admissions",
     metadata,

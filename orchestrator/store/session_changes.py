@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from sqlalchemy import delete, select, update
 
-from orchestrator.store.apply_change import insert_or_nothing
+from orchestrator.store.batches import insert_or_nothing
 from orchestrator.store.change import EventDetails, Guard, insert_row, update_row
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import entry_codes, sessions

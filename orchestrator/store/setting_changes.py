@@ -10,7 +10,6 @@ from sqlalchemy import select
 from orchestrator.errors import NotFoundError
 from orchestrator.store.change import EventDetails, Guard, insert_row, update_row
 from orchestrator.store.ledger import Ledger
-from orchestrator.store.ownership import refuse_other_login
 from orchestrator.store.schema import project_settings
 from orchestrator.store.setting_records import ProjectSetting, select_settings
 
@@ -25,11 +24,7 @@ class SettingChanges(Ledger):
         return self._read_all(query, lambda row: ProjectSetting(**row))
 
     def set_project_setting(self, setting: ProjectSetting) -> None:
-        """Record a setting, or replace its value.
-
-        Raises:
-            AccessError: The tables belong to another login.
-        """
+        """Record a setting, or replace its value."""
         self._change_setting(setting, f"project {setting.project}: {setting.key} is {setting.value}")
 
     def remove_project_setting(self, project: str, key: str) -> None:
@@ -37,7 +32,6 @@ class SettingChanges(Ledger):
 
         Raises:
             NotFoundError: There is none.
-            AccessError: The tables belong to another login.
         """
         if key not in select_settings(self.project_settings(), project):
             raise NotFoundError(
@@ -46,7 +40,6 @@ class SettingChanges(Ledger):
         self._change_setting(ProjectSetting(project=project, key=key, value=""), f"project {project}: {key} removed")
 
     def _change_setting(self, setting: ProjectSetting, what: str) -> None:
-        refuse_other_login(self._database)
         key = {"project": setting.project, "key": setting.key}
         table, details = project_settings, EventDetails(cluster="", kind="setting", what=what)
         for at in self._tries(f"the settings of project '{setting.project}'"):

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from orchestrator.errors import AccessError, ConflictError, NotFoundError
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.invitation_changes import InvitationChanges, end_invitation, guard_open_invitation
-from orchestrator.store.schema import clusters, computers, invitations, sign_ins, tokens, trust_rules
+from orchestrator.store.schema import clusters, invitations, sign_ins, tokens, trust_rules
 from orchestrator.store.session_records import InvitationRecord, SignInRecord
 from orchestrator.store.token_records import TOKEN_ROLES, TokenRecord
 from orchestrator.store.trust_changes import TrustChanges, revoke_rule
@@ -57,8 +57,7 @@ class SignInChanges(InvitationChanges, TrustChanges):
 
     def member_names(self) -> frozenset[str]:
         """Return every name that a member has or had: no one else may choose it."""
-        columns = (tokens.c.member, invitations.c.member, sign_ins.c.member, trust_rules.c.member, clusters.c.owner,
-                   computers.c.member)  # fmt: skip
+        columns = (tokens.c.member, invitations.c.member, sign_ins.c.member, trust_rules.c.member, clusters.c.owner)
         names = (
             self._read_all(select(column).distinct(), lambda row: str(next(iter(row.values())))) for column in columns
         )

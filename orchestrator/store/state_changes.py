@@ -19,7 +19,7 @@ from orchestrator.store.apply_change import LockedChain
 from orchestrator.store.change import EventDetails, RowChange, Verb, update_row
 from orchestrator.store.incarnation import read_tie
 from orchestrator.store.ledger import Ledger
-from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, TIE, write_meta
+from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, SERVERS_KEY, TIE, drop_meta, write_meta
 from orchestrator.store.records import (
     ClusterRecord,
     JobRecord,
@@ -101,6 +101,7 @@ class StateChanges(Ledger):
         self.incarnation = max(self.incarnation, above) + 1
         write_meta(chain.tx, INCARNATION, str(self.incarnation))
         write_meta(chain.tx, TIE, read_tie(self._database).to_json())
+        drop_meta(chain.tx, SERVERS_KEY)  # the next engine's key counts
         chain.tx.execute(update(leases).values(owner="", expires=0.0))
         what = f"{what}: incarnation {self.incarnation}"
         details = EventDetails(cluster="", kind="store", what=what, cause=f"orch store {kind}")

@@ -5,6 +5,7 @@ Changes of a cluster's machines take a Lease and are refused when it is no longe
 
 from __future__ import annotations
 
+from orchestrator.store.admission_changes import AdmissionChanges
 from orchestrator.store.bill_changes import BillChanges
 from orchestrator.store.blob_changes import BlobChanges
 from orchestrator.store.channel_changes import ChannelChanges
@@ -19,7 +20,6 @@ from orchestrator.store.run_keys import RunKeys
 from orchestrator.store.session_changes import SessionChanges
 from orchestrator.store.setting_changes import SettingChanges
 from orchestrator.store.sign_in_changes import SignInChanges
-from orchestrator.store.team_changes import TeamChanges
 
 
 class Store(
@@ -28,7 +28,7 @@ class Store(
     PipelineChanges,
     OrderChanges,
     HostPinChanges,
-    TeamChanges,
+    AdmissionChanges,
     SessionChanges,
     SignInChanges,
     RunKeys,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from sqlalchemy import delete
 
 from orchestrator.errors import AccessError, ConflictError
-from orchestrator.store.apply_change import insert_or_nothing
+from orchestrator.store.batches import insert_or_nothing
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.entry_rows import EntryRows
 from orchestrator.store.schema import entry_codes, tokens, trust_rules

@@ -1,4 +1,4 @@
-# orch-admit: writes the keys of a team's computers for one account of this machine, and nothing else. Standard input is
+# orch-admit: writes the keys of members for one account of this machine, and nothing else. Standard input is
 # the whole list: lines of authorized_keys with a day or time of expiry, a plain key, and the computer's id. sshd reads
 # the file.
 # orchestrator/remote/admit_program.py puts the line of the interpreter and orch_folder above.

@@ -26,6 +26,7 @@ from typing import Any
 
 from random_driver.driver import KNOWN_STATUSES, processes_of, send_signal, take_down
 from support.orch_process import Orch
+from support.servers import make_servers_key, name_server
 
 from orch_fronts.aws.cloud import SimulatedAws
 from orch_fronts.google.cloud import SimulatedGoogle
@@ -78,7 +79,6 @@ class LossHistory:
     """One history in `folder`.
 
     store: the address of a PostgreSQL store that all computers share; "" for a SQLite file on each.
-    logins: the same address for each member, by name.
     other: another account, whose credentials are used by mistake.
     """
 
@@ -87,7 +87,6 @@ class LossHistory:
     cloud: Cloud
     other: SimulatedAws | None
     store: str
-    logins: Mapping[str, str] = field(default_factory=dict[str, str])
     counts: Counter[str] = field(default_factory=Counter[str])
     notes: list[str] = field(default_factory=list[str])
     violations: list[str] = field(default_factory=list[str])
@@ -100,7 +99,8 @@ class LossHistory:
         self._steps = self._random.choice((20, 100_000))
         self._computers: dict[str, Orch] = {}
         (self.folder / "text.txt").write_text("a line to learn from\n" * 2000)
-        for name in self.logins or ("ann",):
+        self._key = make_servers_key(self.folder)
+        for name in ("ann", "bob") if self.store else ("ann",):
             self._computers[name] = self._new_computer(name)
             self._set_up(name)
 
@@ -138,7 +138,8 @@ class LossHistory:
                 self._steps, self.folder / "text.txt",
             )
         )  # fmt: skip
-        return Orch(place, {**self.cloud.env, **({"ORCH_STORE": self.logins[name.rstrip("2")]} if self.logins else {})})
+        shared = name_server(self.store, self._key, name.rstrip("2")) if self.store else {}
+        return Orch(place, {**self.cloud.env, **shared})
 
     def _set_up(self, name: str) -> None:
         if isinstance(self.cloud, SimulatedAws):

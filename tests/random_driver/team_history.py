@@ -1,8 +1,8 @@
-"""Two members of a team work on one cluster at the same time, disturbed at random: no machine is lost or doubled.
+"""Two computers of servers work on one cluster at the same time, disturbed at random: no machine is lost or doubled.
 
-Each has a computer: a state folder, which the other's commands cannot see, and where namespaces can be made an own
-address. They share a PostgreSQL behind 50 ms of network, and the credentials of one cloud. Commands of a third account
-strike in between.
+Each has a state folder, which the other's commands cannot see, and where namespaces can be made an own address. They
+share a PostgreSQL behind a slow network, its login, the key for hosts, and the credentials of one cloud. Commands of
+another account strike in between.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from random_driver.driver import KNOWN_STATUSES, find_open_records, read_starts,
 from support.namespaces import TeamNetwork
 from support.orch_process import Orch
 from support.postgres import PostgresServer
+from support.servers import make_servers_key, name_server
 from support.slow_proxy import SlowProxy
 
 from orch_fronts.aws.cloud import SimulatedAws
@@ -89,6 +90,7 @@ class TeamHistory:
         accelerators = "H100:1" if isinstance(self.cloud, SimulatedAws) else "tpu-v5e-4"
         infra = "aws/us-east-1" if isinstance(self.cloud, SimulatedAws) else "gcp/us-west4/us-west4-a"
         seconds = self._random.choice((0, 1, 600))
+        key = make_servers_key(self.folder)
         self._computers: dict[str, Orch] = {}
         for name in MEMBERS:
             place = self.folder / name
@@ -97,9 +99,9 @@ class TeamHistory:
                 f"name: two\nresources: {{accelerators: {accelerators!r}, infra: {infra}}}\n"
                 f'run: |\n  echo "$ORCH_JOB $ORCH_RANK" >>{self.folder}/started\n  sleep {seconds}\n'
             )
-            address = self.server.new_member(name if self.seed % 3 == 0 else "ann", store)
+            person = name if self.seed % 3 == 0 else "ann"
             inside = self.network.enter(name) if self.network is not None else ()
-            self._computers[name] = Orch(place, {**self.cloud.env, "ORCH_STORE": address}, inside)
+            self._computers[name] = Orch(place, {**self.cloud.env, **name_server(store, key, person)}, inside)
             self._set_up(name)
 
     def play(self) -> None:
@@ -131,7 +133,7 @@ class TeamHistory:
                 self._use_other_account(name, mine.choice(FOREIGN), self.other)
 
     def _lose_computer(self, name: str) -> None:
-        """The state folder is deleted: the member begins again on a new computer."""
+        """The state folder is deleted: the server begins again on a new computer."""
         shutil.rmtree(self._computers[name].folder / "orch", ignore_errors=True)
         self._set_up(name)
         self.counts["state folders lost"] += 1

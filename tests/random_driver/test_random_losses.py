@@ -43,9 +43,8 @@ def test_after_any_loss_no_machine_and_no_checkpoint_is_lost(seed: int, tmp_path
             clouds.append(stack.enter_context(SimulatedAws(place) if on_aws else SimulatedGoogle(place)))
         cloud, other = clouds
         store = server.new_store() if on_server else ""
-        logins = {name: server.new_member(name, store) for name in ("ann", "bob")} if on_server else {}
         foreign = other if isinstance(other, SimulatedAws) else None
-        history = LossHistory(seed, tmp_path, cloud, foreign, store, logins)
+        history = LossHistory(seed, tmp_path, cloud, foreign, store)
         history.play()
     print("\n".join(history.notes))
     if on_server:

@@ -12,13 +12,14 @@ from urllib.parse import quote
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from orchestrator.errors import AccessError, ConflictError
+from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostPin, PinReason
 from orchestrator.next_step import NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Outcome
 from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.slices import Candidate, OnDemand
+from orchestrator.store.admission_records import NewSliceRecord
 from orchestrator.store.bill_records import BillRecord, BlockRecord
 from orchestrator.store.leases import Lease
 from orchestrator.store.order_records import OrderRecord
@@ -26,7 +27,6 @@ from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.session_records import InvitationRecord, SessionRecord, SignInRecord
 from orchestrator.store.setting_records import ProjectSetting
 from orchestrator.store.store import Store
-from orchestrator.store.team_records import NewSliceRecord
 from orchestrator.store.token_records import TokenRecord
 from orchestrator.store.trust_records import TrustRule
 
@@ -36,8 +36,8 @@ LOCAL = Candidate(
 READS = frozenset(
     {
         "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "launch_requests",
-        "find_run", "last_run_of", "deleted_cluster", "refuse_removed_computer",
-        "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
+        "find_run", "last_run_of", "deleted_cluster",
+        "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
         "all_intents", "tokens", "counting_tokens", "trust_rules", "order", "find_order", "open_orders",
         "access_grants", "slice_owner", "slice_owners",
@@ -47,20 +47,15 @@ READS = frozenset(
         "trusted_checkpoints", "find_session", "invitations", "sign_ins", "member_names", "tasks_that_name",
     }
 )  # fmt: skip
-# leases, the change itself, the rights of logins, and what is not audited (see audited.TABLES_NOT_AUDITED)
+# leases, the change itself, and what is not audited (see audited.TABLES_NOT_AUDITED)
 NOT_A_ROW = frozenset(
     {
-        "acquire", "renew", "release", "change", "changing_whole", "close", "list_member_statements", "change_member",
+        "acquire", "renew", "release", "change", "changing_whole", "close", "keep_servers_key",
         "run_key", "sign_in_key", "keep_blob", "use_blob", "begin_dropping", "end_dropping",
         "open_channel", "note_delivery", "note_delivery_problem",
         "note_session_use", "keep_entry_code", "take_entry_code", "open_grant", "note_poll", "decide_grant",
         "use_grant", "spend_token",
     }
-)  # fmt: skip
-
-OWNERS = (  # what a member's login may not do
-    "set_budget", "change_budget_limits", "remove_budget", "set_project_setting", "remove_project_setting",
-    "import_bills",
 )  # fmt: skip
 
 _nasty = st.text(alphabet=st.characters(exclude_categories=()), max_size=12)  # NUL and half characters included
@@ -103,19 +98,8 @@ def play(store: Store, step: Step) -> None:
         _DO[step.method](store, step, store.open_cluster(step.cluster, step.text), lease)
     except ConflictError as error:
         assert step.method in ("take_from_queue", "start_attempt", "bind_sign_in"), error
-    except AccessError as error:
-        expected = {"register_computer": "was removed from the team"} | dict.fromkeys(
-            OWNERS, "only the login that owns"
-        )
-        assert expected.get(step.method, "") in error.what and step.method in expected, error
     finally:
         store.release(lease)
-
-
-def _of_team(step: Step, store: Store, change: Callable[[str], None]) -> None:
-    uid = f"c{step.number}"
-    if any(one.uid == uid for one in store.all_computers()):
-        change(uid)
 
 
 def _new(step: Step) -> NewJob:
@@ -293,11 +277,6 @@ _DO: dict[str, Callable[..., Any]] = {
     "note_billing_start": _intent(
         lambda store, step, cluster, lease, name: store.note_billing_start(lease, cluster, name, 1e9 + step.number)
     ),
-    "register_computer": lambda store, step, cluster, lease: store.register_computer(
-        f"c{step.number}", step.text, "ann", "ssh-ed25519 AAAA"
-    ),
-    "remove_computer": lambda store, step, cluster, lease: _of_team(step, store, store.remove_computer),
-    "add_computer": lambda store, step, cluster, lease: _of_team(step, store, store.add_computer),
     "note_admitted_keys": lambda store, step, cluster, lease: store.note_admitted_keys(
         cluster.uid, step.number, {step.text: 2e9, "b": 2e9}, alone=step.flag
     ),

@@ -7,14 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.postgres import PostgresServer
 
-from orchestrator.errors import AccessError, NotFoundError
-from orchestrator.store.change import EventDetails, insert_row, update_row
-from orchestrator.store.failures import StoreError
+from orchestrator.errors import NotFoundError
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
-from orchestrator.store.schema import project_settings
 from orchestrator.store.setting_records import ProjectSetting, select_settings
 from orchestrator.store.store import Store
 
@@ -49,24 +45,3 @@ def test_a_setting_is_of_its_project_alone_and_each_change_is_an_event(location:
 def test_a_store_that_does_not_exist_has_none(tmp_path: Path) -> None:
     with open_reader_at(tmp_path / "none.db") as reader:
         assert reader.project_settings() == ()
-
-
-def test_only_the_login_that_owns_the_tables_changes_one(postgres: PostgresServer) -> None:
-    owner = postgres.new_store()
-    member = postgres.new_member("ann", owner)
-    with Store(owner) as store:
-        store.set_project_setting(ROLE)
-    details = EventDetails(cluster="", kind="setting", what="x")
-    key = {"project": "vision", "key": "aws.role_arn"}
-    with Store(member) as store:
-        with pytest.raises(AccessError, match="only the login that owns the tables"):
-            store.set_project_setting(OTHER)
-        with pytest.raises(AccessError):
-            store.remove_project_setting("vision", "aws.role_arn")
-        for change in (
-            update_row(project_settings, key, {"value": "arn:aws:iam::999999999999:role/other"}, details),
-            insert_row(project_settings, {**key, "project": "default", "value": "x"}, details),
-        ):
-            with pytest.raises(StoreError):
-                store.change(change, at=1.0)
-        assert store.project_settings() == (ROLE,)

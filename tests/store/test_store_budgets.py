@@ -14,28 +14,23 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.postgres import PostgresServer
-from support.store_versions import next_version
 from test_store_audit import audit_of
 
-from orchestrator.errors import AccessError, BudgetError, NotFoundError, UserError
+from orchestrator.errors import BudgetError, NotFoundError, UserError
 from orchestrator.exits import Exit
 from orchestrator.plan.observed import IntentState
 from orchestrator.plan.spending_budget import SpendingBudget, measure_usage
 from orchestrator.slices import Candidate, OnDemand, Owned, Spot
+from orchestrator.store.admission_records import NewSliceRecord
 from orchestrator.store.bill_records import BillRecord
 from orchestrator.store.budget_records import list_billed_slices
-from orchestrator.store.change import EventDetails, RowChange, Verb, insert_row, update_row
-from orchestrator.store.failures import StoreError
+from orchestrator.store.change import EventDetails, RowChange, Verb
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import ClusterRecord, NewJob
-from orchestrator.store.schema import budgets, intents
 from orchestrator.store.store import Store
-from orchestrator.store.team_records import NewSliceRecord
-from orchestrator.store.upgrade import upgrade_store
 from orchestrator.summaries.budgets import summarize_budgets
 
 HOUR = 3600.0
@@ -423,64 +418,6 @@ def test_a_time_without_a_price_is_known_where_a_bill_has_it(location: Location)
             True,
             False,
         ]
-
-
-# --- PostgreSQL: what a member's login cannot do --------------------------------------------------------------------
-
-
-def test_only_the_login_that_owns_the_tables_changes_a_budget(postgres: PostgresServer) -> None:
-    owner = postgres.new_store()
-    member = postgres.new_member("ann", owner)
-    with Store(owner) as store:
-        store.set_budget(replace(ALL, dollars_per_hour=1.0))
-    details = EventDetails(cluster="", kind="budget", what="x")
-    key = {"project": "", "member": ""}
-    with Store(member) as store:
-        with pytest.raises(AccessError, match="only the login that owns the tables"):
-            store.set_budget(ALL)
-        with pytest.raises(AccessError):
-            store.remove_budget("", "")
-        for change in (
-            update_row(budgets, key, {"dollars_per_hour": None}, details),
-            update_row(budgets, key, {"removed": 1.0, "revision": 9}, details),
-            insert_row(budgets, {"project": "", "member": "ann"}, details),
-        ):
-            with pytest.raises(StoreError):
-                store.change(change, at=1.0)
-        assert store.budgets()[0].dollars_per_hour == 1.0
-        assert len(store.budgets()) == 1
-
-
-def test_an_older_orch_plans_nothing_where_a_budget_holds(postgres: PostgresServer) -> None:
-    """It writes an intent without the guards of the budgets that cover its cluster."""
-    location = postgres.new_store()
-    with opened(location) as c:
-        values = {
-            "cluster_uid": c.record.uid, "generation": 1, "name": "c-1", "candidate": "{}", "token": "t", "request": "",
-            "state": "planned", "since": 1.0, "touched": 1.0,
-        }  # fmt: skip
-        planned = insert_row(intents, values, EventDetails(cluster="c", kind="intent", what="planned"))
-        c.store.set_budget(replace(ALL, project="default", dollars_per_hour=100.0))
-        with pytest.raises(StoreError, match="not compared with it"):
-            c.store.change(planned, at=1.0, lease=c.lease)
-        c.store.remove_budget("default", "")
-        c.store.set_budget(replace(ALL, project="other", dollars_per_hour=100.0))
-        assert c.store.change(planned, at=1.0, lease=c.lease) == (True,)
-
-
-def test_an_upgrade_gives_members_what_they_need_of_the_new_table(postgres: PostgresServer) -> None:
-    owner = postgres.new_store()
-    member = postgres.new_member("ann", owner)
-    import psycopg
-
-    with psycopg.connect(owner, autocommit=True) as raw:
-        raw.execute(b"REVOKE ALL ON budgets FROM ann")
-    with next_version():
-        upgrade_store(owner, 1.0)
-    with Store(owner) as store:
-        store.set_budget(replace(ALL, dollars_per_hour=1.0))
-    with opened(member) as c:
-        refused(c, "is paid now")
 
 
 def test_what_is_billed_is_found_without_the_history_of_other_clusters(tmp_path: Path) -> None:

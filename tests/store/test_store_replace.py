@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 from support.postgres import PostgresServer
 from test_store_copied import fill
 
-from orchestrator.errors import AccessError, ConflictError
+from orchestrator.errors import ConflictError
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.backup import back_up
 from orchestrator.store.failures import StoreError
@@ -153,22 +153,6 @@ def _killed_at(work: Callable[[], None], deadly: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def test_members_keep_their_rights_when_a_backup_replaces_the_store(
-    postgres: PostgresServer, backup: Bucket, tmp_path: Path
-) -> None:
-    address = postgres.new_store()
-    members = [postgres.new_member(name, address) for name in ("ann", "bob")]
-    names(address)
-    with Store(address) as store:
-        store.change_member("bob", revoke=True)
-    restore(backup, address, tmp_path)
-    with Store(members[0]) as store:
-        store.open_cluster("of-ann", "")
-    with pytest.raises(StoreError, match="may not do that"):
-        Store(members[1])
-    assert find_store_faults(address) == ()
-
-
 def test_a_database_without_tables_is_complete_after_a_restoration(
     postgres: PostgresServer, backup: Bucket, tmp_path: Path
 ) -> None:
@@ -177,15 +161,3 @@ def test_a_database_without_tables_is_complete_after_a_restoration(
     with Store(address) as store:
         store.open_cluster("later", "")
     assert names(address) == ["c", "later"]
-
-
-def test_a_member_replaces_nothing(postgres: PostgresServer, backup: Bucket, tmp_path: Path) -> None:
-    address = postgres.new_store()
-    member = postgres.new_member("ann", address)
-    for refused in (
-        lambda: refuse_replacement(member, replace_present=True),
-        lambda: restore(backup, member, tmp_path),
-    ):
-        with pytest.raises(AccessError, match="belong to 'orch'") as caught:
-            refused()
-        assert "export ORCH_STORE=postgresql://orch@" in caught.value.next_step

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import ConflictError
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Outcome
-from orchestrator.store import connection
+from orchestrator.store import batches, connection
 from orchestrator.store.apply_change import Applied, apply_change
 from orchestrator.store.change import ChangeRequest, EventDetails, RowChange, Verb, update_row
 from orchestrator.store.failures import StoreError
@@ -77,7 +77,7 @@ def test_a_change_whose_answer_or_request_was_lost_is_done_once(
     with cut_proxy(postgres.port) as proxy, Store(direct.replace(f":{postgres.port}/", f":{proxy.port}/")) as store:
         cluster, lease = prepared(store)
         before = len(audit_of(direct)[0])
-        proxy.arm(b"orch_change", after=arrives)
+        proxy.arm(b"COMMIT", after=arrives)
         WRITES[write](store, cluster, lease)  # no error
         assert proxy.cuts == 1
         made = len(audit_of(direct)[0]) - before
@@ -89,7 +89,7 @@ def test_a_change_that_was_lost_twice_is_reported_as_unknown(postgres: PostgresS
     direct = postgres.new_store()
     with cut_proxy(postgres.port) as proxy, Store(direct.replace(f":{postgres.port}/", f":{proxy.port}/")) as store:
         cluster, _ = prepared(store)
-        proxy.arm(b"orch_change", after=False, times=2)
+        proxy.arm(b"COMMIT", after=False, times=2)
         with pytest.raises(StoreError, match="unknown whether the last step was recorded") as caught:
             store.set_desired_state(cluster, "down")
         assert "repeat the command" in caught.value.next_step
@@ -248,7 +248,9 @@ def test_two_that_wait_for_the_same_lease_do_not_both_get_it(postgres: PostgresS
 
 
 @pytest.mark.promise("P7")
-def test_no_other_can_take_a_lease_over_between_the_check_and_the_commit(postgres: PostgresServer) -> None:
+def test_no_other_can_take_a_lease_over_between_the_check_and_the_commit(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     address = postgres.new_store()
     order: list[str] = []
     with Store(address, lease_seconds=0.2) as store, Store(address, lease_seconds=5.0) as other:
@@ -259,14 +261,18 @@ def test_no_other_can_take_a_lease_over_between_the_check_and_the_commit(postgre
             got = other.acquire("cluster:c", "over")
             order.append("taken over" if isinstance(got, Lease) else "refused")
 
-        with store._database.writing() as tx:
-            time.sleep(0.3)  # the lease has run out, and is ours until another takes it
-            assert apply_change(tx, request_of(store, cluster, lease, 1)).failed is None
-            thread = threading.Thread(target=take_over)
+        commit, thread = batches._Together.commit, threading.Thread(target=take_over)
+
+        def commit_late(sent: batches._Together, statements: Sequence[batches.Statement]) -> None:
             thread.start()
             time.sleep(0.3)
             order.append("committing")
-            tx.commit()
+            commit(sent, statements)
+
+        time.sleep(0.3)  # the lease has run out, and is ours until another takes it
+        with monkeypatch.context() as patch:
+            patch.setattr(batches._Together, "commit", commit_late)
+            assert send(store, request_of(store, cluster, lease, 1)).failed is None
         thread.join()
         assert order == ["committing", "taken over"]
         with pytest.raises(ConflictError, match="took over"):
@@ -288,26 +294,41 @@ with Store(sys.argv[1]) as store:
 
 
 @pytest.mark.promise("P7")
-def test_a_client_that_is_frozen_in_a_change_delays_no_other(postgres: PostgresServer) -> None:
+def test_a_client_that_is_frozen_in_a_change_delays_others_by_seconds_and_does_it_once(
+    postgres: PostgresServer,
+) -> None:
     address = postgres.new_store()
+    inside = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'"
     with slow_proxy(postgres.port, 0.01) as proxy, Store(address) as other:
         command = [sys.executable, "-c", CHANGING, address.replace(f":{postgres.port}/", f":{proxy.port}/")]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as frozen:
             try:
                 assert frozen.stdout is not None
                 assert frozen.stdout.readline() == b"begins\n"
-                for _ in range(20):
-                    time.sleep(random.uniform(0.01, 0.05))
-                    frozen.send_signal(signal.SIGSTOP)
-                    began = time.monotonic()
-                    other.event("c", "remark", "meanwhile")
-                    assert time.monotonic() - began < 5
-                    frozen.send_signal(signal.SIGCONT)
-                assert frozen.poll() is None
+                _freeze_when(frozen, lambda: bool(postgres.sql(inside)))
+                began = time.monotonic()
+                other.event("c", "remark", "meanwhile")
+                assert time.monotonic() - began < connection.IDLE_SECONDS + 3
+                before = len(audit_of(address)[0])
+                frozen.send_signal(signal.SIGCONT)
+                while len(audit_of(address)[0]) < before + 4:
+                    assert frozen.poll() is None
+                    time.sleep(0.05)
             finally:
                 frozen.kill()
     time.sleep(0.5)  # the server may still have a request of the killed client
     assert find_store_faults(address) == ()
+
+
+def _freeze_when(process: subprocess.Popen[bytes], is_inside: Callable[[], bool]) -> None:
+    """Stop a process at a moment at which it is inside a transaction."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)  # what it has sent arrives
+        if is_inside():
+            return
+        process.send_signal(signal.SIGCONT)
+        time.sleep(random.uniform(0.01, 0.05))
 
 
 @pytest.mark.promise("P25")

@@ -68,22 +68,6 @@ class PostgresServer:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def new_login(self, name: str, address: str) -> str:
-        """Return the address of the same place for a new login, which may do nothing yet."""
-        there = self.sql(f"SELECT 1 FROM pg_roles WHERE rolname = '{name}'")
-        if not there:
-            self.sql(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
-        return address.replace("://orch:", f"://{name}:")
-
-    def new_member(self, name: str, address: str) -> str:
-        """Return the address of this store for a member, who has a login of that name."""
-        from orchestrator.store.store import Store
-
-        mine = self.new_login(name, address)
-        with Store(address) as store:
-            store.change_member(name)
-        return mine
-
     def start(self) -> None:
         command = [
             *_as_other_user(), str(self.programs / "postgres"), "-D", str(self.root / "data"), "-p", str(self.port),

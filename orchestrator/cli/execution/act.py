@@ -215,13 +215,13 @@ def _warnings(ready: PreparedCommand) -> list[str]:
 def _drive(ready: PreparedCommand, mode: PerformMode) -> CommandResult:
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.loop.drive import drive_cluster
-    from orchestrator.engine.operations.own_key import await_key_of
+    from orchestrator.engine.operations.own_key import refuse_exec_without_key
 
     out = sys.stderr if mode.as_json else sys.stdout
     with TerminalNarrator(out, prefix=mode.prefix, raw=mode.raw) as narrator:
         for note in ready.notes:
             narrator.note(note)
-        await_key_of(ready, narrator)
+        refuse_exec_without_key(ready, narrator)
         return drive_cluster(ready, narrator, follow=mode.follow)
 
 

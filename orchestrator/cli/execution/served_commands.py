@@ -34,8 +34,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "a checkpoint comes from the bucket itself, with your own credentials",
         "name the bucket: ORCH_SERVER= orch pull BUCKET/RUN_ID   (the address: orch runs RUN_ID)",
     ),
-    "store": ("it backs up, moves and grants the database itself", ON_SERVICE),
-    "team": ("it is about computers that open the database themselves", ON_SERVICE),
+    "store": ("it backs up and moves the database itself", ON_SERVICE),
     "notify": ("channels and their secrets are in files of the service's computer", ON_SERVICE),
     "serve": ("it is the service", ON_SERVICE),
     "local": (

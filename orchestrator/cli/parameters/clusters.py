@@ -94,18 +94,18 @@ def admit_this_computer(store: Reader, record: ClusterRecord, *, own_key: bool =
         own_key: Whether the command logs in with this computer's key.
 
     Raises:
-        AccessError: No one writes the key to the hosts, or IAM refuses the connection.
+        AccessError: The hosts do not admit the key, or IAM refuses the connection.
     """
     import sys
 
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.addresses import admit_here
-    from orchestrator.engine.operations.own_key import await_own_key
+    from orchestrator.engine.operations.own_key import refuse_without_key
 
     with TerminalNarrator(sys.stderr) as narrator:
         admit_here(store, record, narrator)
         if own_key:
-            await_own_key(store, record, narrator)
+            refuse_without_key(store, record, narrator)
 
 
 class ClusterName(click.ParamType[str]):

@@ -1,7 +1,7 @@
 """The addresses that the firewall of a slice admits: a set, each recorded before its request and confirmed after it.
 
 Whoever connects admits this computer first, unless a confirmed record says that it is admitted. Each address has an
-expiry; whoever connects renews its own, and withdraws those that expired and those of removed computers.
+expiry; whoever connects renews its own, and withdraws those that expired.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.computer import read_computer
 from orchestrator.engine.loop.session import Session
-from orchestrator.engine.state.keys import identify_computer
 from orchestrator.engine.state.names import slice_token
 from orchestrator.errors import OrchError
 from orchestrator.plan.observed import Contact, Intent, IntentState, Observed
 from orchestrator.providers.protocol import AdmitsAddresses
 from orchestrator.slices import SliceSpec
+from orchestrator.store.admission_records import AdmissionRecord
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
-from orchestrator.store.team_records import AdmissionRecord
 
 VALID_SECONDS = 14 * 86_400.0  # as for keys
 RENEW_SECONDS = 86_400.0
@@ -82,14 +82,11 @@ class Gate:
         self.store.note_admission(uid, generation, self.computer, address, until, confirmed=confirmed)
 
     def _outdated(self, rows: Sequence[AdmissionRecord], now: float) -> tuple[AdmissionRecord, ...]:
-        others = any(one.computer != self.computer for one in rows)
-        known = self.store.all_computers() if others else ()
-        removed = {one.uid for one in known if one.removed is not None} | self.ended
         newest: dict[str, int] = {}
         found: list[AdmissionRecord] = []
         for one in sorted(rows, key=lambda row: -row.at):
             newest[one.computer] = newest.get(one.computer, 0) + 1
-            if one.until <= now or one.computer in removed or newest[one.computer] > MOST_OF_ONE:
+            if one.until <= now or one.computer in self.ended or newest[one.computer] > MOST_OF_ONE:
                 found.append(one)
         return tuple(found)
 
@@ -172,7 +169,7 @@ def _find_gate(session: Session, intent: Intent) -> Gate | None:
         return None
     bound = session.provider_of(intent)
     provider = bound if isinstance(bound, AdmitsAddresses) else known
-    computer, _ = identify_computer(session.paths)
+    computer = read_computer(session.paths.state)
     return Gate(store=session.store, cluster=session.cluster, intent=intent, provider=provider, computer=computer.id)
 
 

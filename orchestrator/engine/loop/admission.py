@@ -1,8 +1,8 @@
-"""Let the other computers of a team log in to the hosts: a key each, which runs out unless it is renewed.
+"""Let keys log in to the hosts besides the one that made them: those of members, and ours where another made them.
 
-A private key never leaves its computer. Each computer records its public key in the store when it opens it; whoever
-drives a cluster writes all of them to its hosts, once a day and when one has joined or was removed. Members of a
-service have theirs beside them for some hours (store/access_records.py).
+A private key never leaves its computer. Members of a service ask for some hours (store/access_records.py), and whoever
+drives a cluster writes their public keys to its hosts. Ours is written to machines that were taken over, or that a
+command entered with another key: after the first one was lost, for instance.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from orchestrator.slices import Owned
 from orchestrator.store.access_records import AccessGrant, may_enter
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
-from orchestrator.store.team_records import ComputerRecord
 from orchestrator.store.token_parents import KnownEntries
 
-VALID_DAYS = 14.0  # a computer that is removed from the team can log in for so long; see docs/team.md
+VALID_DAYS = 14.0  # of our own key on machines of another one; renewed by whoever drives the cluster
 # What a member's key may not do: forward an agent, whose keys everyone with the host's account could use (sshd(8)).
 MEMBER_OPTIONS = "restrict,port-forwarding,pty"
 
@@ -37,31 +36,41 @@ class HostKeys:
     """Whose keys belong on the hosts of a slice, beside its maker's.
 
     Attributes:
-        team: The computers of the team.
         members: What members of a service were granted.
+        computer: The id of this computer where another key made the machines; "" where its own did.
+        public_key: Its key.
     """
 
-    team: tuple[ComputerRecord, ...]
     members: tuple[AccessGrant, ...]
+    computer: str = ""
+    public_key: str = ""
 
     def lines(self, now: float) -> tuple[str, ...]:
-        """Return the lines of authorized_keys, those of the team first."""
-        return (*authorized_lines(self.team, now), *member_lines(self.members))
+        """Return the lines of authorized_keys (sshd(8), AUTHORIZED_KEYS FILE FORMAT), our own first.
+
+        Whoever writes them is among them: the next one to write would take it out.
+        """
+        if not self.computer:
+            return member_lines(self.members)
+        until = time.strftime("%Y%m%d", time.gmtime(now + VALID_DAYS * 86_400.0))
+        own = f'expiry-time="{until}" {self.public_key} orch-computer-{self.computer}'
+        return (own, *member_lines(self.members))
 
     def untils(self, now: float) -> dict[str, float]:
         """Return until when each counts, by uid."""
-        renewed = dict.fromkeys((one.uid for one in self.team), now + VALID_DAYS * 86_400.0)
-        return renewed | {one.uid: one.until for one in self.members}
+        own = {self.computer: now + VALID_DAYS * 86_400.0} if self.computer else {}
+        return own | {one.uid: one.until for one in self.members}
 
 
-def admit_computers(session: Session, observed: Observed) -> None:
-    """Write the keys of the team's computers to all hosts, unless that was done today."""
+def admit_keys(session: Session, observed: Observed) -> None:
+    """Write the keys that belong on the hosts to all of them, unless that was done today."""
     intent = observed.current
     if not isinstance(session.desired, Run) or intent is None or not admits(intent):
         return
     if not observed.hosts or any(host.contact is not Contact.OK for host in observed.hosts):
         return
-    keys = list_admitted(session.store, session.paths, session.cluster, intent, session.now())
+    given = session.services.identity is not None
+    keys = list_admitted(session.store, session.paths, session.cluster, intent, session.now(), key_given=given)
     lines = keys.lines(session.now())
     before = session.memory.admitted.get(intent.name)
     if lines == before:
@@ -74,21 +83,17 @@ def admit_computers(session: Session, observed: Observed) -> None:
     session.memory.admitted[intent.name] = lines  # also after a failure: it is reported once, and tried again tomorrow
     if failed:
         why = failed[0].last_line or failed[0].verdict
-        session.narrator.note(f"the team's other computers could not be let in on rank {failed[0].rank}: {why}")
+        session.narrator.note(f"keys could not be written to rank {failed[0].rank}: {why}")
 
 
-def has_team_changed(session: Session) -> bool:
-    """Return whether who may log in is another one since this process wrote the keys. Two reads of the store."""
+def have_members_changed(session: Session) -> bool:
+    """Return whether who may log in is another one since this process wrote the keys: one read of the store."""
     written = session.memory.admitted
     if not written:
         return False
     last, now = written[next(reversed(written))], session.now()
     members = member_lines(list_members(session.store, session.cluster, now))
-    if members != tuple(line for line in last if line.startswith(MEMBER_OPTIONS)):
-        return True
-    if session.store.is_file:
-        return False
-    return authorized_lines(session.store.computers(), now) != last[: len(last) - len(members)]
+    return members != tuple(line for line in last if line.startswith(MEMBER_OPTIONS))
 
 
 def admits(intent: Intent) -> bool:
@@ -96,18 +101,26 @@ def admits(intent: Intent) -> bool:
     return intent.state is IntentState.ACCEPTED and not isinstance(intent.candidate.market, Owned)
 
 
-def list_admitted(store: Store, paths: Paths, cluster: ClusterRecord, intent: Intent, now: float) -> HostKeys:
-    """Return whose keys belong on the hosts of a slice: the team's computers, and members to whom it was granted.
+def list_admitted(
+    store: Store, paths: Paths, cluster: ClusterRecord, intent: Intent, now: float, *, key_given: bool = False
+) -> HostKeys:
+    """Return whose keys belong on the hosts of a slice: of members, and ours where another key made it.
 
-    A store of this computer alone has no team: its machines admit its key from the create on. Those that it took over
-    may not.
+    Args:
+        store: Open.
+        paths: Have the key of this computer.
+        cluster: Whose slice it is.
+        intent: Of the slice.
+        now: Epoch seconds.
+        key_given: Whether the hosts were entered with another key than this computer's.
     """
-    team, members = store.computers(), list_members(store, cluster, now)
-    if store.is_file and store.slice_owner(intent.token) is not None:
-        computer, key = identify_computer(paths)
-        own = ComputerRecord(uid=computer.id, host=computer.host, member=store.user, public_key=key, joined=0.0)
-        team = (*(one for one in team if one.uid != own.uid), own)
-    return HostKeys(team=team, members=members)
+    members = list_members(store, cluster, now)
+    rows = store.admissions(cluster.uid, intent.generation)
+    computer, key = identify_computer(paths)
+    is_written = any(not one.address and one.computer == computer.id for one in rows)
+    if not (key_given or is_written or store.slice_owner(intent.token) is not None):
+        return HostKeys(members=members)
+    return HostKeys(members=members, computer=computer.id, public_key=key)
 
 
 def list_members(store: Store, cluster: ClusterRecord, now: float) -> tuple[AccessGrant, ...]:
@@ -137,7 +150,7 @@ def write_keys(
     """
     lines, untils = keys.lines(now), keys.untils(now)
     written = any(one.until and not one.address for one in store.admissions(cluster_uid, intent.generation))
-    if not lines and not written and not store.all_computers():  # a store that is not shared
+    if not lines and not written:
         return ()
     store.note_admitted_keys(cluster_uid, intent.generation, untils, alone=False)
     script = render_admission(lines, install=may_configure(operations.hosts))
@@ -148,25 +161,9 @@ def write_keys(
     return failed
 
 
-def note_maker(store: Store, paths: Paths, cluster_uid: str, generation: int) -> None:
-    """Record in a shared store, before a create, that the hosts admit this computer's key as long as they exist."""
-    if not store.is_file:
-        computer, _ = identify_computer(paths)
-        store.note_admission(cluster_uid, generation, computer.id, "", 0.0, confirmed=True)
-
-
 def may_configure(hosts: Sequence[HostAddress]) -> bool:
     """Return whether the sshd of these machines is ours to configure; that of hosts on this computer is not."""
     return not any(host.host.startswith("127.") for host in hosts)
-
-
-def authorized_lines(computers: Sequence[ComputerRecord], now: float) -> tuple[str, ...]:
-    """Return the lines of authorized_keys for all computers (sshd(8), AUTHORIZED_KEYS FILE FORMAT).
-
-    Whoever writes them is among them: the next one to write would take it out.
-    """
-    until = time.strftime("%Y%m%d", time.gmtime(now + VALID_DAYS * 86_400.0))
-    return tuple(f'expiry-time="{until}" {one.public_key} orch-computer-{one.uid}' for one in computers)
 
 
 def member_lines(members: Sequence[AccessGrant]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cloud_identities.role import name_caller
 from orchestrator.engine.loop.act import act
 from orchestrator.engine.loop.addresses import admit_after_silence, admit_before_contact
-from orchestrator.engine.loop.admission import admit_computers
+from orchestrator.engine.loop.admission import admit_keys
 from orchestrator.engine.loop.checkpoints import has_checkpoint, note_checkpoint
 from orchestrator.engine.loop.choice import renew_choice
 from orchestrator.engine.loop.finish import finish_command, leave_running
@@ -36,7 +36,7 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
-from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
+from orchestrator.engine.state.opening import open_store, refuse_creation
 from orchestrator.errors import AccessError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
@@ -267,7 +267,6 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
     while True:
         session.keeper.hold(patience)
         patience = PATIENCE
-        refuse_if_removed(session.store, session.paths)
         living = session.store.cluster(session.cluster.name)
         if (early := overtaken_result(session, living) or yield_to_down(session, living)) is not None:
             return early
@@ -278,7 +277,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         if observed.outcome is not None:
             _keep_machines_for_queue(session)
         admit_after_silence(session, observed)
-        admit_computers(session, observed)
+        admit_keys(session, observed)
         observed = note_growth(session, renew_choice(session, observed))
         step = _decide(session, observed)
         match step:

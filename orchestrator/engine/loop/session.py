@@ -66,7 +66,7 @@ class Memory:
         admitted_to: The slice whose firewall admits this computer's address, or was tried to.
         address_tried: When that was tried last.
         address_error: Why it failed.
-        admitted: The lines that let the team's other computers in, by the slice whose hosts have them.
+        admitted: The lines of the keys that were let in, by the slice whose hosts have them.
         diagnosis: What the provider reports of hosts that do not answer, by rank.
         diagnosed_at: When it was asked last; 0 before.
         refusals: The causes of refused creates that were reported.

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from orchestrator.engine.loop.addresses import drop_addresses, find_creator_address, note_creator_address
-from orchestrator.engine.loop.admission import note_maker
 from orchestrator.engine.loop.queue import ABSENT, make_outcomes
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
@@ -59,7 +58,6 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     except BudgetError as error:
         _note_over_budget(session, spec, error)
         return False
-    note_maker(store, session.paths, cluster.uid, action.generation)
     note_creator_address(session, _intent_of(session, spec.name), address, confirmed=False)
     try:
         session.provider_of(_intent_of(session, spec.name)).create(spec, keys)

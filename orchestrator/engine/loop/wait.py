@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.engine.loop.admission import has_team_changed
+from orchestrator.engine.loop.admission import have_members_changed
 from orchestrator.engine.loop.follow import Follower
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.preparation.prepared import MissingOutput
@@ -19,7 +19,7 @@ FIRST_LOOK = 0.05  # seconds; local hosts are ready immediately
 SLOWEST_LOOK = 5.0
 REPORT_EVERY = 1.0
 LOOK_EVERY = 10.0  # seconds between two observations while the program runs
-TEAM_EVERY = 2.0  # seconds between two questions whether a computer waits to be let in
+MEMBERS_EVERY = 2.0  # seconds between two questions whether a member waits to be let in
 LAST_WORDS = 10.0  # seconds the logs may still need after the program has ended
 FOLLOW_AGAIN = 3.0  # seconds until the output is followed again after an error of this computer, such as a full disk
 
@@ -55,7 +55,7 @@ class Waiter:
         self._pause = min(self._pause * 1.5, SLOWEST_LOOK if wait.on is WaitFor.SLICE else 0.5)
 
     def _job(self, wait: Wait) -> None:
-        """Follow the logs until the program ends on some host, the team changes, or for a while.
+        """Follow the logs until the program ends on some host, who may log in changes, or for a while.
 
         The lease is free meanwhile.
         """
@@ -68,9 +68,9 @@ class Waiter:
         began = checked = time.monotonic()
         while not follower.wait(REPORT_EVERY) and (now := time.monotonic()) < began + LOOK_EVERY:
             session.narrator.waiting(wait, now - self._since)
-            if now - checked >= TEAM_EVERY:
+            if now - checked >= MEMBERS_EVERY:
                 checked = now
-                if has_team_changed(session):
+                if have_members_changed(session):
                     break
         for rank, outcome in follower.outcomes.items():
             stopped = outcome.failure is Failure.STOPPED or outcome.ended_by is not None

@@ -9,10 +9,11 @@ from __future__ import annotations
 import socket
 import time
 
+from orchestrator.computer import read_computer
 from orchestrator.engine.loop.addresses import VALID_SECONDS, Gate, is_admitted
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services, real_services
-from orchestrator.engine.state.keys import identify_computer
+from orchestrator.engine.state.keys import make_user_key
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.opening import open_store
 from orchestrator.errors import OrchError
@@ -30,13 +31,17 @@ _CONNECT_SECONDS = 2.0
 
 
 def admit_here(reader: Reader, record: ClusterRecord, narrator: Narrator) -> None:
-    """Admit this computer's address to the hosts of a cluster, where it may be missing. A failure is only noted."""
+    """Admit this computer's address to the hosts of a cluster, where it may be missing. A failure is only noted.
+
+    A first command on a computer has no key yet: it is made, or that of ORCH_ENGINE_KEY is taken.
+    """
+    make_user_key(load_paths())
     intent = find_gated_intent(reader.intents(record))
     if intent is None or not record.hosts:
         return
     where = load_paths()
     try:
-        computer, _ = identify_computer(where)
+        computer = read_computer(where.state)
         rows, now = reader.admissions(record.uid, intent.generation), time.time()
         if is_admitted(rows, computer.id, now, RECENT_SECONDS):
             return
@@ -68,7 +73,7 @@ def admit_under_lease(store: Store, services: Services, where: Paths, record: Cl
     Raises:
         OrchError: The address is not known, or the provider refused.
     """
-    computer, _ = identify_computer(where)
+    computer = read_computer(where.state)
     gate = open_gate(store, services, record, intent, computer.id)
     if gate is not None:
         gate.admit(services.clock.now())

@@ -16,7 +16,7 @@ from orchestrator.engine.operations.log_sources import (
     give_local_files,
     read_current_logs,
 )
-from orchestrator.engine.operations.own_key import await_own_key
+from orchestrator.engine.operations.own_key import refuse_without_key
 from orchestrator.engine.operations.refresh import refresh_cluster
 from orchestrator.engine.operations.setup_logs import no_setup_error, show_setup
 from orchestrator.engine.preparation.prepared import CommandResult
@@ -82,7 +82,7 @@ def follow_logs(
     read = replace(record, hosts=tuple(host for host in record.hosts if host.rank in ranks))
     with open_reader(record.project) as reader:
         admit_here(reader, read, narrator)
-        await_own_key(reader, read, narrator)
+        refuse_without_key(reader, read, narrator)
     with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
         if not follow:
             return _read_current(fleet, record.name, chosen, sink, ranks, start)

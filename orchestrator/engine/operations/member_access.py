@@ -8,12 +8,12 @@ from __future__ import annotations
 from binascii import a2b_base64
 from collections.abc import Sequence
 
+from orchestrator.computer import read_computer
 from orchestrator.engine.loop.admission import HostKeys, admits, list_admitted, write_keys
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.addresses import find_gated_intent, open_gate
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.fences import fence_hosts
-from orchestrator.engine.state.keys import identify_computer
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
 from orchestrator.errors import AccessError, ConflictError, DeadlineError, HostError, NotFoundError
@@ -23,10 +23,10 @@ from orchestrator.paths import Paths
 from orchestrator.plan.observed import Intent
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.store.access_records import AccessGrant, access_from_order, may_enter
+from orchestrator.store.admission_records import AdmissionRecord
 from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
-from orchestrator.store.team_records import AdmissionRecord
 from orchestrator.store.token_parents import KnownEntries
 
 ORDER_SECONDS = 600.0  # after which an order that found the cluster busy or its hosts silent has failed
@@ -142,7 +142,7 @@ def _change_firewall(
         if (gate := open_gate(store, services, record, intent, grant.uid, ended)) is not None:
             gate.admit_address(grant.address, now, grant.until)
         return
-    computer, _ = identify_computer(where)
+    computer = read_computer(where.state)
     gate = open_gate(store, services, record, intent, computer.id, ended)
     if gate is not None and gate.needs_change(now):
         gate.admit(now)

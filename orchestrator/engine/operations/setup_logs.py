@@ -17,7 +17,7 @@ from orchestrator.engine.operations.log_sources import (
     give_local_files,
     read_current_logs,
 )
-from orchestrator.engine.operations.own_key import await_own_key
+from orchestrator.engine.operations.own_key import refuse_without_key
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
@@ -107,7 +107,7 @@ def _read_from_hosts(
     read = replace(record, hosts=tuple(host for host in record.hosts if host.rank in ranks))
     with open_reader(record.project) as reader:
         admit_here(reader, read, narrator)
-        await_own_key(reader, read, narrator)
+        refuse_without_key(reader, read, narrator)
     with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
         folders, failed = _find_folders(fleet, record, ranks)
         if not folders and not failed:

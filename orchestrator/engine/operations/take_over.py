@@ -24,9 +24,9 @@ from orchestrator.paths import Paths
 from orchestrator.plan.sweep import SweepVerdict
 from orchestrator.providers.protocol import HasAccounts, Recovers
 from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceState
+from orchestrator.store.admission_records import NewSliceRecord
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
-from orchestrator.store.team_records import NewSliceRecord
 
 _LOST = frozenset({SliceState.ABSENT, SliceState.ENDING, SliceState.FAILED, SliceState.PREEMPTED})
 

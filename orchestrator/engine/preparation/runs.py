@@ -26,6 +26,7 @@ from orchestrator.engine.preparation.limits import (
     build_timer,
     find_idle_limit_error,
 )
+from orchestrator.engine.preparation.local_hosts import find_local_error
 from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
@@ -102,7 +103,9 @@ def prepare_run(
     if same is None and first_attempt > 1:
         now = replace(now, attempt=first_attempt)
     budgets = review_budgets(name, options, now, same.run_id if same is not None else run_id, project)
-    new_refusal = find_idle_limit_error(planned, options, after) or budgets.refused
+    new_refusal = (
+        find_idle_limit_error(planned, options, after) or find_local_error(options, project) or budgets.refused
+    )
     more = surplus_hosts_note(name, budgets.observed, options)
     return PreparedCommand(
         cluster=name,

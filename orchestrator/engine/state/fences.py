@@ -10,9 +10,9 @@ from orchestrator.computer import read_member
 from orchestrator.hosts import Fence, HostAddress
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.slices import Owned
+from orchestrator.store.admission_records import SliceOwner
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
-from orchestrator.store.team_records import SliceOwner
 
 
 def fence_hosts(

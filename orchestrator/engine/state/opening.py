@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from binascii import a2b_base64
 
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.services import Services
-from orchestrator.engine.state.keys import identify_computer
+from orchestrator.engine.state.keys import ENGINE_KEY, identify_computer, make_user_key
 from orchestrator.engine.state.unrecorded_ends import replay_unrecorded_ends
+from orchestrator.errors import ConflictError
+from orchestrator.hosts import fingerprint
 from orchestrator.paths import Paths
 from orchestrator.project import read_project
 from orchestrator.store.location import store_location
@@ -16,7 +19,7 @@ from orchestrator.store.version import SCHEMA_VERSION, creation_error
 
 
 def open_store(where: Paths, services: Services, doing: str = "", project: str = "") -> Store:
-    """Open the store at ORCH_STORE, or this user's own file. A shared one gets this computer's public key.
+    """Open the store at ORCH_STORE, or this user's own file.
 
     What was ended while the store could not be written is recorded first.
 
@@ -30,14 +33,9 @@ def open_store(where: Paths, services: Services, doing: str = "", project: str =
         services.clock.keep()
     project = project or read_project(os.environ)
     store = Store(store_location(os.environ, where), services.clock.now, doing=doing, project=project)
-    if not store.is_file:
-        try:
-            computer, key = identify_computer(where)
-            store.register_computer(computer.id, computer.host, store.user, key)
-        except BaseException:
-            store.close()
-            raise
     try:
+        if not store.is_file:
+            make_user_key(where)  # hosts that another server made admit it, if it is the shared one
         replay_unrecorded_ends(store, where)
     except BaseException:
         store.close()
@@ -45,10 +43,19 @@ def open_store(where: Paths, services: Services, doing: str = "", project: str =
     return store
 
 
-def refuse_if_removed(store: Store, where: Paths) -> None:
-    """Raise AccessError when this computer was removed from the team after it opened the store."""
-    if not store.is_file:
-        store.refuse_removed_computer(identify_computer(where)[0].id)
+def refuse_other_key(store: Store, where: Paths) -> None:
+    """Raise ConflictError where other servers of a shared store enter hosts with another key than this computer's."""
+    if store.is_file:
+        return
+    _, key = identify_computer(where)
+    kept = store.keep_servers_key(key)
+    if kept != key:
+        shown = [fingerprint(a2b_base64(one.split()[1])) for one in (key, kept)]
+        raise ConflictError(
+            f"this computer has another SSH key than the servers of the store {store.place}",
+            f"its key is {shown[0]}; the hosts of what is open admit {shown[1]}",
+            f"mount that key here: export {ENGINE_KEY}=FILE   (docs/team.md)\nor, if it is lost: orch down --all",
+        )
 
 
 def refuse_creation(store: Store) -> None:

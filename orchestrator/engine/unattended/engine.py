@@ -24,7 +24,7 @@ from orchestrator.engine.services import Services
 from orchestrator.engine.state.kept_files import list_used_snapshots
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.old_output import drop_old_output
-from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
+from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_other_key
 from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
 from orchestrator.engine.state.snapshots import drop_unused_snapshots
 from orchestrator.engine.state.store_backup import back_up_if_due
@@ -38,7 +38,7 @@ from orchestrator.engine.unattended.pipeline import (
 )
 from orchestrator.engine.unattended.secrets import has_secrets, missing_secret_error, secrets_fingerprint
 from orchestrator.engine.unattended.shared_files import SharedOpenFiles
-from orchestrator.errors import AccessError, ConflictError, CredentialsError, OrchError, UserError
+from orchestrator.errors import ConflictError, CredentialsError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.open_files import explain_exhaustion
 from orchestrator.paths import Paths
@@ -96,14 +96,9 @@ class UnattendedEngine:
     _secret_missing_since: dict[str, float] = field(default_factory=dict[str, float])  # since when, by name
 
     def run(self, *, until_idle: bool) -> None:
-        """Work until `stop` is set, or with `until_idle` until nothing is left that an engine could do.
-
-        Raises:
-            AccessError: This computer was removed from the team.
-        """
+        """Work until `stop` is set, or with `until_idle` until nothing is left that an engine could do."""
         with open_store(self.where, self.services) as store:
             while not self.stop.is_set():
-                self._refuse_if_removed(store)
                 idle = self._round(store)
                 back_up_if_due(self.where, self.narrators("engine", 0).note)
                 if idle and until_idle:
@@ -121,15 +116,6 @@ class UnattendedEngine:
             if (name := f"unused files in {bucket}") not in self._reported:
                 self._record(name, f"{error}; tried again each hour")
         drop_old_output(self.where, store.unfinished_jobs())
-
-    def _refuse_if_removed(self, store: Store) -> None:
-        try:
-            refuse_if_removed(store, self.where)
-        except AccessError:
-            for work in self._works.values():  # each of them finds it too, and gives its leases back
-                if work.thread is not None:
-                    work.thread.join(LAST_STEPS)
-            raise
 
     def has_work(self, store: Store) -> bool:
         """Return whether there is work for this engine, now or soon."""
@@ -322,6 +308,7 @@ def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:
     narrator = engine.narrators("engine", 0)
     with open_store(engine.where, engine.services) as store:
         refuse_creation(store)
+        refuse_other_key(store, engine.where)
         with notifying(engine.where, engine.services, narrator, engine.stop) as notifier:
             while not engine.stop.is_set():
                 with LeaseKeeper(store, name, "unattended engine", narrator, kind="engine") as keeper:

@@ -50,7 +50,7 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
 
     Args:
         ready: The command.
-        report: Receives why another computer of the team could not fulfil it, and other notes.
+        report: Receives why another server could not fulfil it, and other notes.
     """
     desired, job = ready.desired, ready.job
     if not isinstance(desired, Run) or job is None or job.kind == "exec":

@@ -201,7 +201,7 @@ class Ec2Driver(SliceDriver[Record]):
     def resume(self, record: Record) -> tuple[Changes, Request]:
         """Return the request with host keys that are made now, and pinned before it leaves.
 
-        Any computer of the team may send it. Sent again, it has other keys: EC2 answers with
+        Any server may send it. Sent again, it has other keys: EC2 answers with
         IdempotentParameterMismatch when an earlier one took effect, and the keys that EC2 holds are pinned then (Amazon
         EC2 API, "Ensuring idempotency", 2026-11).
         """

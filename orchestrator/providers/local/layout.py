@@ -28,7 +28,7 @@ class HostFolder:
 
     @property
     def admit(self) -> Path:
-        """The program that writes the keys of a team's other computers."""
+        """The program that writes the keys of members."""
         return self.path / "orch-admit"
 
     @property

@@ -183,8 +183,8 @@ def set_command(
 ) -> None:
     """Set limits of a budget; those that are not named stay as they are. `none` removes one.
 
-    Without --project and --member it is about everything. A launch has to fit into every budget that covers it. In a
-    team's database only the login that owns the tables changes budgets; through a service, its owners do.
+    Without --project and --member it is about everything. A launch has to fit into every budget that covers it.
+    Through a service, its owners change budgets.
     """
     given: dict[str, Any] = {
         "dollars_per_month": per_month,

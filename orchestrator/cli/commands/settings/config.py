@@ -140,8 +140,7 @@ def set_(key: str, value: str, project: str | None) -> None:
     """Write KEY (a field of task files, such as limits.max_hours) into the configuration file.
 
     Comments and all other keys stay. With --project it is recorded in the store, and holds for every member of the
-    project. In a team's database only the login that owns the tables can do that; through a service, owners of every
-    project.
+    project. Through a service, owners of every project can do that.
     """
     from orchestrator.task.config import parse_setting
 

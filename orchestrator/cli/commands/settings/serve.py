@@ -187,7 +187,7 @@ def _serve_page(
     def drive_jobs(engine: UnattendedEngine) -> None:
         try:
             _report(engine, until_idle=False)
-        except OrchError as error:  # such as: this computer was removed from the team
+        except OrchError as error:  # such as: the servers have another key
             failures.append(error)
             stop.set()
 

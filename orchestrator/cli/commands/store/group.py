@@ -31,11 +31,6 @@ _HERE = "orchestrator.cli.commands.store"
                 LazyCommand(
                     "import", f"{_HERE}.import_folder:import_folder", "Bring a person's state folder into this store."
                 ),
-                LazyCommand("grant", f"{_HERE}.grant:grant", "Let a login of PostgreSQL use the store."),
-                LazyCommand(
-                    "serve-only", f"{_HERE}.serve_only:serve_only", "Let clients in through the service alone."
-                ),
-                LazyCommand("password", f"{_HERE}.serve_only:password", "Change the password of the servers' login."),
                 LazyCommand("moved", f"{_HERE}.state:moved", "The store was moved here; the original is not used."),
                 LazyCommand("copied", f"{_HERE}.state:copied", "The store is a copy; the original is still used."),
                 LazyCommand("restored", f"{_HERE}.state:restored", "An older state of the store was put back."),
@@ -83,8 +78,6 @@ def _describe() -> tuple[list[tuple[str, str]], StoreError | None]:
             ("newest event", f"{head.seq} {head.hash[:16]}"),
             ("last backup", f"{format_age(backup.at)}, event {backup.seq}, in {backup.uri}" if backup else "none"),
         ]
-        if (served := reader.served()) is not None:
-            rows.append(("clients", f"through {served.address} alone; its servers use the login {served.login}"))
         rows += [("also", f"installation {one}, imported") for one in reader.imported_installations()]
         rows += [("state", "only read, not changed")] if refusal is not None else []
     return rows, refusal

@@ -70,7 +70,6 @@ def restored(dry_run: bool, yes: bool) -> None:
 def _apply(what: str, change: Callable[[StateChanges], str], *, dry_run: bool, yes: bool) -> None:
     from orchestrator.paths import load_paths
     from orchestrator.store.location import describe_location, store_location
-    from orchestrator.store.ownership import refuse_other_login_at
     from orchestrator.store.read import open_reader_at
     from orchestrator.store.state_changes import StateChanges
 
@@ -78,7 +77,6 @@ def _apply(what: str, change: Callable[[StateChanges], str], *, dry_run: bool, y
     with open_reader_at(location) as reader:
         if reader.installation() is None:
             raise UserError(f"there is no store {describe_location(location)}", "", "orch store   shows where it is")
-    refuse_other_login_at(location)
     with StateChanges(location, accept_other_state=True) as store:
         opened = store.open_records()
         lines = [f"the store {describe_location(location)} of installation {store.installation} {what}",

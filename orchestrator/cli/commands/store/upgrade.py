@@ -27,7 +27,6 @@ def upgrade(dry_run: bool) -> None:
     """
     from orchestrator.paths import load_paths
     from orchestrator.store.location import describe_location, store_location
-    from orchestrator.store.ownership import refuse_other_login_at
     from orchestrator.store.read import open_reader_at
     from orchestrator.store.upgrade import upgrade_store
     from orchestrator.store.version import OLDEST_READER, OLDEST_WRITER, SCHEMA_VERSION
@@ -42,7 +41,6 @@ def upgrade(dry_run: bool) -> None:
     if before >= SCHEMA_VERSION:
         write_stdout(f"the store {place} has version {before}: nothing is to be done")
         return
-    refuse_other_login_at(location)
     after = (
         f"afterwards orchs of version {OLDEST_READER} and newer can read it, "
         f"those of version {OLDEST_WRITER} and newer can change it"

@@ -1,4 +1,4 @@
-"""The records of a team: its computers, what lets them in, and who has slices that changed hands."""
+"""The records of what lets keys and addresses in to hosts, and of who has slices that changed hands."""
 
 from __future__ import annotations
 
@@ -49,43 +49,12 @@ class NewSliceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComputerRecord:
-    """A computer that shares the store.
-
-    Attributes:
-        uid: Of its state folder; see computer.py.
-        member: The person, as its operating system calls them.
-        public_key: The line for authorized_keys without a comment.
-        joined: When, in epoch seconds.
-        removed: When it was taken out of the team; None for a member.
-    """
-
-    uid: str
-    host: str
-    member: str
-    public_key: str
-    joined: float
-    removed: float | None = None
-
-
-def computer_from_row(row: Row) -> ComputerRecord:
-    """Return the record of a row of `computers`."""
-    return ComputerRecord(
-        uid=row["uid"],
-        host=row["host"],
-        member=row["member"],
-        public_key=row["public_key"],
-        joined=row["joined"],
-        removed=row["removed"],
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRecord:
-    """What lets a computer in to the hosts of one slice.
+    """What lets a computer, or a member, in to the hosts of one slice.
 
     Attributes:
-        address: What its firewall admits, as CIDR; "" for the computer's key on the hosts.
+        computer: The id of the computer, or the uid of the member's grant.
+        address: What its firewall admits, as CIDR; "" for the key on the hosts.
         at: When it was written, or last renewed, in epoch seconds.
         until: When it ends; 0 for as long as the machines exist.
         confirmed: When the change took effect; 0 when that is not known.

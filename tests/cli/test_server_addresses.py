@@ -1,7 +1,7 @@
-"""Two members behind different addresses: every command works on the cluster of the other one.
+"""Two servers behind different addresses: every command works on the cluster that the other one made.
 
-Their folders are hidden from each other, and each works in a separate network namespace. PostgreSQL is 50 ms away; the
-cloud's API and the hosts see the address of the member who calls. Where namespaces cannot be made, these tests are
+Their folders are hidden from each other, and each works in a separate network namespace. PostgreSQL is 5 ms away; the
+cloud's API and the hosts see the address of the server that calls. Where namespaces cannot be made, these tests are
 skipped with the reason.
 """
 
@@ -25,6 +25,7 @@ from support.namespaces import TeamNetwork, missing_for_namespaces, team_network
 from support.orch_process import Orch, until
 from support.postgres import PostgresServer, postgres_server
 from support.proof import report
+from support.servers import make_servers_key, name_server
 from support.slow_proxy import SlowProxy, slow_proxy
 
 from orch_fronts.aws.cloud import SimulatedAws
@@ -40,7 +41,7 @@ pytestmark = [
 ]
 
 MEMBERS = ("ann", "bob")
-ROUND_TRIP = 0.05
+ROUND_TRIP = 0.005
 TAKE_OVER = LEASE_SECONDS + 120.0  # a loaded computer's engine needs half a minute to begin
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\nstop = 0.2\nstart = 0.2\ndetect = 0.2\ncontact = 0\n"
 RESOURCES = {
@@ -48,7 +49,7 @@ RESOURCES = {
     "gcp": "{accelerators: tpu-v5e-4, infra: gcp/us-west4/us-west4-a}",
 }
 TASK = 'name: two\nresources: %s\nrun: |\n  echo from-the-job\n  echo "$ORCH_JOB" >>%s\n  sleep 600\n'
-# An engine as each computer of a team has one: `orch serve` itself allows one on a computer.
+# An engine as each server has one: `orch serve` itself allows one on a computer.
 ENGINE = """
 from orchestrator.cli.drawing.engine_log import EngineLog
 from orchestrator.engine.unattended.engine import UnattendedEngine
@@ -56,7 +57,7 @@ from orchestrator.engine.services import real_services
 from orchestrator.paths import load_paths
 UnattendedEngine(where=load_paths(), services=real_services(load_paths()), narrators=EngineLog).run(until_idle=True)
 """
-# What the other member types, what it prints, and how many machines exist after it.
+# What the other server's user types, what it prints, and how many machines exist after it.
 CROSSWISE: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("status",), "two", 1),
     (("status", "two"), "two", 1),
@@ -134,7 +135,7 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, server: PostgresServer)
         cloud = stack.enter_context(SimulatedAws(place) if request.param == "aws" else SimulatedGoogle(place))
         proxy = stack.enter_context(slow_proxy(server.port, ROUND_TRIP))
         network = stack.enter_context(team_network(*MEMBERS))
-        store = server.new_store(port=proxy.port)
+        store, key = server.new_store(port=proxy.port), make_servers_key(tmp_path)
         computers: dict[str, Orch] = {}
         for name in MEMBERS:
             (tmp_path / name).mkdir()
@@ -143,7 +144,7 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, server: PostgresServer)
             (folder / "two.yaml").write_text(TASK % (RESOURCES[request.param], tmp_path / "starts"))
             (folder / "file").write_text("content")
             before = (*network.enter(name), *hide(tmp_path / other))
-            computers[name] = Orch(folder, {**cloud.env, "ORCH_STORE": server.new_member(name, store)}, before)
+            computers[name] = Orch(folder, {**cloud.env, **name_server(store, key, name)}, before)
             if request.param == "aws":
                 computers[name].ok("config", "set", "aws.instance_profile", "orch-host")
         made = Team(computers, cloud, server, proxy, network, tmp_path / "starts")
@@ -177,7 +178,7 @@ def test_engines_at_two_addresses_take_over_from_each_other(team: Team) -> None:
     (started,) = team.starts.read_text().split()  # one line: the program was started once
     assert re.fullmatch(r"[0-9a-f]{8}-1-a1", started), "the program was started again"
     report(
-        "two members behind different addresses: engines killed and frozen",
+        "two servers behind different addresses: engines killed and frozen",
         {"histories": 1, "take-overs": 2},
     )
 
@@ -189,7 +190,7 @@ def hide(folder: Path) -> tuple[str, ...]:
 
 @pytest.mark.promise("P1")
 @pytest.mark.parametrize("owner", MEMBERS)
-def test_every_command_works_on_a_cluster_of_the_member_at_the_other_address(team: Team, owner: str) -> None:
+def test_every_command_works_on_a_cluster_of_the_server_at_the_other_address(team: Team, owner: str) -> None:
     (other,) = set(MEMBERS) - {owner}
     team.computers[owner].ok("launch", "two.yaml", "--detach", "--yes")
     for words in REFUSED:
@@ -203,4 +204,4 @@ def test_every_command_works_on_a_cluster_of_the_member_at_the_other_address(tea
         assert came.returncode == (Exit.NOT_FOUND if words[0] == "watch" else 0), (words, came.stdout, came.stderr)
         assert printed in came.stdout + came.stderr, (words, came.stdout, came.stderr)
         assert len(team.living()) == machines, words
-    report("two members behind different addresses: every command on the other's cluster", {"commands": len(CROSSWISE)})
+    report("two servers behind different addresses: every command on the other's cluster", {"commands": len(CROSSWISE)})
