@@ -8,9 +8,7 @@ INSTALLATION = "installation"
 INCARNATION = "incarnation"
 TIE = "tie"
 BACKUP = "backup"  # see backup_note.BackupNote
-IMPORTED = "imported"  # installations whose records were imported, with spaces between
 SERVED = "served"  # see served_store.ServedStore
-SEALED = "sealed"  # where the records were imported to
 
 
 def read_meta(tx: Connection) -> dict[str, str]:

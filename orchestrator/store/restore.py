@@ -18,6 +18,7 @@ from orchestrator.store.backup_file import copy_rows, remove_run_keys, remove_se
 from orchestrator.store.backup_note import BackupHead
 from orchestrator.store.connection import Database
 from orchestrator.store.grants import grant_member, list_members
+from orchestrator.store.incarnation import keep_witness
 from orchestrator.store.location import Location
 from orchestrator.store.meta_rows import TIE, write_meta
 from orchestrator.store.migrations import create_or_migrate, lock_tables
@@ -91,7 +92,10 @@ def restore_store(
         remove_run_keys(copy)
         remove_served(copy)
         work = _Work(copy, found, location, now, replace_present)
-        return work.into_file(location) if isinstance(location, Path) else work.into_server(location)
+        done = work.into_file(location) if isinstance(location, Path) else work.into_server(location)
+    with closing(Database(location)) as database:  # from now on a store of the incarnation before is refused here
+        keep_witness(database, found.installation)
+    return done
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,7 @@ def _refuse_file(database: Database) -> None:
         raise UserError(
             "the store is a file of this user, which has no logins",
             "every program of this user can read and change it, whatever is recorded in it",
-            "a team's store is on PostgreSQL: orch store import brings the file there   (docs/team.md)",
+            "a team's store is on PostgreSQL: a backup brings the file there   (docs/store.md)",
         )
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.orch_process import Orch
 from support.postgres import PostgresServer, postgres_server
-
-from orchestrator.store.leases import Lease
-from orchestrator.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -108,41 +104,3 @@ def test_a_member_without_a_right_makes_no_backup_until_the_owner_grants_again(
     owner.ok("store", "grant", "ann")
     ann.ok("store", "backup", "--to", bucket)
     assert bucket in ann.ok("store")
-
-
-def test_a_member_imports_nothing_and_the_folder_stays_open_for_others(tmp_path: Path, server: PostgresServer) -> None:
-    owner, ann, _ = open_team(tmp_path, server)
-    own = Orch(ann.folder)  # the same person without ORCH_STORE
-    with Store(own.state / "orch.db") as store:
-        store.open_cluster("mine", "")
-    for more in ((), ("--dry-run",)):
-        refused = ann("store", "import", str(own.state), *more)
-        assert refused.returncode == 4, (refused.stdout, refused.stderr)
-        assert "they belong to 'orch', and this login is 'ann'" in refused.stderr, refused.stderr
-    with Store(own.state / "orch.db") as store:
-        store.open_cluster("more", "the folder is not sealed")
-    owner.ok("store", "import", str(own.state), "--dry-run")
-    owner.ok("store", "import", str(own.state))
-    assert "mine" in owner.ok("events", "-o", "json")
-
-
-def test_a_folder_in_use_is_refused_by_the_dry_run_too_and_waited_for_with_a_report(
-    tmp_path: Path, server: PostgresServer
-) -> None:
-    owner, _, _ = open_team(tmp_path, server)
-    folder = tmp_path / "old"
-    with Store(folder / "orch.db", lease_seconds=120) as store:
-        lease = store.acquire("engine:here", "unattended engine")
-        assert isinstance(lease, Lease)
-        for more in ((), ("--dry-run",)):
-            refused = owner("store", "import", str(folder), *more)
-            assert refused.returncode == 6, (refused.stdout, refused.stderr)
-            assert f"kill {os.getpid()}" in refused.stderr, refused.stderr
-        waiting = owner.start("store", "import", str(folder), "--wait")
-        assert waiting.stderr is not None
-        lines = [waiting.stderr.readline() for _ in range(2)]
-        assert all(f"in use by process {os.getpid()}" in line for line in lines), lines
-        assert "waiting for 15 s" in lines[1] or "waiting for 16 s" in lines[1], lines
-        store.release(lease)
-        _, rest = waiting.communicate(timeout=60)
-        assert waiting.returncode == 0, rest

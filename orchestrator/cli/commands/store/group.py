@@ -28,9 +28,6 @@ _HERE = "orchestrator.cli.commands.store"
                 LazyCommand("backup", f"{_HERE}.backup:backup", "Copy the store into a bucket."),
                 LazyCommand("restore", f"{_HERE}.backup:restore", "Put a backup in the place of the store."),
                 LazyCommand("upgrade", f"{_HERE}.upgrade:upgrade", "Bring the tables to the version of this orch."),
-                LazyCommand(
-                    "import", f"{_HERE}.import_folder:import_folder", "Bring a person's state folder into this store."
-                ),
                 LazyCommand("grant", f"{_HERE}.grant:grant", "Let a login of PostgreSQL use the store."),
                 LazyCommand(
                     "serve-only", f"{_HERE}.serve_only:serve_only", "Let clients in through the service alone."
@@ -50,7 +47,7 @@ _HERE = "orchestrator.cli.commands.store"
 )
 @click.pass_context
 def store(ctx: click.Context) -> None:
-    """Show what the store is; back it up, restore, upgrade and import it."""
+    """Show what the store is; back it up, restore and upgrade it."""
     if ctx.invoked_subcommand is None:
         rows, refusal = _describe()
         write_stdout(*align_columns(rows))
@@ -85,6 +82,5 @@ def _describe() -> tuple[list[tuple[str, str]], StoreError | None]:
         ]
         if (served := reader.served()) is not None:
             rows.append(("clients", f"through {served.address} alone; its servers use the login {served.login}"))
-        rows += [("also", f"installation {one}, imported") for one in reader.imported_installations()]
         rows += [("state", "only read, not changed")] if refusal is not None else []
     return rows, refusal
