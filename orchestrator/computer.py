@@ -54,15 +54,6 @@ def read_computer(state: Path) -> Computer:
         raise OrchError("this computer's id cannot be read or made", str(error), f"see {path}") from error
 
 
-def find_computer(state: Path) -> str:
-    """Return the id that a state folder has recorded, "" where it has none. Makes none, unlike `read_computer`."""
-    try:
-        found = _read(state / FILE)
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return found.id if found is not None else ""
-
-
 def read_member() -> str:
     """Return who runs this command, as the operating system calls them."""
     import getpass

@@ -141,7 +141,7 @@ def _find_notice(event: EventRecord, records: Records) -> Notice | None:
 def _subject_of(event: EventRecord) -> tuple[str, dict[str, Any]] | None:
     """Return the table and key of the row that an event changed, or that a condition names; None for other events.
 
-    Events of other kinds repeat rows: those of an upgrade, and of imported records.
+    Events of other kinds repeat rows: those of an upgrade.
     """
     subject = event.cause.partition(": ")[2] if event.kind == CONDITION else event.subject
     if event.kind != CONDITION and event.kind not in _COLUMNS_OF:

@@ -9,7 +9,7 @@ second one. Only a closed record here says that a slice is wanted no more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,7 +57,6 @@ def classify_slice(
     installation: str,
     began: float = 0.0,
     transferred: Mapping[str, str] | None = None,
-    imported: Collection[str] = (),
 ) -> SweptSlice:
     """Return the verdict on one slice.
 
@@ -67,7 +66,6 @@ def classify_slice(
         installation: Our installation id.
         began: When our store was made, in epoch seconds.
         transferred: Who has taken slices over from here, by token; labels of queued resources cannot say it.
-        imported: Installations whose records were imported into our store.
     """
     if found.state is SliceState.ABSENT:
         return SweptSlice(found, SweepVerdict.LEAVING, "it is already absent")
@@ -76,7 +74,7 @@ def classify_slice(
         return SweptSlice(found, SweepVerdict.TRACKED, f"used by '{found.cluster}'")
     if (holder := (transferred or {}).get(found.intent)) is not None:
         return SweptSlice(found, SweepVerdict.FOREIGN, f"taken over {holder}")
-    if found.installation not in (installation, *imported):
+    if found.installation != installation:
         if found.created < began:
             return SweptSlice(
                 found, SweepVerdict.EARLIER, "of another store, older than this one: a colleague may use it"

@@ -49,7 +49,7 @@ def translate_file_error(error: BaseException, database: Path, *, reading: bool 
         return StoreError(what, f"the disk failed or is full ({name})", _space(database))
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return damaged_file_error(database, str(error), reading=reading)
-    if name == "SQLITE_CONSTRAINT_TRIGGER":  # one of the seal, which has the reason as its text
+    if name == "SQLITE_CONSTRAINT_TRIGGER":  # one of `replacement`, which has the reason as its text
         step = "repeat the command: it opens the present store   (orch store shows where that is)"
         return StoreError(f"the store {database} is not changed any more", str(error), step)
     return StoreError(what, str(error), "move it away, or set ORCH_HOME to another folder")

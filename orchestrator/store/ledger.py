@@ -42,7 +42,6 @@ class Ledger:
 
     Attributes:
         installation: the name of this installation, in every label that it puts on machines.
-        imported: the installations whose records were imported: what carries their labels is ours, too.
         incarnation: rises each time that the store is moved, copied or restored; part of every lease.
         version: of its tables; above SCHEMA_VERSION nothing may be created.
         user: who runs this command, as the operating system calls them.
@@ -82,7 +81,6 @@ class Ledger:
         try:
             tables = open_tables(self._database, now(), accept_other_state=accept_other_state)
             self.installation, self.incarnation, self.version = tables.installation, tables.incarnation, tables.version
-            self.imported = tables.imported
             self._refuse_damage()
             self.user = read_member()
             self.member = find_acting_member() or self.user
@@ -105,11 +103,6 @@ class Ledger:
         with self._database.reading() as tx:
             first = tx.execute(select(func.min(events.c.at))).scalar()
         return self._now() if first is None else float(first)
-
-    @property
-    def own_installations(self) -> tuple[str, ...]:
-        """Every installation whose machines are ours: this one and those whose records were imported."""
-        return (self.installation, *self.imported)
 
     @property
     def is_file(self) -> bool:
@@ -175,7 +168,7 @@ class Ledger:
 
     @contextmanager
     def changing_whole(self) -> Generator[LockedChain]:
-        """Open a transaction for a change of the store as a whole, which no list of row changes says: an import.
+        """Open a transaction for a change of the store as a whole, which no list of row changes says.
 
         The head stays locked over the network until it ends.
         """

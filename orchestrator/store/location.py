@@ -62,7 +62,7 @@ def describe_location(location: Location, *, login: str | None = None) -> str:
 
     Args:
         location: of the store.
-        login: written in the place of the login in the address; "" leaves it out.
+        login: written in the place of the login in the address.
     """
     if isinstance(location, Path):
         return str(location)

@@ -9,8 +9,6 @@ INCARNATION = "incarnation"
 TIE = "tie"
 SERVERS_KEY = "servers_key"  # the public SSH key with which all servers of the store enter hosts
 BACKUP = "backup"  # see backup_note.BackupNote
-IMPORTED = "imported"  # installations whose records were imported, with spaces between
-SEALED = "sealed"  # where the records were imported to
 
 
 def read_meta(tx: Connection) -> dict[str, str]:

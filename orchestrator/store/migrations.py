@@ -22,7 +22,7 @@ from orchestrator.store.failures import StoreError, backup_path
 from orchestrator.store.file_copy import copy_committed_state
 from orchestrator.store.incarnation import read_tie, refuse_other_state
 from orchestrator.store.location import describe_location
-from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
+from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, TIE, read_meta, write_meta
 from orchestrator.store.other_state import read_witnesses
 from orchestrator.store.schema import metadata
 from orchestrator.store.version import (
@@ -37,7 +37,7 @@ from orchestrator.store.version import (
     older_store_error,
     parse_versions,
     refuse_earlier,
-    refuse_sealed,
+    refuse_replaced,
 )
 
 _LOCK = 0x6F726368  # "orch": key of PostgreSQL's advisory lock
@@ -51,13 +51,11 @@ class OpenedTables:
         installation: The name in every label that is put on machines.
         incarnation: Rises each time that the store is moved, copied or restored.
         version: Of its tables.
-        imported: The installations whose records were imported: their labels are ours, too.
     """
 
     installation: str
     incarnation: int
     version: int
-    imported: tuple[str, ...] = ()
 
 
 def open_tables(database: Database, at: float, *, accept_other_state: bool = False) -> OpenedTables:
@@ -81,7 +79,6 @@ def open_tables(database: Database, at: float, *, accept_other_state: bool = Fal
         installation=rows[INSTALLATION],
         incarnation=int(rows[INCARNATION]),
         version=parse_versions(rows).tables,
-        imported=tuple(rows.get(IMPORTED, "").split()),
     )
 
 
@@ -112,7 +109,7 @@ def _refuse(database: Database, rows: Mapping[str, str]) -> None:
     """Raise StoreError for tables that this orch may not change, or changes only when a person says so."""
     refuse_other_version(database, rows)
     place, versions = describe_location(database.location), parse_versions(rows)
-    refuse_sealed(place, rows)
+    refuse_replaced(place, rows)
     if versions.tables < SCHEMA_VERSION and not database.is_file:
         raise older_store_error(place, versions.tables)
 

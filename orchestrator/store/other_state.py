@@ -17,7 +17,7 @@ from orchestrator.paths import load_paths
 from orchestrator.store.audited import Head
 from orchestrator.store.failures import StoreError, damaged_file_error
 from orchestrator.store.location import Location, describe_location
-from orchestrator.store.version import refuse_sealed
+from orchestrator.store.version import refuse_replaced
 
 if TYPE_CHECKING:
     from orchestrator.store.read import Reader
@@ -97,7 +97,7 @@ def find_refusal(reader: Reader, location: Location) -> StoreError | None:
     seen = read_witnesses(location)
     rows = {str(row["key"]): str(row["value"]) for row in reader.rows("meta")}
     try:
-        refuse_sealed(describe_location(location), rows)
+        refuse_replaced(describe_location(location), rows)
     except StoreError as error:
         return error
     problem = find_other_state(rows, reader.read_tie(), seen, reader.find_hash)

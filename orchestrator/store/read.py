@@ -5,7 +5,6 @@ It never writes and never creates the file. A file that is to be upgraded is rea
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -366,15 +365,6 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         from orchestrator.store.backup_note import BackupNote
 
         return BackupNote.parse(self._meta("backup") or "")
-
-    def imported_into(self) -> str | None:
-        """Return the place of the store into which the records of this one were imported, or are being; else None."""
-        sealed = json.loads(self._meta("sealed") or "{}")
-        return None if sealed.get("replaced") else sealed.get("to")
-
-    def imported_installations(self) -> tuple[str, ...]:
-        """Return the installations whose state folders were imported."""
-        return tuple((self._meta("imported") or "").split())
 
     def _meta(self, key: str) -> str | None:
         for row in self._rows("SELECT value FROM meta WHERE key = ?", key):

@@ -1,7 +1,7 @@
 """The replacement of the store by a restored one: refused while an orch works with it; what was there is kept.
 
-A file is copied aside, sealed, and replaced atomically: at no moment is there no store, in which a command that comes
-in between would begin another one.
+A file is copied aside, retired, and replaced atomically: at no moment is there no store, in which a command that comes
+in between would begin another one. In a retired file no command changes a row any more, also none that had opened it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from orchestrator.errors import ConflictError
 from orchestrator.store.backup_file import is_empty
 from orchestrator.store.connection import BUSY_SECONDS, Database
 from orchestrator.store.failures import DamagedStoreError, StoreError
+from orchestrator.store.file_copy import copy_committed_state
+from orchestrator.store.leases import find_live_holders
 from orchestrator.store.location import Location, describe_location
-from orchestrator.store.meta_rows import SEALED, read_meta
+from orchestrator.store.meta_rows import read_meta, write_meta
 from orchestrator.store.migrations import create_or_migrate, refuse_other_version
-from orchestrator.store.schema import metadata
-from orchestrator.store.sealing import refuse_holders, seal_replaced
+from orchestrator.store.schema import meta, metadata
+from orchestrator.store.version import REPLACED
 
 _BESIDE = ("-wal", "-shm")
 
@@ -56,8 +58,8 @@ def refuse_present(tx: Connection, database: Database, *, replace_present: bool)
     refuse_other_version(database, rows)
     if not replace_present and not is_empty(tx):
         raise not_empty_error(database.location)
-    if SEALED not in rows:  # else no orch works with it
-        refuse_holders(tx, database, "replaced")
+    if REPLACED not in rows:  # else no orch works with it
+        _refuse_holders(tx, database)
 
 
 def replace_file(location: Path, staged: Path, at: float) -> str:
@@ -72,7 +74,7 @@ def replace_file(location: Path, staged: Path, at: float) -> str:
         ConflictError: an orch works with the present store.
         StoreError: it cannot be kept.
     """
-    kept = _keep_and_seal(location, location.with_name(f"{location.name}.replaced-{int(at)}"), at)
+    kept = _keep_and_retire(location, location.with_name(f"{location.name}.replaced-{int(at)}"), at)
     for ending in _BESIDE:
         location.with_name(location.name + ending).unlink(missing_ok=True)
     staged.replace(location)
@@ -108,9 +110,18 @@ def drop_or_move_tables(tx: Connection, location: str, at: float) -> str:
     return f"schema {aside} of {describe_location(location)}"
 
 
-def _keep_and_seal(location: Path, aside: Path, at: float) -> str:
+def _refuse_holders(tx: Connection, database: Database) -> None:
+    """Raise ConflictError while an orch works with the store."""
+    holders = find_live_holders(tx, database)
+    if holders:
+        step = f"wait until it ends; an engine: kill {holders[0].pid}   then the same command again"
+        why = f"in use by {holders[0]}"
+        raise ConflictError(f"the store {describe_location(database.location)} is not replaced now", why, step)
+
+
+def _keep_and_retire(location: Path, aside: Path, at: float) -> str:
     try:
-        kept = _seal_store(location, aside, at)
+        kept = _retire_store(location, aside, at)
     except DamagedStoreError:
         kept = None
     except (OSError, sqlite3.Error) as error:
@@ -119,22 +130,63 @@ def _keep_and_seal(location: Path, aside: Path, at: float) -> str:
     return _rename(location, aside) if kept is None else kept
 
 
-def _seal_store(location: Path, aside: Path, at: float) -> str | None:
-    """Return what `seal_replaced` returns, or None for the file of another program."""
+def _retire_store(location: Path, aside: Path, at: float) -> str | None:
+    """Return what `_retire` returns, or None for the file of another program."""
     with closing(Database(location)) as database:
         with database.reading() as tx:
             tables = inspect(tx).get_table_names()
-        if not tables:  # so that a command that comes now finds a sealed store, and makes none
+        if not tables:  # so that a command that comes now finds a retired store, and makes none
             create_or_migrate(database, at)
         elif "meta" not in tables:
             return None
-        kept = seal_replaced(database, location, aside)
+        kept = _retire(database, location, aside)
     _empty_log(location)
     return kept
 
 
+def _retire(database: Database, file: Path, aside: Path) -> str:
+    """Refuse all later changes of a file, after a copy without that, and return where the copy is.
+
+    No change comes between the two. Of an empty store there is no copy.
+
+    Args:
+        database: the open file.
+        file: its path.
+        aside: where the copy goes.
+
+    Raises:
+        ConflictError: an orch works with the store.
+        OSError, sqlite3.Error: the copy cannot be written; nothing was changed.
+    """
+    with database.writing() as tx:
+        rows = read_meta(tx)
+        if REPLACED in rows:  # by a command that was killed before it replaced the file
+            return rows[REPLACED]
+        _refuse_holders(tx, database)
+        kept = "" if is_empty(tx) else str(aside)
+        if kept:
+            copy_committed_state(file, aside)
+        _add_triggers(tx)
+        write_meta(tx, REPLACED, kept)
+        tx.commit()
+        return kept
+
+
+def _add_triggers(tx: Connection) -> None:
+    """Refuse changes of commands, too, that had opened the file before."""
+    present = set(inspect(tx).get_table_names())  # a file that is to be upgraded has fewer
+    for table in metadata.sorted_tables:
+        if table is meta or table.name not in present:
+            continue
+        for verb in ("INSERT", "UPDATE", "DELETE"):
+            tx.exec_driver_sql(
+                f"CREATE TRIGGER replaced_{table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "
+                "BEGIN SELECT RAISE(ABORT, 'it was replaced by a backup'); END"
+            )
+
+
 def _empty_log(location: Path) -> None:
-    """Bring the seal from the log into the file itself: the log is deleted before the file is replaced."""
+    """Bring the triggers from the log into the file itself: the log is deleted before the file is replaced."""
     with closing(sqlite3.connect(location, timeout=BUSY_SECONDS)) as raw:
         busy, *_ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if busy:

@@ -17,6 +17,7 @@ from orchestrator.store.backup import HEAD, find_backup_folder, read_backup_head
 from orchestrator.store.backup_file import copy_rows, remove_run_keys, verify_backup
 from orchestrator.store.backup_note import BackupHead
 from orchestrator.store.connection import Database
+from orchestrator.store.incarnation import keep_witness
 from orchestrator.store.location import Location
 from orchestrator.store.meta_rows import TIE, write_meta
 from orchestrator.store.migrations import create_or_migrate, keep_events, lock_tables
@@ -86,7 +87,10 @@ def restore_store(
         found = verify_backup(copy, head)
         remove_run_keys(copy)
         work = _Work(copy, found, location, now, replace_present)
-        return work.into_file(location) if isinstance(location, Path) else work.into_server(location)
+        done = work.into_file(location) if isinstance(location, Path) else work.into_server(location)
+    with closing(Database(location)) as database:  # from now on a store of the incarnation before is refused here
+        keep_witness(database, found.installation)
+    return done
 
 
 @dataclass(frozen=True, slots=True)

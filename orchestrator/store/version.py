@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ OLDEST_WRITER = 1  # the oldest that can change them: all that later versions ha
 VERSION = "version"
 MIN_READER = "min_reader"
 MIN_WRITER = "min_writer"
+REPLACED = "replaced"  # only a file that a backup replaces has it: where a copy of it is, "" for none
 EARLIER = "schema"  # only stores from before version 1 have it
 EARLIER_COMMIT = "d22a8bd1"  # the last commit that works with them
 OPEN_CLUSTERS = "SELECT name FROM clusters WHERE gone IS NULL ORDER BY name"
@@ -81,24 +81,14 @@ def older_store_error(place: str, version: int) -> StoreError:
     )
 
 
-def refuse_sealed(place: str, rows: Mapping[str, str]) -> None:
-    """Raise StoreError for a store whose records were imported into another one, by its rows of meta."""
-    if "sealed" not in rows:
+def refuse_replaced(place: str, rows: Mapping[str, str]) -> None:
+    """Raise StoreError for a file that a backup was about to replace, by its rows of meta."""
+    if REPLACED not in rows:
         return
-    sealed = json.loads(rows["sealed"])
-    if sealed.get("replaced"):
-        copy = f"; a copy of it is {sealed['to']}" if sealed["to"] else ""
-        why = f"a backup was about to replace it, and that command was interrupted{copy}"
-        step = "orch store restore URI --replace   completes it"
-        raise StoreError(f"the store {place} is not changed any more", why, step)
-    unfinished = "" if sealed["moved"] else "; that is not complete: orch store import"
-    is_file = "://" not in sealed["to"]
-    step = "use the orch of that store, or its service: export ORCH_SERVER=..." if is_file else ""
-    raise StoreError(
-        f"the store {place} is not changed any more",
-        f"its records were imported into {sealed['to']}{unfinished}",
-        step or f"export ORCH_STORE={sealed['to']}   or, where it has a service: export ORCH_SERVER=...",
-    )
+    copy = f"; a copy of it is {rows[REPLACED]}" if rows[REPLACED] else ""
+    why = f"a backup was about to replace it, and that command was interrupted{copy}"
+    step = "orch store restore URI --replace   completes it"
+    raise StoreError(f"the store {place} is not changed any more", why, step)
 
 
 def creation_error(place: str, version: int) -> StoreError:

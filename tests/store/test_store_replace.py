@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -23,6 +24,7 @@ from orchestrator.store.failures import StoreError
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
+from orchestrator.store.other_state import OtherStateError
 from orchestrator.store.replacement import refuse_replacement
 from orchestrator.store.restore import fetch_backup, restore_store
 from orchestrator.store.store import Store
@@ -37,6 +39,9 @@ def backup(tmp_path: Path) -> Bucket:
     bucket = Bucket.open((tmp_path / "bucket").as_uri())
     back_up(tmp_path / "first" / "orch.db", bucket, 1e9)
     return bucket
+
+
+_OF_FILES = ("sqlite3.connect", "os.remove", "os.rename")  # https://docs.python.org/3.11/library/audit_events.html
 
 
 def restore(bucket: Bucket, to: Location, scratch: Path) -> None:
@@ -106,10 +111,10 @@ def test_a_damaged_file_is_replaced_and_kept_as_it_is(backup: Bucket, tmp_path: 
 
 
 @pytest.mark.parametrize("begin", [1, 2, 3])
-def test_a_replacement_that_is_killed_at_any_statement_is_completed_by_the_same_command(
+def test_a_replacement_that_is_killed_anywhere_is_completed_by_the_same_command(
     backup: Bucket, tmp_path: Path, begin: int
 ) -> None:
-    location, kills, sealed = tmp_path / "present" / "orch.db", 0, 0
+    location, kills, retired = tmp_path / "present" / "orch.db", 0, 0
     with Store(location) as store:
         store.open_cluster("present", "")
     for deadly in itertools.count(begin, 3):
@@ -120,10 +125,10 @@ def test_a_replacement_that_is_killed_at_any_statement_is_completed_by_the_same_
             assert names(location) == ["present"], "nothing was replaced"
         except StoreError as error:
             assert "orch store restore URI --replace" in error.next_step
-            sealed += 1
+            retired += 1
             restore(backup, location, tmp_path)
             break
-    assert kills > 5
+    assert kills > 5 and retired == 1
     assert names(location) == ["c"]
     assert find_store_faults(location) == ()
     kept = list(location.parent.glob("orch.db.replaced-*[0-9]"))
@@ -132,7 +137,7 @@ def test_a_replacement_that_is_killed_at_any_statement_is_completed_by_the_same_
 
 
 def _killed_at(work: Callable[[], None], deadly: int) -> bool:
-    """Work in a child that kills itself before its n-th statement; False when it came through."""
+    """Work in a child that kills itself before its n-th statement or step with a file; False when it came through."""
     child = os.fork()
     if child == 0:
         try:
@@ -144,6 +149,7 @@ def _killed_at(work: Callable[[], None], deadly: int) -> bool:
 
             event.listen(Engine, "before_cursor_execute", point)
             event.listen(Engine, "commit", point)
+            sys.addaudithook(lambda name, _: point() if name in _OF_FILES else None)
             work()
             os._exit(0)
         finally:
@@ -161,3 +167,17 @@ def test_a_database_without_tables_is_complete_after_a_restoration(
     with Store(address) as store:
         store.open_cluster("later", "")
     assert names(address) == ["c", "later"]
+
+
+def test_a_file_that_was_brought_to_a_server_is_only_read_from_then_on(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    file, address = tmp_path / "state" / "orch.db", postgres.new_store()
+    fill(file)
+    bucket = Bucket.open((tmp_path / "bucket").as_uri())
+    back_up(file, bucket, 1e9)
+    restore(bucket, address, tmp_path)
+    with pytest.raises(OtherStateError, match="an older state of it was put back"):
+        Store(file)
+    assert names(address) == ["c"]

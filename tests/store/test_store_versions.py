@@ -20,7 +20,6 @@ from orchestrator.engine.state.opening import refuse_creation
 from orchestrator.errors import OrchError
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.backup import back_up
-from orchestrator.store.import_changes import refuse_import
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.replacement import refuse_replacement
@@ -81,16 +80,12 @@ def test_a_store_from_before_version_1_is_refused_with_both_versions_and_not_cha
     assert dump_rows(location) == before
 
 
-def test_nothing_of_an_earlier_store_is_imported_or_backed_up(tmp_path: Path) -> None:
+def test_nothing_of_an_earlier_store_is_backed_up(tmp_path: Path) -> None:
     file = tmp_path / "old" / "orch.db"
     make_earlier(file, 8, "busy")
     before = file.read_bytes()
-    for use in (
-        lambda: refuse_import(file, tmp_path / "orch.db", tmp_path, wait=False),
-        lambda: back_up(file, Bucket.open(f"file://{tmp_path}/bucket"), 2e9),
-    ):
-        with pytest.raises(OrchError, match="the old version 8"):
-            use()
+    with pytest.raises(OrchError, match="the old version 8"):
+        back_up(file, Bucket.open(f"file://{tmp_path}/bucket"), 2e9)
     assert file.read_bytes() == before
     assert not (tmp_path / "bucket").exists()
 

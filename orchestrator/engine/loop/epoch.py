@@ -168,7 +168,7 @@ def release_run(session: Session) -> None:
 
 def _is_over_here(session: Session, epoch: Epoch, job: JobRecord | None) -> bool:
     """Return whether the epoch is of a job of this installation that is continued, or has ended."""
-    if epoch.installation not in session.store.own_installations:
+    if epoch.installation != session.store.installation:
         return False
     if job is not None and epoch.job == job_key(job):
         return True

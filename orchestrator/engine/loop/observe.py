@@ -174,7 +174,7 @@ def _observe_and_finish(session: Session, intent: Intent, provider: Provider) ->
 
 
 def _note_owner(session: Session, view: SliceView) -> None:
-    if view.installation not in ("", *session.store.own_installations):
+    if view.installation not in ("", session.store.installation):
         session.memory.new_owner = f"by installation {view.installation}, as the labels of the machines show"
 
 

@@ -48,7 +48,7 @@ def write_labels(
         OrchError: The provider failed.
     """
     before = provider.describe_owned(found)
-    if least and before.installation not in store.own_installations:
+    if least and before.installation != store.installation:
         raise _rival_error(cluster, before.installation)
     epoch = max(before.epoch, least) + 1
     provider.relabel(found, store.installation, epoch)
@@ -93,7 +93,7 @@ class HostClaim:
             OrchError: The provider or the store failed.
         """
         with self._closing_record():
-            if recovered.installation not in self.store.own_installations:
+            if recovered.installation != self.store.installation:
                 raise _rival_error(self.record.name, recovered.installation)
             if recovered.closed:
                 return recovered.closed

@@ -6,7 +6,6 @@ What was ended goes into a journal beside the store, and the next command that c
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from pathlib import Path
 
 from orchestrator.clock import Clock, RealClock
@@ -32,8 +31,7 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
     """End all machines of a cluster by their tokens, and return what is left to do.
 
     Raises:
-        StoreError: The store cannot be read either, its records are another store's, or there is nothing that costs
-            money.
+        StoreError: The store cannot be read either, or there is nothing that costs money.
         OrchError: The machines could not be ended.
     """
     where = load_paths()
@@ -41,16 +39,14 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
         record = reader.cluster(cluster)
         intents = reader.intents(record) if record is not None else ()
         installation = reader.installation()
-        ours = (installation, *reader.imported_installations())
-        elsewhere = reader.imported_into()
     rented = [one for one in intents if one.state not in FINAL_STATES and not isinstance(one.candidate.market, Owned)]
-    if record is None or not rented or elsewhere:  # another store has the machines, with its owners and budgets
+    if record is None or not rented:
         raise failure
     clock, kept = RealClock(), True
     narrator.note(f"{failure.what} ({failure.why}); the machines are ended without it")
     for intent in rented:
         provider, token = _open(intent, where.state, clock), slice_token(record, intent)
-        _refuse_other_machines(provider, intent, token, ours)
+        _refuse_other_machines(provider, intent, token, installation)
         _end(provider, clock, intent, token, narrator)
         end = UnrecordedEnd(
             installation=installation or "", cluster=record.name, uid=record.uid, token=token, at=clock.now()
@@ -76,10 +72,10 @@ def _open(intent: Intent, state: Path, clock: RealClock) -> Provider:
     return provider
 
 
-def _refuse_other_machines(provider: Provider, intent: Intent, token: str, ours: Collection[str | None]) -> None:
+def _refuse_other_machines(provider: Provider, intent: Intent, token: str, installation: str | None) -> None:
     """Raise when the machines are of another installation."""
     owner = provider.observe(intent.name, token).installation
-    if owner and owner not in ours:
+    if owner and owner != installation:
         why = "they are not touched from here any more; that could not be recorded"
         raise TakenOverError(f"{intent.name} was taken over by installation {owner}", why, "orch recover   shows it")
 

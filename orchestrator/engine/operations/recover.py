@@ -55,7 +55,7 @@ def find_own_lost(store: Store, swept: Sequence[SweptSlice]) -> OwnedSlice | Non
     for one in swept:
         found = one.slice
         by_person = found.member == person and (found.project or DEFAULT_PROJECT) == project
-        if one.lost and (found.installation in store.own_installations or by_person):
+        if one.lost and (found.installation == store.installation or by_person):
             return found
     return None
 

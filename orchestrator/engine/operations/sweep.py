@@ -264,8 +264,7 @@ def _judge_place(store: Store, narrator: Narrator | None, finding: PlaceFindings
         return replace(finding, judged=(), problem=error)
     intents, began = _by_token(store), store.began
     transferred = {owner.token: owner.holder for owner in store.slice_owners() if owner.holder}
-    imported = store.imported
-    judged = tuple(classify_slice(one, intents, store.installation, began, transferred, imported) for one in found)
+    judged = tuple(classify_slice(one, intents, store.installation, began, transferred) for one in found)
     return replace(finding, judged=judged, problem=None)
 
 

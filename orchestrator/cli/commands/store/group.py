@@ -28,9 +28,6 @@ _HERE = "orchestrator.cli.commands.store"
                 LazyCommand("backup", f"{_HERE}.backup:backup", "Copy the store into a bucket."),
                 LazyCommand("restore", f"{_HERE}.backup:restore", "Put a backup in the place of the store."),
                 LazyCommand("upgrade", f"{_HERE}.upgrade:upgrade", "Bring the tables to the version of this orch."),
-                LazyCommand(
-                    "import", f"{_HERE}.import_folder:import_folder", "Bring a person's state folder into this store."
-                ),
                 LazyCommand("moved", f"{_HERE}.state:moved", "The store was moved here; the original is not used."),
                 LazyCommand("copied", f"{_HERE}.state:copied", "The store is a copy; the original is still used."),
                 LazyCommand("restored", f"{_HERE}.state:restored", "An older state of the store was put back."),
@@ -45,7 +42,7 @@ _HERE = "orchestrator.cli.commands.store"
 )
 @click.pass_context
 def store(ctx: click.Context) -> None:
-    """Show what the store is; back it up, restore, upgrade and import it."""
+    """Show what the store is; back it up, restore and upgrade it."""
     if ctx.invoked_subcommand is None:
         rows, refusal = _describe()
         write_stdout(*align_columns(rows))
@@ -78,6 +75,5 @@ def _describe() -> tuple[list[tuple[str, str]], StoreError | None]:
             ("newest event", f"{head.seq} {head.hash[:16]}"),
             ("last backup", f"{format_age(backup.at)}, event {backup.seq}, in {backup.uri}" if backup else "none"),
         ]
-        rows += [("also", f"installation {one}, imported") for one in reader.imported_installations()]
         rows += [("state", "only read, not changed")] if refusal is not None else []
     return rows, refusal
