@@ -21,6 +21,7 @@ from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.store import Store
 from orchestrator.summaries.curves import CurveReader
+from orchestrator.summaries.kept_spending import KeptSpending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Site:
         files: The bucket in which all servers of the team keep files that members send; "" where each keeps its own.
         hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
+        spending: The sums of what deleted clusters have cost.
     """
 
     location: Location
@@ -48,6 +50,7 @@ class Site:
     files: str = ""
     hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
+    spending: KeptSpending = field(default_factory=KeptSpending)
 
     def open_reader(self, project: str = "", only_project: str = "") -> Reader:
         """Open the store for reading. Use it as a context manager.

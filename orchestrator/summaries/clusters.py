@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.formatting import format_price, format_utc
 from orchestrator.messages import count_noun
@@ -34,9 +34,9 @@ class ClusterSummary:
     state: str
     state_at: float
     slices: tuple[Intent, ...]
-    jobs: tuple[JobRecord, ...]
-    ended: tuple[EndedAttempt, ...]  # earlier attempts of the current job
-    busy_with: str
+    jobs: tuple[JobRecord, ...] = ()
+    ended: tuple[EndedAttempt, ...] = ()  # earlier attempts of the current job
+    busy_with: str = ""
     abandoned: JobRecord | None = None
     output: OutputProgress | None = None
 
@@ -98,18 +98,25 @@ def sum_prices(summaries: Iterable[ClusterSummary]) -> PaidPerHour:
     return PaidPerHour(dollars=sum(one for one in prices if one is not None), unknown=prices.count(None))
 
 
+def sum_prices_of(store: Reader, clusters: Sequence[ClusterRecord]) -> PaidPerHour:
+    """Return what is paid an hour now for the machines of clusters, from the records of their slices alone."""
+    slices = store.intents_by_uid([record.uid for record in clusters])
+    return sum_prices(_summarize_machines(record, slices.get(record.uid, ())) for record in clusters)
+
+
+def _summarize_machines(cluster: ClusterRecord, slices: tuple[Intent, ...]) -> ClusterSummary:
+    state, at = _state(cluster, slices)
+    return ClusterSummary(cluster=cluster, state=state, state_at=at, slices=slices)
+
+
 def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
     """Read the records of a cluster and summarize them."""
     slices = store.intents(cluster)
     jobs = store.jobs(cluster)
     current = find_current_job(jobs)
-    state, at = _state(cluster, slices)
     busy_with = store.lease_holder(LEASE.format(name=cluster.qualified_name))
-    return ClusterSummary(
-        cluster=cluster,
-        state=state,
-        state_at=at,
-        slices=slices,
+    return replace(
+        _summarize_machines(cluster, slices),
         jobs=jobs,
         ended=store.ended_attempts(cluster, current.id) if current is not None else (),
         busy_with=busy_with,
@@ -175,10 +182,17 @@ def describe_job(job: JobRecord | None) -> str:
     return f"{job.id} {job.state}" + (f", attempt {job.attempt}" if job.attempt > 1 else "")
 
 
-def clusters_as_json(summaries: Sequence[ClusterSummary], actors: Mapping[str, str]) -> dict[str, object]:
-    """Return the summaries as in data/status.schema.json. actors: who did the last change, by qualified name."""
+def clusters_as_json(
+    summaries: Sequence[ClusterSummary], actors: Mapping[str, str], paid: PaidPerHour
+) -> dict[str, object]:
+    """Return the summaries as in data/status.schema.json.
+
+    Args:
+        summaries: The clusters, or a page of them.
+        actors: Who did the last change, by qualified name.
+        paid: What all of them cost an hour.
+    """
     found = [_cluster_json(item, actors.get(item.cluster.qualified_name)) for item in summaries]
-    paid = sum_prices(summaries)
     return {
         "version": 1,
         "kind": "status",

@@ -7,7 +7,7 @@ bill has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import gmtime, strftime
 
@@ -39,7 +39,7 @@ from orchestrator.store.read import Reader
 DIMENSIONS = ("owner", "project", "cluster", "run", "day", "slice", "part", "source")
 SOURCE_WORDS = {LIST: "list prices", SPOT: "spot prices seen", PREPAID: "prepaid", BILL: "billed"}
 NO_RUN = ""  # the key of machines while no launch or resume was open: commands, idle time, the end
-_DAY_MS = 24 * HOUR_MS  # days are those of UTC, as on the clouds' bills
+DAY_MS = 24 * HOUR_MS  # days are those of UTC, as on the clouds' bills
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class SpendingRow:
         hours: Machine hours: the time that slices were billed, times their hosts.
         unknown_hours: Those of `hours` whose price is not known; they are in no sum.
         unpriced: The other parts of which something has no known price.
-        intents: The label orch-intent of each slice, sorted; none in a total.
+        intents: The label orch-intent of each slice, sorted, in a table by slice.
         sources: Where the sum is from, some of charges.SOURCES.
     """
 
@@ -101,15 +101,15 @@ class SpendingTable:
     @property
     def total(self) -> SpendingRow:
         """The sum of all rows, with an empty key."""
-        sums = _Sums()
+        sums = Sums()
         for row in self.rows:
             sums.add_row(row)
         return sums.freeze(())
 
 
 @dataclass(slots=True)
-class _Sums:
-    """A row that is still added to. Hours are milliseconds."""
+class Sums:
+    """A row to which charges are added. Hours are milliseconds."""
 
     parts: dict[str, int] = field(default_factory=dict[str, int])
     billed: int = 0
@@ -120,6 +120,7 @@ class _Sums:
     sources: set[str] = field(default_factory=set[str])
 
     def add(self, charge: Charge, begin: int, end: int) -> None:
+        """Add what a charge costs between two moments in milliseconds."""
         cost, length = charge.measure_cost(begin, end), (end - begin) * charge.hosts
         self.hours += length
         if charge.microdollars is None:
@@ -129,6 +130,16 @@ class _Sums:
         self.parts[charge.part] = self.parts.get(charge.part, 0) + cost
         self.billed += cost if charge.source == BILL else 0
         self.sources.add(charge.source)
+
+    def add_sums(self, other: Sums) -> None:
+        """Add the sums of another row."""
+        for part, cost in other.parts.items():
+            self.parts[part] = self.parts.get(part, 0) + cost
+        self.billed += other.billed
+        self.hours += other.hours
+        self.unknown_hours += other.unknown_hours
+        self.unpriced |= other.unpriced
+        self.sources |= other.sources
 
     def add_row(self, row: SpendingRow) -> None:
         for part, cost in row.parts.items():
@@ -157,11 +168,13 @@ class Owned:
     """Charges of one slice or block, and whose they are.
 
     Attributes:
+        uid: Of the cluster; "" for a block.
         names: A value for the dimensions that do not change with time.
         intent: The label orch-intent of the slice; "" for a block.
         runs: Run ids with the time that each had the machines, in milliseconds, in order.
     """
 
+    uid: str = ""
     names: dict[str, str]
     charges: tuple[Charge, ...]
     intent: str = ""
@@ -184,26 +197,38 @@ def summarize_spending(
     Raises:
         UserError: A dimension is unknown, or named twice.
     """
-    _refuse_unknown(by)
-    sums: dict[tuple[str, ...], _Sums] = {}
+    refuse_unknown_dimensions(by)
+    sums: dict[tuple[str, ...], Sums] = {}
     first, last = to_milliseconds(since), to_milliseconds(now)
     for owned in list_owned_charges(store, now, with_runs="run" in by):
         if project not in ("", owned.names["project"]) or owner not in ("", owned.names["owner"]):
             continue
-        for charge in owned.charges:
-            begin, end = max(charge.begin, first), min(charge.end, last)
-            for run, one, other in _cut(begin, end, owned.runs, days="day" in by):
-                about = {"run": run, "part": charge.part, "source": charge.source, "day": _day(one), **owned.names}
-                key = tuple(about[dimension] for dimension in by)
-                row = sums.setdefault(key, _Sums())
-                row.add(charge, one, other)
+        add_charges(sums, owned, by, first, last)
+    return make_table(sums, by, since, now)
+
+
+def add_charges(sums: dict[tuple[str, ...], Sums], owned: Owned, by: Sequence[str], first: int, last: int) -> None:
+    """Add what a slice or block costs between two moments, in milliseconds, to the rows of a table."""
+    for charge in owned.charges:
+        begin, end = max(charge.begin, first), min(charge.end, last)
+        for run, one, other in _cut(begin, end, owned.runs, days="day" in by):
+            about = {"run": run, "part": charge.part, "source": charge.source, "day": format_day(one), **owned.names}
+            row = sums.setdefault(tuple(about[dimension] for dimension in by), Sums())
+            row.add(charge, one, other)
+            if "slice" in by:
                 row.intents |= {owned.intent} - {""}
+
+
+def make_table(sums: Mapping[tuple[str, ...], Sums], by: Sequence[str], since: float, now: float) -> SpendingTable:
+    """Return the table of rows, the most expensive first."""
     found = [one.freeze(key) for key, one in sums.items()]
     rows = sorted(found, key=lambda row: (-row.microdollars, -row.unknown_hours, -row.hours, row.key))
     return SpendingTable(by=tuple(by), since=since, until=now, rows=tuple(rows))
 
 
-def list_owned_charges(store: Reader, now: float, *, with_runs: bool, with_bills: bool = True) -> Iterator[Owned]:
+def list_owned_charges(
+    store: Reader, now: float, *, with_runs: bool, with_bills: bool = True, uids: Collection[str] | None = None
+) -> Iterator[Owned]:
     """Yield what every slice and block on record costs until now.
 
     Args:
@@ -211,12 +236,13 @@ def list_owned_charges(store: Reader, now: float, *, with_runs: bool, with_bills
         now: Epoch seconds.
         with_runs: Whether the times of runs are needed.
         with_bills: Whether bills replace the estimates.
+        uids: Of the clusters whose slices are meant; None for all.
     """
-    clusters, jobs = store.clusters_by_uid(), store.jobs_by_uid() if with_runs else {}
-    stopped, blocks = store.stopped_times(now), store.blocks()
-    billed = group_bills(store.bills()) if with_bills else {}
+    clusters, jobs = store.clusters_by_uid(uids), store.jobs_by_uid(uids) if with_runs else {}
+    stopped, blocks = store.stopped_times(now, None if uids is None else clusters.values()), store.blocks()
+    billed = group_bills(store.bills(uids)) if with_bills else {}
     bought = {one.block_id for one in blocks}
-    for uid, intents in store.intents_by_uid().items():
+    for uid, intents in store.intents_by_uid(uids).items():
         cluster = clusters.get(uid)
         if cluster is None:
             continue
@@ -232,7 +258,7 @@ def list_owned_charges(store: Reader, now: float, *, with_runs: bool, with_bills
                 billed=billed.get(intent.token, ()),
                 is_prepaid=find_block(intent) in bought,
             )
-            yield Owned(names={**names, "slice": intent.name}, charges=charges, intent=intent.token, runs=runs)
+            yield Owned(uid=uid, names={**names, "slice": intent.name}, charges=charges, intent=intent.token, runs=runs)
     yield from map(_charge_block, blocks)
 
 
@@ -253,7 +279,8 @@ def _charge_block(block: BlockRecord) -> Owned:
     )
 
 
-def _refuse_unknown(by: Sequence[str]) -> None:
+def refuse_unknown_dimensions(by: Sequence[str]) -> None:
+    """Raise UserError for a dimension that is unknown, or named twice."""
     wrong = [one for one in by if one not in DIMENSIONS]
     if wrong:
         raise UserError(f"cannot sum by '{wrong[0]}'", f"known: {', '.join(DIMENSIONS)}", "orch cost --by owner,day")
@@ -262,7 +289,8 @@ def _refuse_unknown(by: Sequence[str]) -> None:
         raise UserError(f"'{twice[0]}' is named twice", "each is a column of the table", "orch cost --by owner,day")
 
 
-def _day(moment: int) -> str:
+def format_day(moment: int) -> str:
+    """Return the day of a moment in milliseconds, such as 2026-11-30."""
     return strftime("%Y-%m-%d", gmtime(moment // 1000))
 
 
@@ -270,7 +298,7 @@ def _cut(begin: int, end: int, runs: Sequence[tuple[str, int, int]], *, days: bo
     """Yield a time with its run, cut where the run changes, and at midnight where days are asked for."""
     for run, first, last in _cut_by_run(begin, end, runs):
         at = first
-        while days and (midnight := (at // _DAY_MS + 1) * _DAY_MS) < last:
+        while days and (midnight := (at // DAY_MS + 1) * DAY_MS) < last:
             yield run, at, midnight
             at = midnight
         yield run, at, last

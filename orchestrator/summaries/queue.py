@@ -50,7 +50,7 @@ def list_queue(store: Reader, clusters: Collection[ClusterRecord] | None = None,
         for job in store.jobs(record)
         if ended or job.state != "ended"
     )
-    return Queue(jobs=jobs, pipelines=tuple(one for one in store.pipelines() if ended or one.state == "running"))
+    return Queue(jobs=jobs, pipelines=store.pipelines(ended=ended))
 
 
 def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> str:
@@ -77,6 +77,19 @@ def _engine(store: Reader) -> str:
     return "an unattended engine, shortly" if store.engine_works() else _NO_ENGINE
 
 
+def list_subjects(queue: Queue) -> list[str]:
+    """Return the subjects of its jobs and pipelines, as events name them."""
+    return [*map(_job_subject, queue.jobs), *map(_pipeline_subject, queue.pipelines)]
+
+
+def _job_subject(one: QueuedJob) -> str:
+    return format_subject("jobs", {"cluster_uid": one.job.cluster_uid, "id": one.job.id})
+
+
+def _pipeline_subject(one: PipelineRecord) -> str:
+    return format_subject("pipelines", {"uid": one.uid})
+
+
 def queue_as_json(queue: Queue, actors: Mapping[str, str]) -> dict[str, object]:
     """Return jobs and pipelines as in data/queue.schema.json. actors: who did the last change, by subject."""
     return {
@@ -87,7 +100,7 @@ def queue_as_json(queue: Queue, actors: Mapping[str, str]) -> dict[str, object]:
                 "cluster": one.cluster.name,
                 "project": one.cluster.project,
                 "owner": one.cluster.owner or None,
-                "actor": actors.get(format_subject("jobs", {"cluster_uid": one.job.cluster_uid, "id": one.job.id})),
+                "actor": actors.get(_job_subject(one)),
                 "id": one.job.id,
                 "kind": one.job.kind,
                 "state": one.job.state,
@@ -105,7 +118,7 @@ def queue_as_json(queue: Queue, actors: Mapping[str, str]) -> dict[str, object]:
                 "name": one.name,
                 "project": one.project,
                 "owner": one.owner or None,
-                "actor": actors.get(format_subject("pipelines", {"uid": one.uid})),
+                "actor": actors.get(_pipeline_subject(one)),
                 "stage": one.stage + 1,
                 "stages": len(one.tasks),
                 "state": one.state,

@@ -14,7 +14,7 @@ from orchestrator.offers.predictions import read_bounds
 from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.job_spans import list_job_spans
-from orchestrator.store.lookup import RUNNING, suggest_name
+from orchestrator.store.lookup import RUNNING, SUGGESTED, suggest_name
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
 from orchestrator.summaries.clusters import ClusterSummary, PaidPerHour, sum_prices, summarize_cluster
@@ -111,7 +111,7 @@ def read_run(
     """
     found = summarize_runs(store, now, [run_id])
     if not found:
-        near = suggest_name(run_id, store.newest_runs(limit=1000))
+        near = suggest_name(run_id, store.newest_runs(limit=SUGGESTED))
         raise NotFoundError(f"no run '{run_id}' on record", near, "orch runs   (lists the runs on record)")
     run = found[0]
     points, steps, problem = _read_bucket(run, open_bucket, curves)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
+from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_microdollars, format_utc
 from orchestrator.plan.observed import Intent
 from orchestrator.store.audited import format_subject
 from orchestrator.store.job_spans import list_job_spans
+from orchestrator.store.lookup import suggest_name, suggest_run
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.summaries.output_forms import OutputProgress, output_as_json
@@ -76,19 +78,72 @@ class RunSummary:
         return "succeeded" if job.status == 0 else f"exit {job.status}: {job.what}"
 
 
-def summarize_runs(store: Reader, now: float, run_ids: Collection[str] | None = None) -> list[RunSummary]:
-    """Return all runs on record, or those of these ids, the one with the newest job first."""
-    chosen = None if run_ids is None else frozenset(run_ids)
-    uids = None if chosen is None else store.clusters_of_runs(chosen)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsQuery:
+    """Which runs are listed.
+
+    Attributes:
+        project: Only those on clusters of this project; "" for all. `owner` and `cluster` likewise.
+        run_id: Only this one; "" for any.
+        limit: The most, of which the newest are taken.
+    """
+
+    project: str = ""
+    owner: str = ""
+    cluster: str = ""
+    run_id: str = ""
+    limit: int = 20
+
+
+def find_runs(store: Reader, now: float, query: RunsQuery) -> list[RunSummary]:
+    """Return the newest runs that a query chooses, the one with the newest job first.
+
+    Raises:
+        NotFoundError: No such run or cluster is on record; the nearest names are suggested.
+    """
+    if query.run_id:
+        found = [run for run in summarize_runs(store, now, [query.run_id]) if _includes(query, run)]
+    else:
+        newest = store.newest_runs(limit=query.limit, project=query.project, owner=query.owner, cluster=query.cluster)
+        found = summarize_runs(store, now, newest)
+    if not found and (query.run_id or query.cluster):
+        _refuse_unknown(store, query)
+    return found
+
+
+def _includes(query: RunsQuery, run: RunSummary) -> bool:
+    given = ((query.project, run.project), (query.owner, run.owner), (query.cluster, run.cluster.name))
+    return all(chosen in ("", own) for chosen, own in given)
+
+
+def _refuse_unknown(store: Reader, query: RunsQuery) -> None:
+    """Raise NotFoundError where the run or the cluster of a query is not on record."""
+    clusters = store.cluster_names(query.project, query.owner)
+    everything = "orch runs   (lists the runs on record)"
+    if query.cluster and query.cluster not in clusters:
+        raise NotFoundError(
+            f"no cluster '{query.cluster}' on record", suggest_name(query.cluster, clusters), everything
+        )
+    if query.run_id in clusters:
+        why, step = f"'{query.run_id}' is a cluster", f"orch runs -c {query.run_id}"
+        raise NotFoundError(f"no run '{query.run_id}' on record", why, step)
+    if query.run_id:
+        near = suggest_run(store, query.run_id, project=query.project, owner=query.owner)
+        raise NotFoundError(f"no run '{query.run_id}' on record", near, everything)
+
+
+def summarize_runs(store: Reader, now: float, run_ids: Collection[str]) -> list[RunSummary]:
+    """Return the runs of these ids that are on record, the one with the newest job first."""
+    chosen = frozenset(run_ids)
+    uids = store.clusters_of_runs(chosen)
     of_clusters = store.jobs_by_uid(uids)
     jobs: dict[str, list[JobRecord]] = {}
     for job in sorted(chain.from_iterable(of_clusters.values()), key=lambda job: job.created):
-        if chosen is None or job.run_id in chosen:
+        if job.run_id in chosen:
             jobs.setdefault(job.run_id, []).append(job)
     clusters, intents = store.clusters_by_uid(uids), store.intents_by_uid(uids)
     spans = _list_spans(of_clusters, now)
-    names = None if run_ids is None else {record.qualified_name for record in clusters.values()}
-    changers = store.last_actors("subject", names)
+    changers = store.last_actors("subject", (_subject(own[-1]) for own in jobs.values()))
     found = [
         RunSummary(
             run_id=run_id,

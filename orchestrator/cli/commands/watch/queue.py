@@ -16,7 +16,7 @@ from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.formatting import format_duration
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.records import PipelineRecord
-from orchestrator.summaries.queue import QueuedJob, list_queue, queue_as_json
+from orchestrator.summaries.queue import QueuedJob, list_queue, list_subjects, queue_as_json
 
 
 @click.command(
@@ -39,7 +39,7 @@ def queue(cluster: str | None, all_projects: bool, owner: str, everything: bool,
         listed = list_queue(store, [find_cluster(store, cluster)] if cluster else list(shown), ended=everything)
         every = () if cluster else listed.pipelines
         listed = replace(listed, pipelines=tuple(one for one in every if scope.includes(one.project, one.owner)))
-        actors = store.last_actors("subject") if output == "json" else {}
+        actors = store.last_actors("subject", list_subjects(listed)) if output == "json" else {}
     if output == "json":
         write_stdout(json.dumps(queue_as_json(listed, actors), indent=2))
         return

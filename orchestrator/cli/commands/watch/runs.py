@@ -13,11 +13,9 @@ from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
-from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_duration, format_local_time
-from orchestrator.store.lookup import suggest_name
 from orchestrator.summaries.output_progress import add_output
-from orchestrator.summaries.runs import RunSummary, format_commit, format_run_cost, runs_as_json, summarize_runs
+from orchestrator.summaries.runs import RunsQuery, RunSummary, find_runs, format_commit, format_run_cost, runs_as_json
 
 
 @click.command(
@@ -56,9 +54,10 @@ def runs(
     run_id = next(iter(run_ids), None)
     with open_store_reader() as store:
         scope = make_scope(store, owner, all_projects=all_projects)
-        found = [run for run in summarize_runs(store, read_record_time()) if scope.includes(run.project, run.owner)]
-        clusters = {record.name for record in store.all_clusters() if scope.includes(record.project, scope.owner)}
-        found = add_output(store, _select_runs(found, clusters, run_id, cluster)[:limit])
+        query = RunsQuery(
+            project=scope.project, owner=scope.owner, cluster=cluster or "", run_id=run_id or "", limit=limit
+        )
+        found = add_output(store, find_runs(store, read_record_time(), query))
     if output == "json":
         write_stdout(json.dumps(runs_as_json(found), indent=2))
     elif run_id is not None:
@@ -68,26 +67,6 @@ def runs(
     else:
         whose = f" of cluster '{cluster}'" if cluster is not None else ""
         write_stderr(f"no run{whose} is on record; orch launch --help shows how to begin")
-
-
-def _select_runs(
-    found: list[RunSummary], clusters: set[str], run_id: str | None, cluster: str | None
-) -> list[RunSummary]:
-    """Return the runs of that id, on clusters of that name.
-
-    Raises:
-        NotFoundError: No such run or cluster is on record; the nearest names are suggested.
-    """
-    everything = "orch runs   (lists the runs on record)"
-    if cluster is not None and cluster not in clusters:
-        raise NotFoundError(f"no cluster '{cluster}' on record", suggest_name(cluster, clusters), everything)
-    chosen = [run for run in found if run_id in (None, run.run_id) and cluster in (None, run.cluster.name)]
-    if run_id is None or chosen:
-        return chosen
-    if run_id in clusters:
-        raise NotFoundError(f"no run '{run_id}' on record", f"'{run_id}' is a cluster", f"orch runs -c {run_id}")
-    near = suggest_name(run_id, {run.run_id for run in found} | clusters)
-    raise NotFoundError(f"no run '{run_id}' on record", near, everything)
 
 
 def _table(found: list[RunSummary], *, with_project: bool) -> list[str]:

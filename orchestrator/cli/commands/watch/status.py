@@ -70,10 +70,11 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         records = _select(store, cluster, owner, all_projects=all_projects)
         standings = add_cluster_output(store, [summarize_cluster(store, record) for record in records])
         recent = store.events(records[0].qualified_name, limit=5) if cluster else ()
-        actors, member = store.last_actors("cluster") if output == "json" else {}, store.member
+        names = [record.qualified_name for record in records] if output == "json" else []
+        actors, member = store.last_actors("cluster", names), store.member
         refusal = find_file_refusal(store)
     if output == "json":
-        write_stdout(json.dumps(clusters_as_json(standings, actors), indent=2))
+        write_stdout(json.dumps(clusters_as_json(standings, actors, sum_prices(standings)), indent=2))
     elif cluster:
         write_stdout(*_detail_lines(standings[0], recent))
     elif standings:
