@@ -11,6 +11,9 @@ from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from orchestrator.documents.accuracy import describe_bounds, describe_compared
+from orchestrator.documents.clusters import describe_job
+from orchestrator.documents.runs import format_run_cost
 from orchestrator.errors import OrchError
 from orchestrator.formatting import (
     format_age,
@@ -26,9 +29,6 @@ from orchestrator.formatting import (
 from orchestrator.next_step import NextStep
 from orchestrator.service.drawing import chart
 from orchestrator.service.route import Person, Route
-from orchestrator.summaries.accuracy import describe_bounds, describe_compared
-from orchestrator.summaries.clusters import describe_job
-from orchestrator.summaries.runs import format_run_cost
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
 

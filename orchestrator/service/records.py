@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.documents.clusters import PaidPerHour, clusters_as_json, sum_prices, sum_prices_of, summarize_cluster
+from orchestrator.documents.events import events_as_json
+from orchestrator.documents.output_progress import add_cluster_output, add_output
+from orchestrator.documents.queue import list_queue, list_subjects, queue_as_json
+from orchestrator.documents.run_view import RunView, curves_as_json, read_run, run_as_json
+from orchestrator.documents.runs import runs_as_json, summarize_runs
 from orchestrator.errors import NotFoundError
 from orchestrator.project import qualify_name, split_name
 from orchestrator.remote.chips import chip_as_json
@@ -12,12 +18,6 @@ from orchestrator.service.route import Answer, Call
 from orchestrator.store.lookup import find_cluster, suggest_name
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
-from orchestrator.summaries.clusters import PaidPerHour, clusters_as_json, sum_prices, sum_prices_of, summarize_cluster
-from orchestrator.summaries.events import events_as_json
-from orchestrator.summaries.output_progress import add_cluster_output, add_output
-from orchestrator.summaries.queue import list_queue, list_subjects, queue_as_json
-from orchestrator.summaries.run_view import RunView, curves_as_json, read_run, run_as_json
-from orchestrator.summaries.runs import runs_as_json, summarize_runs
 
 
 def show_member(call: Call) -> Answer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from orchestrator.documents.comparison import MOST_COMPARED
+from orchestrator.documents.records import MOST_EVENTS
 from orchestrator.engine.state.sent_trees import TreeLimits
 from orchestrator.service import (
     accuracy_page,
@@ -33,8 +35,6 @@ from orchestrator.service.plans import OrderRequest, PlanRequest
 from orchestrator.service.replication import list_records
 from orchestrator.service.route import Medium, Parameter, Role, Route
 from orchestrator.store.order_records import ORDER_VERBS
-from orchestrator.summaries.comparison import MOST_COMPARED
-from orchestrator.summaries.records import MOST_EVENTS
 from orchestrator.task.sent_tree import FOLDER
 
 _LIMIT = Parameter(name="limit", kind=int, default=100, least=1, most=1000, meaning="The most items.")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.cloud_identities.role import name_caller
+from orchestrator.documents.curves import CurveReader
+from orchestrator.documents.kept_spending import KeptSpending
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.opening import open_store
@@ -20,8 +22,6 @@ from orchestrator.store.failures import StoreError
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.store import Store
-from orchestrator.summaries.curves import CurveReader
-from orchestrator.summaries.kept_spending import KeptSpending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

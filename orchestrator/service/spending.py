@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from orchestrator.documents.budgets import summarize_budgets
+from orchestrator.documents.ledger import DIMENSIONS, SpendingRow, SpendingTable, spending_as_json
 from orchestrator.errors import UserError
 from orchestrator.formatting import parse_duration
 from orchestrator.service.route import Answer, Call
 from orchestrator.store.read import Reader
-from orchestrator.summaries.budgets import summarize_budgets
-from orchestrator.summaries.ledger import DIMENSIONS, SpendingRow, SpendingTable, spending_as_json
 
 _MOST_ROWS = 200  # of a page; the document has all
 _EVERYTHING = "all"

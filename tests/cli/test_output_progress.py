@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from support.orch_process import Orch
 
-SCHEMAS = Path(__file__).parents[2] / "orchestrator" / "summaries" / "data"
+SCHEMAS = Path(__file__).parents[2] / "orchestrator" / "documents" / "data"
 HUGGING_FACE = r"""
 for step in 100 200; do
     printf '\r %d%%|####5     | %d/1000 [00:45<00:55, 10.00it/s]\n' $((step / 10)) $step

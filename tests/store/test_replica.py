@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from store_history import LOCAL, METHODS, Step, forging, histories, play
 from support.postgres import PostgresServer
 
+from orchestrator.documents import records
+from orchestrator.documents.records import records_as_json
 from orchestrator.errors import CloudError
 from orchestrator.hosts import HostAddress, OwnSsh
 from orchestrator.plan.observed import IntentState
@@ -30,8 +32,6 @@ from orchestrator.store.replicated import EVENTS, NOT_SENT, NOT_SENT_COLUMNS, RE
 from orchestrator.store.store import Store
 from orchestrator.store.token_records import TokenRecord
 from orchestrator.store.version import SCHEMA_VERSION
-from orchestrator.summaries import records
-from orchestrator.summaries.records import records_as_json
 
 Document = dict[str, Any]
 TASK = json.dumps({"envs": {"WANDB_API_KEY": "canary-env", "MODE": "fast"}, "run": "true"})

@@ -18,6 +18,7 @@ from support.postgres import PostgresServer
 from support.store_versions import next_version
 from test_store_audit import audit_of
 
+from orchestrator.documents.budgets import summarize_budgets
 from orchestrator.errors import AccessError, BudgetError, NotFoundError, UserError
 from orchestrator.exits import Exit
 from orchestrator.plan.observed import IntentState
@@ -36,7 +37,6 @@ from orchestrator.store.schema import budgets, intents
 from orchestrator.store.store import Store
 from orchestrator.store.team_records import NewSliceRecord
 from orchestrator.store.upgrade import upgrade_store
-from orchestrator.summaries.budgets import summarize_budgets
 
 HOUR = 3600.0
 MONTH = 1_793_491_200.0  # 2026-11-01 00:00 UTC

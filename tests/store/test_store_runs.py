@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.documents.runs import summarize_runs
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.runs import summarize_runs
 
 
 def open_runs(location: Location, count: int) -> None:

@@ -17,6 +17,7 @@ from orchestrator.cli.execution.served_commands import refuse_option
 from orchestrator.cli.execution.served_patience import Patience
 from orchestrator.cli.parameters.clusters import CLUSTER, record_source
 from orchestrator.cli.parameters.scope import Scope, make_scope, scope_options
+from orchestrator.documents.events import event_as_json, events_as_json
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_local_time
 from orchestrator.messages import escape_controls
@@ -25,7 +26,6 @@ from orchestrator.service_address import find_server
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
-from orchestrator.summaries.events import event_as_json, events_as_json
 
 POLL_SECONDS = 0.3
 SERVICE_POLL_SECONDS = 1.0  # a request each

@@ -13,10 +13,10 @@ from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.documents.queue import QueuedJob, list_queue, list_subjects, queue_as_json
 from orchestrator.formatting import format_duration
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.records import PipelineRecord
-from orchestrator.summaries.queue import QueuedJob, list_queue, list_subjects, queue_as_json
 
 
 @click.command(

@@ -13,9 +13,9 @@ from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.documents.output_progress import add_output
+from orchestrator.documents.runs import RunsQuery, RunSummary, find_runs, format_commit, format_run_cost, runs_as_json
 from orchestrator.formatting import format_duration, format_local_time
-from orchestrator.summaries.output_progress import add_output
-from orchestrator.summaries.runs import RunsQuery, RunSummary, find_runs, format_commit, format_run_cost, runs_as_json
 
 
 @click.command(

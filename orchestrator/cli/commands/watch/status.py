@@ -14,6 +14,16 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import refuse_option
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.documents.clusters import (
+    ClusterSummary,
+    clusters_as_json,
+    describe_abandoned_job,
+    describe_job,
+    find_passed_limit,
+    sum_prices,
+    summarize_cluster,
+)
+from orchestrator.documents.output_progress import add_cluster_output
 from orchestrator.formatting import format_age, format_duration, format_local_time, format_price
 from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES
@@ -24,16 +34,6 @@ from orchestrator.store.lookup import find_cluster
 from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
-from orchestrator.summaries.clusters import (
-    ClusterSummary,
-    clusters_as_json,
-    describe_abandoned_job,
-    describe_job,
-    find_passed_limit,
-    sum_prices,
-    summarize_cluster,
-)
-from orchestrator.summaries.output_progress import add_cluster_output
 
 # Machines that a limit, or another program, has ended: auxiliary resources stay until `down`.
 _LEFT_OVER: dict[str, str] = {

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.documents.output_forms import OutputProgress, output_as_json
 from orchestrator.formatting import format_price, format_utc
 from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent, IntentState
@@ -13,7 +14,6 @@ from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_current_job
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
-from orchestrator.summaries.output_forms import OutputProgress, output_as_json
 
 LEASE = "cluster:{name}"  # the name under which engine/state/lease.py holds a cluster while it works on it
 

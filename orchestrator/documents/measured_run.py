@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from orchestrator.catalog.accelerators import resolve
+from orchestrator.documents.accuracy import measure_speed
+from orchestrator.documents.curves import CurveReader
+from orchestrator.documents.run_view import RunView, read_run
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.read import Reader
-from orchestrator.summaries.accuracy import measure_speed
-from orchestrator.summaries.curves import CurveReader
-from orchestrator.summaries.run_view import RunView, read_run
 
 _GIB = 2**30
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
+from orchestrator.documents.output_forms import OutputProgress, output_as_json
+from orchestrator.documents.spending import BilledTime, Spending, list_billed_times
 from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_microdollars, format_utc
 from orchestrator.plan.observed import Intent
@@ -16,8 +18,6 @@ from orchestrator.store.job_spans import list_job_spans
 from orchestrator.store.lookup import suggest_name, suggest_run
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
-from orchestrator.summaries.output_forms import OutputProgress, output_as_json
-from orchestrator.summaries.spending import BilledTime, Spending, list_billed_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.documents.clusters import ClusterSummary, PaidPerHour, sum_prices, summarize_cluster
+from orchestrator.documents.curves import CurveReader, Point, reduce_points
+from orchestrator.documents.runs import RunSummary, runs_as_json, summarize_runs
+from orchestrator.documents.spending import Spending, list_billed_times, list_kept_times
 from orchestrator.errors import NotFoundError, OrchError
 from orchestrator.formatting import format_utc
 from orchestrator.offers.predictions import read_bounds
@@ -17,10 +21,6 @@ from orchestrator.store.job_spans import list_job_spans
 from orchestrator.store.lookup import RUNNING, SUGGESTED, suggest_name
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
-from orchestrator.summaries.clusters import ClusterSummary, PaidPerHour, sum_prices, summarize_cluster
-from orchestrator.summaries.curves import CurveReader, Point, reduce_points
-from orchestrator.summaries.runs import RunSummary, runs_as_json, summarize_runs
-from orchestrator.summaries.spending import Spending, list_billed_times, list_kept_times
 
 _STEP_FOLDER = re.compile(r"step-(\d{1,12})-.*")
 

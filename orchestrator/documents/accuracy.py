@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 
+from orchestrator.documents.curves import CurveReader, Point
+from orchestrator.documents.runs import RunSummary, summarize_runs
 from orchestrator.errors import OrchError
 from orchestrator.formatting import format_amount, format_duration
 from orchestrator.offers.own_speeds import OwnSpeed, measure_ratio
 from orchestrator.offers.predictions import Compared, compare_estimate
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.read import Reader
-from orchestrator.summaries.curves import CurveReader, Point
-from orchestrator.summaries.runs import RunSummary, summarize_runs
 
 MOST_RUNS = 100  # the newest; the curves of each are read from its bucket
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from orchestrator.documents.ledger import group_bills, list_owned_charges
 from orchestrator.plan.charges import (
     BILLED_PARTS,
     MACHINES,
@@ -16,7 +17,6 @@ from orchestrator.plan.charges import (
 )
 from orchestrator.store.bill_records import BillRecord
 from orchestrator.store.read import Reader
-from orchestrator.summaries.ledger import group_bills, list_owned_charges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,12 @@ from hashlib import sha256
 from statistics import median
 from typing import Any, cast
 
+from orchestrator.documents.curves import CurveReader, Point
+from orchestrator.documents.run_view import RunView, read_run
+from orchestrator.documents.runs import runs_as_json
 from orchestrator.errors import UserError
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.read import Reader
-from orchestrator.summaries.curves import CurveReader, Point
-from orchestrator.summaries.run_view import RunView, read_run
-from orchestrator.summaries.runs import runs_as_json
 from orchestrator.task.likely_secrets import mask_likely_secrets
 
 MOST_COMPARED = 8

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.documents.curves import CurveReader
+from orchestrator.documents.run_view import read_run
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.plan.teardown import TeardownPolicy
@@ -13,8 +15,6 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.read import Reader
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.curves import CurveReader
-from orchestrator.summaries.run_view import read_run
 
 HOUR = 3600.0
 MACHINES = Candidate(provider="gcp", accelerator="v5e-8", hosts=1, chips_per_host=8, market=Spot(), zone="us-west4-a")

@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.catalog.accelerators import resolve_rented
 from orchestrator.catalog.tpu import list_generations
+from orchestrator.documents.topology import Links, describe_topology
 from orchestrator.service.drawing.chips import MOST_HOSTS, HostHealth, HostState, draw_chips
 from orchestrator.slices import Candidate, OnDemand
-from orchestrator.summaries.topology import Links, describe_topology
 
 SLICES = [f"{row.prefix}-{size}" for row in list_generations() for size in row.sizes[:12]]
 OTHERS = [

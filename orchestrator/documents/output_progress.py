@@ -13,13 +13,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from orchestrator.documents.clusters import ClusterSummary
+from orchestrator.documents.output_forms import OutputProgress, read_output
+from orchestrator.documents.runs import RunSummary
 from orchestrator.paths import load_paths
 from orchestrator.remote.output import find_last_state
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
-from orchestrator.summaries.clusters import ClusterSummary
-from orchestrator.summaries.output_forms import OutputProgress, read_output
-from orchestrator.summaries.runs import RunSummary
 from orchestrator.task.output_pattern import OutputPattern, parse_pattern
 
 MOST_RUNS = 100  # the newest, of which a copy of the records has it

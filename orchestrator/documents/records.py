@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
+from orchestrator.documents.events import is_about_entry, mask_columns
+from orchestrator.documents.output_progress import list_progress
 from orchestrator.store.audited import KEYS, Head, parse_subject
 from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
 from orchestrator.store.replicated import EVENTS, SENT
 from orchestrator.store.version import OLDEST_READER, SCHEMA_VERSION
-from orchestrator.summaries.events import is_about_entry, mask_columns
-from orchestrator.summaries.output_progress import list_progress
 
 MOST_EVENTS = 1000  # of one document
 _TABLES = tuple(name for name in SENT if name != EVENTS)

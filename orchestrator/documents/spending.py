@@ -14,7 +14,7 @@ from orchestrator.plan.observed import Intent
 from orchestrator.slices import Candidate
 
 if TYPE_CHECKING:  # `orch runs` needs no curves
-    from orchestrator.summaries.curves import Point
+    from orchestrator.documents.curves import Point
 
 _HOUR = 3600.0
 

@@ -10,8 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-import orchestrator.summaries
+import orchestrator.documents
 from orchestrator.cli.commands.before.offers import _read_like
+from orchestrator.documents.accuracy import accuracy_as_json, count_inside, judge_runs
+from orchestrator.documents.measured_run import measure_run
 from orchestrator.errors import UserError
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.plan.teardown import TeardownPolicy
@@ -21,8 +23,6 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.read import Reader
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.accuracy import accuracy_as_json, count_inside, judge_runs
-from orchestrator.summaries.measured_run import measure_run
 
 NOW = 1_700_006_400.0
 HOUR = 3600.0
@@ -99,7 +99,7 @@ def test_runs_are_judged_by_their_metrics_and_machines(tmp_path: Path, monkeypat
     speed = found["good-run"].speed
     assert speed is not None and (speed.chip, speed.settings, speed.ratio) == ("v5e", "engine=jax dtype=bf16", 1.05)
     assert speed.day == "2023-11-15"
-    schema = Path(orchestrator.summaries.__file__).parent / "data" / "accuracy.schema.json"
+    schema = Path(orchestrator.documents.__file__).parent / "data" / "accuracy.schema.json"
     jsonschema.validate(accuracy_as_json(list(found.values())), json.loads(schema.read_text()))
 
 

@@ -10,11 +10,7 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from orchestrator.plan.charges import HOUR_MS, Charge, to_milliseconds
-from orchestrator.store.audited import parse_subject
-from orchestrator.store.read import Reader
-from orchestrator.store.records import EventRecord
-from orchestrator.summaries.ledger import (
+from orchestrator.documents.ledger import (
     DAY_MS,
     Owned,
     SpendingTable,
@@ -26,6 +22,10 @@ from orchestrator.summaries.ledger import (
     refuse_unknown_dimensions,
     summarize_spending,
 )
+from orchestrator.plan.charges import HOUR_MS, Charge, to_milliseconds
+from orchestrator.store.audited import parse_subject
+from orchestrator.store.read import Reader
+from orchestrator.store.records import EventRecord
 
 KEPT = frozenset({"owner", "project", "day", "part", "source"})  # tables of the others are as long as history
 _SETTLED_SECONDS = 60.0  # after which a deleted cluster is summed for good: clocks of servers differ

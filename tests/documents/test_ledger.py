@@ -14,7 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import orchestrator.summaries
+import orchestrator.documents
+from orchestrator.documents.kept_spending import KeptSpending
+from orchestrator.documents.ledger import DIMENSIONS, SpendingRow, spending_as_json, summarize_spending
+from orchestrator.documents.runs import summarize_runs
 from orchestrator.errors import UserError
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.plan.spending_budget import SpendingBudget, find_month_begin, find_month_end, measure_usage
@@ -26,14 +29,11 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.read import Reader
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.kept_spending import KeptSpending
-from orchestrator.summaries.ledger import DIMENSIONS, SpendingRow, spending_as_json, summarize_spending
-from orchestrator.summaries.runs import summarize_runs
 
 HOUR = 3600.0
 DAY0 = 1_700_006_400.0  # 2023-11-15 00:00 UTC
 CANDIDATE = Candidate(provider="gcp", accelerator="v5e-8", hosts=2, chips_per_host=4, market=OnDemand())
-SCHEMA = json.loads((Path(orchestrator.summaries.__file__).parent / "data" / "spending.schema.json").read_text())
+SCHEMA = json.loads((Path(orchestrator.documents.__file__).parent / "data" / "spending.schema.json").read_text())
 
 
 @dataclass

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.documents.curves import Point, parse_point, reduce_points
+from orchestrator.documents.spending import Spending, list_billed_times, list_kept_times
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.slices import Candidate, OnDemand
-from orchestrator.summaries.curves import Point, parse_point, reduce_points
-from orchestrator.summaries.spending import Spending, list_billed_times, list_kept_times
 
 HOUR = 3600.0
 POINT = Point(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.summaries.output_forms import (
+from orchestrator.documents.output_forms import (
     FORMS,
     LONGEST_LINE,
     OWN,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.documents.curves import CurveReader
 from orchestrator.errors import StorageError
 from orchestrator.storage.bucket import Bucket
-from orchestrator.summaries.curves import CurveReader
 
 TOO_LARGE = 65 * 2**20
 

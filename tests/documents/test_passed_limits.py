@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.documents.clusters import ClusterSummary, find_passed_limit
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.records import ClusterRecord
-from orchestrator.summaries.clusters import ClusterSummary, find_passed_limit
 
 MACHINE = Candidate(provider="gcp", accelerator="e2", hosts=1, chips_per_host=0, market=OnDemand())
 CLUSTER = ClusterRecord(
