@@ -1,13 +1,13 @@
-"""Summarize one cluster from its records, for `status` as text and as JSON."""
+"""Summarize one cluster from its records."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.documents.output_forms import OutputProgress, output_as_json
-from orchestrator.formatting import format_price, format_utc
+from orchestrator.documents.output_forms import OutputProgress
+from orchestrator.formatting import format_price
 from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent, IntentState
 from orchestrator.slices import SliceState
@@ -142,10 +142,10 @@ def find_passed_limit(item: ClusterSummary, now: float) -> str:
     return next((what for what, at in ends if item.state_at < at < now), "")
 
 
-def describe_abandoned_job(cluster: str, job: JobRecord) -> tuple[str, str]:
+def describe_abandoned_job(cluster: str, job: int) -> tuple[str, str]:
     """Return what continues a job that its command left before its program began, and what ends its machines."""
     return (
-        f"orch watch {cluster} {job.id}   continues job {job.id}, whose command ended before the program began",
+        f"orch watch {cluster} {job}   continues job {job}, whose command ended before the program began",
         f"orch down {cluster}   ends the machines, which cost money until then",
     )
 
@@ -180,82 +180,3 @@ def describe_job(job: JobRecord | None) -> str:
     if job.state == "ended":
         return f"{job.id} exit {job.status}"
     return f"{job.id} {job.state}" + (f", attempt {job.attempt}" if job.attempt > 1 else "")
-
-
-def clusters_as_json(
-    summaries: Sequence[ClusterSummary], actors: Mapping[str, str], paid: PaidPerHour
-) -> dict[str, object]:
-    """Return the summaries as in data/status.schema.json.
-
-    Args:
-        summaries: The clusters, or a page of them.
-        actors: Who did the last change, by qualified name.
-        paid: What all of them cost an hour.
-    """
-    found = [_cluster_json(item, actors.get(item.cluster.qualified_name)) for item in summaries]
-    return {
-        "version": 1,
-        "kind": "status",
-        "price_per_hour": None if paid.unknown else paid.dollars,
-        "clusters": found,
-    }
-
-
-def _cluster_json(item: ClusterSummary, actor: str | None) -> dict[str, object]:
-    intent = item.current
-    return {
-        "name": item.cluster.name,
-        "created": format_utc(item.cluster.created),
-        "summary": item.cluster.summary,
-        "project": item.cluster.project,
-        "owner": item.cluster.owner or None,
-        "actor": actor,
-        "wanted": item.cluster.desired_state,
-        "state": item.state,
-        "state_at": format_utc(item.state_at),
-        "working": item.busy_with or None,
-        "machines": None
-        if intent is None
-        else {
-            "slice": intent.name,
-            "provider": intent.candidate.provider,
-            "region": intent.candidate.region or None,
-            "zone": intent.candidate.zone or None,
-            "accelerator": intent.candidate.accelerator,
-            "hosts": intent.candidate.hosts,
-            "chips_per_host": intent.candidate.chips_per_host,
-            "market": str(intent.candidate.market),
-            "price_per_hour": item.price_per_hour,
-            "account": intent.account or None,
-        },
-        "hosts": [
-            {
-                "rank": h.rank,
-                "label": h.label,
-                "host": h.host,
-                "port": h.port,
-                "user": h.user,
-                "internal_ip": h.internal_ip,
-            }
-            for h in item.cluster.hosts
-        ],
-        "jobs": [_job_json(job) for job in item.jobs],
-        "from_output": output_as_json(item.output),
-    }
-
-
-def _job_json(job: JobRecord) -> dict[str, object]:
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "run_id": job.run_id,
-        "state": job.state,
-        "attempt": job.attempt,
-        "hosts": list(job.ranks) if job.ranks is not None else None,
-        "created": format_utc(job.created),
-        "ended": format_utc(job.ended) if job.ended is not None else None,
-        "status": job.status,
-        "what": job.what or None,
-        "why": job.why or None,
-        "bucket": job.bucket or None,
-    }

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from orchestrator.documents.curves import CurveReader, Point
 from orchestrator.documents.run_view import RunView, read_run
-from orchestrator.documents.runs import runs_as_json
+from orchestrator.documents.runs import run_as_item
 from orchestrator.errors import UserError
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.read import Reader
@@ -178,7 +178,6 @@ def _write_value(value: Any) -> str:
 
 def comparison_as_json(comparison: Comparison) -> dict[str, object]:
     """Return a comparison as in data/comparison.schema.json."""
-    items: Any = runs_as_json([one.view.run for one in comparison.runs])["runs"]
     return {
         "version": 1,
         "kind": "comparison",
@@ -186,7 +185,7 @@ def comparison_as_json(comparison: Comparison) -> dict[str, object]:
         "runs": [
             {
                 "letter": one.letter,
-                "run": item,
+                "run": run_as_item(one.view.run),
                 "step": one.last.step if one.last is not None else None,
                 "loss": one.last.loss if one.last is not None else None,
                 "lowest_loss": one.lowest_loss,
@@ -197,7 +196,7 @@ def comparison_as_json(comparison: Comparison) -> dict[str, object]:
                 "seconds_to_common_loss": _round(one.seconds_to_reach),
                 "bucket_problem": one.view.bucket_problem or None,
             }
-            for one, item in zip(comparison.runs, items, strict=True)
+            for one in comparison.runs
         ],
         "settings": [
             {"name": row.name, "differs": row.differs, "values": list(row.values)} for row in comparison.settings

@@ -6,8 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.documents.queries import EventsQuery, Scope
 from orchestrator.formatting import format_utc
-from orchestrator.project import split_name
+from orchestrator.project import qualify_name, split_name
+from orchestrator.store.lookup import find_cluster
+from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
 from orchestrator.task.likely_secrets import mask_likely_secrets
 from orchestrator.values import MASK
@@ -15,9 +18,30 @@ from orchestrator.values import MASK
 _ENTRIES = frozenset({"token", "session", "invitation", "sign_in", "trust_rule"})
 
 
-def events_as_json(found: Sequence[EventRecord]) -> dict[str, object]:
+def read_events(store: Reader, now: float, query: EventsQuery) -> dict[str, Any]:
+    """Return the document of data/events.schema.json for the newest events that a query chooses.
+
+    Raises:
+        NotFoundError: There is no cluster of this name; the nearest names are suggested.
+    """
+    qualified = qualify_name(store.project, query.cluster) if query.cluster else None
+    recent = store.events(qualified, after=query.after, limit=query.limit)
+    found = [event for event in recent if _is_shown(event, query.scope)]
+    if query.cluster and not found and not query.after:
+        find_cluster(store, query.cluster)
+    return {**events_as_json(found, now), "until": recent[-1].seq if recent else query.after}
+
+
+def _is_shown(event: EventRecord, scope: Scope) -> bool:
+    """Return whether an event is of the project and the member. Those of no cluster are of all projects."""
+    return scope.includes(
+        split_name(event.cluster)[0] if event.cluster else scope.project, event.actor.partition("@")[0]
+    )
+
+
+def events_as_json(found: Sequence[EventRecord], now: float) -> dict[str, Any]:
     """Return events as in data/events.schema.json; with -o jsonl each line is one item of `events`."""
-    return {"version": 1, "kind": "events", "events": [event_as_json(event) for event in found]}
+    return {"version": 1, "kind": "events", "now": format_utc(now), "events": [event_as_json(event) for event in found]}
 
 
 def event_as_json(event: EventRecord) -> dict[str, object]:

@@ -200,7 +200,7 @@ def output_as_json(output: OutputProgress | None) -> dict[str, object] | None:
     with suppress(ValueError):
         loss = float(output.loss)
     finite = loss is not None and abs(loss) < float("inf")
-    return {"step": output.step, "loss": loss if finite else None, "form": output.form}
+    return {"step": output.step, "loss": loss if finite else None, "form": output.form, "text": str(output)}
 
 
 def _find(line: str, own: OutputPattern | None) -> tuple[str, str | None, str | None] | None:

@@ -11,16 +11,18 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.documents.clusters import ClusterSummary
 from orchestrator.documents.output_forms import OutputProgress, read_output
-from orchestrator.documents.runs import RunSummary
 from orchestrator.paths import load_paths
 from orchestrator.remote.output import find_last_state
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
 from orchestrator.task.output_pattern import OutputPattern, parse_pattern
+
+if TYPE_CHECKING:  # both are given
+    from orchestrator.documents.clusters import ClusterSummary
+    from orchestrator.documents.runs import RunSummary
 
 MOST_RUNS = 100  # the newest, of which a copy of the records has it
 _MOST_BYTES = 256 * 1024  # of the end of a log: a bar is redrawn many times between two losses

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
 
+from orchestrator.documents.queries import QueueQuery
 from orchestrator.formatting import format_utc
 from orchestrator.store.audited import format_subject
+from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 
@@ -33,6 +36,22 @@ class Queue:
 
     jobs: tuple[QueuedJob, ...]
     pipelines: tuple[PipelineRecord, ...] = ()
+
+
+def read_queue(store: Reader, now: float, query: QueueQuery) -> dict[str, Any]:
+    """Return the document of data/queue.schema.json for the jobs and pipelines that a query chooses.
+
+    Raises:
+        NotFoundError: There is no cluster of this name; the nearest names are suggested.
+    """
+    if query.cluster:
+        clusters = [find_cluster(store, query.cluster)]
+    else:
+        clusters = [one for one in store.clusters() if query.scope.includes(one.project, one.owner)]
+    listed = list_queue(store, clusters, ended=query.ended)
+    every = () if query.cluster else listed.pipelines
+    pipelines = tuple(one for one in every if query.scope.includes(one.project, one.owner))
+    return queue_as_json(store, now, replace(listed, pipelines=pipelines))
 
 
 def list_queue(store: Reader, clusters: Collection[ClusterRecord] | None = None, *, ended: bool = False) -> Queue:
@@ -77,11 +96,6 @@ def _engine(store: Reader) -> str:
     return "an unattended engine, shortly" if store.engine_works() else _NO_ENGINE
 
 
-def list_subjects(queue: Queue) -> list[str]:
-    """Return the subjects of its jobs and pipelines, as events name them."""
-    return [*map(_job_subject, queue.jobs), *map(_pipeline_subject, queue.pipelines)]
-
-
 def _job_subject(one: QueuedJob) -> str:
     return format_subject("jobs", {"cluster_uid": one.job.cluster_uid, "id": one.job.id})
 
@@ -90,11 +104,14 @@ def _pipeline_subject(one: PipelineRecord) -> str:
     return format_subject("pipelines", {"uid": one.uid})
 
 
-def queue_as_json(queue: Queue, actors: Mapping[str, str]) -> dict[str, object]:
-    """Return jobs and pipelines as in data/queue.schema.json. actors: who did the last change, by subject."""
+def queue_as_json(store: Reader, now: float, queue: Queue) -> dict[str, Any]:
+    """Return jobs and pipelines as in data/queue.schema.json."""
+    subjects = [*map(_job_subject, queue.jobs), *map(_pipeline_subject, queue.pipelines)]
+    actors = store.last_actors("subject", subjects)
     return {
         "version": 1,
         "kind": "queue",
+        "now": format_utc(now),
         "jobs": [
             {
                 "cluster": one.cluster.name,
@@ -108,6 +125,7 @@ def queue_as_json(queue: Queue, actors: Mapping[str, str]) -> dict[str, object]:
                 "run_id": one.job.run_id,
                 "status": one.job.status,
                 "created": format_utc(one.job.created),
+                "ended": None if one.job.ended is None else format_utc(one.job.ended),
                 "driven_by": one.driven_by or None,
             }
             for one in queue.jobs

@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from orchestrator.documents.clusters import ClusterSummary, PaidPerHour, sum_prices, summarize_cluster
 from orchestrator.documents.curves import CurveReader, Point, reduce_points
-from orchestrator.documents.runs import RunSummary, runs_as_json, summarize_runs
+from orchestrator.documents.runs import RunSummary, run_as_item, summarize_runs
 from orchestrator.documents.spending import Spending, list_billed_times, list_kept_times
 from orchestrator.errors import NotFoundError, OrchError
 from orchestrator.formatting import format_utc
@@ -176,11 +175,11 @@ def _list_saved_steps(bucket: Bucket, run_id: str) -> tuple[int, ...]:
 
 def run_as_json(view: RunView) -> dict[str, object]:
     """Return one run as in data/run.schema.json: its item of `orch runs -o json`, and what is known beyond it."""
-    item: Any = runs_as_json([view.run])["runs"]
     return {
         "version": 1,
         "kind": "run",
-        "run": item[0],
+        "now": format_utc(view.run.now),
+        "run": run_as_item(view.run),
         "attempts": [
             {
                 "attempt": one.attempt,

@@ -9,9 +9,11 @@ from itertools import chain
 from typing import Any, cast
 
 from orchestrator.documents.output_forms import OutputProgress, output_as_json
+from orchestrator.documents.output_progress import add_output
+from orchestrator.documents.queries import RunsQuery
 from orchestrator.documents.spending import BilledTime, Spending, list_billed_times
 from orchestrator.errors import NotFoundError
-from orchestrator.formatting import format_microdollars, format_utc
+from orchestrator.formatting import format_utc
 from orchestrator.plan.observed import Intent
 from orchestrator.store.audited import format_subject
 from orchestrator.store.job_spans import list_job_spans
@@ -78,21 +80,9 @@ class RunSummary:
         return "succeeded" if job.status == 0 else f"exit {job.status}: {job.what}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunsQuery:
-    """Which runs are listed.
-
-    Attributes:
-        project: Only those on clusters of this project; "" for all. `owner` and `cluster` likewise.
-        run_id: Only this one; "" for any.
-        limit: The most, of which the newest are taken.
-    """
-
-    project: str = ""
-    owner: str = ""
-    cluster: str = ""
-    run_id: str = ""
-    limit: int = 20
+def read_runs(store: Reader, now: float, query: RunsQuery) -> dict[str, Any]:
+    """Return the document of data/runs.schema.json for the newest runs that a query chooses. Raises as `find_runs`."""
+    return runs_as_json(add_output(store, find_runs(store, now, query)), now)
 
 
 def find_runs(store: Reader, now: float, query: RunsQuery) -> list[RunSummary]:
@@ -104,21 +94,27 @@ def find_runs(store: Reader, now: float, query: RunsQuery) -> list[RunSummary]:
     if query.run_id:
         found = [run for run in summarize_runs(store, now, [query.run_id]) if _includes(query, run)]
     else:
-        newest = store.newest_runs(limit=query.limit, project=query.project, owner=query.owner, cluster=query.cluster)
-        found = summarize_runs(store, now, newest)
+        found = summarize_runs(store, now, list_run_ids(store, query))
     if not found and (query.run_id or query.cluster):
         _refuse_unknown(store, query)
     return found
 
 
+def list_run_ids(store: Reader, query: RunsQuery) -> list[str]:
+    """Return the ids of the newest runs that a query chooses, the one with the newest job first."""
+    return store.newest_runs(
+        limit=query.limit, before=query.before, project=query.scope.project, owner=query.scope.owner,
+        cluster=query.cluster,
+    )  # fmt: skip
+
+
 def _includes(query: RunsQuery, run: RunSummary) -> bool:
-    given = ((query.project, run.project), (query.owner, run.owner), (query.cluster, run.cluster.name))
-    return all(chosen in ("", own) for chosen, own in given)
+    return query.scope.includes(run.project, run.owner) and query.cluster in ("", run.cluster.name)
 
 
 def _refuse_unknown(store: Reader, query: RunsQuery) -> None:
     """Raise NotFoundError where the run or the cluster of a query is not on record."""
-    clusters = store.cluster_names(query.project, query.owner)
+    clusters = store.cluster_names(query.scope.project, query.scope.owner)
     everything = "orch runs   (lists the runs on record)"
     if query.cluster and query.cluster not in clusters:
         raise NotFoundError(
@@ -128,7 +124,7 @@ def _refuse_unknown(store: Reader, query: RunsQuery) -> None:
         why, step = f"'{query.run_id}' is a cluster", f"orch runs -c {query.run_id}"
         raise NotFoundError(f"no run '{query.run_id}' on record", why, step)
     if query.run_id:
-        near = suggest_run(store, query.run_id, project=query.project, owner=query.owner)
+        near = suggest_run(store, query.run_id, project=query.scope.project, owner=query.scope.owner)
         raise NotFoundError(f"no run '{query.run_id}' on record", near, everything)
 
 
@@ -179,25 +175,13 @@ def _list_billed(spans: _Spans, intents: Mapping[str, Sequence[Intent]], now: fl
     return tuple(one for uid, times in spans.items() for one in list_billed_times(intents.get(uid, ()), times, now))
 
 
-def format_run_cost(run: RunSummary) -> str:
-    """Format the cost of a run; a cost that is not known is never shown as 0."""
-    dollars = run.dollars
-    if dollars is None:
-        return "not known"
-    return format_microdollars(round(dollars * 1e6)) if dollars else "free"
-
-
-def format_commit(run: RunSummary) -> str:
-    """Format the commit of a run's workdir, with a star where files were changed since; "-" when not known."""
-    return run.git.get("commit", "-")[:9] + ("*" if "changes" in run.git else "")
-
-
-def runs_as_json(runs: Sequence[RunSummary]) -> dict[str, object]:
+def runs_as_json(runs: Sequence[RunSummary], now: float) -> dict[str, Any]:
     """Return runs as in data/runs.schema.json."""
-    return {"version": 1, "kind": "runs", "runs": [_as_json(run) for run in runs]}
+    return {"version": 1, "kind": "runs", "now": format_utc(now), "runs": [run_as_item(run) for run in runs]}
 
 
-def _as_json(run: RunSummary) -> dict[str, object]:
+def run_as_item(run: RunSummary) -> dict[str, object]:
+    """Return one run as an item of data/runs.schema.json."""
     dollars = run.dollars
     return {
         "run_id": run.run_id,
@@ -208,13 +192,25 @@ def _as_json(run: RunSummary) -> dict[str, object]:
         "created": format_utc(run.jobs[0].created),
         "ended": format_utc(run.last.ended) if run.last.ended is not None else None,
         "seconds": round(run.seconds, 3),
-        "dollars": round(dollars, 4) if dollars is not None else None,
+        "dollars": round(dollars, 6) if dollars is not None else None,
         "state": run.last.state,
         "status": run.last.status,
         "result": run.result,
+        "why": run.last.why or None,
         "bucket": run.last.bucket or None,
         "commit": run.git.get("commit"),
         "changes": run.git.get("changes"),
+        "branch": run.git.get("branch"),
         "from_output": output_as_json(run.output),
-        "jobs": [{"id": job.id, "kind": job.kind, "attempts": job.attempt, "status": job.status} for job in run.jobs],
+        "jobs": [
+            {
+                "id": job.id,
+                "kind": job.kind,
+                "state": job.state,
+                "attempts": job.attempt,
+                "created": format_utc(job.created),
+                "status": job.status,
+            }
+            for job in run.jobs
+        ],
     }

@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orchestrator.documents.accuracy import describe_bounds, describe_compared
 from orchestrator.documents.clusters import describe_job
-from orchestrator.documents.runs import format_run_cost
 from orchestrator.errors import OrchError
 from orchestrator.formatting import (
     format_age,
@@ -23,6 +22,7 @@ from orchestrator.formatting import (
     format_local_time,
     format_microdollars,
     format_price,
+    format_run_cost,
     format_size,
     format_utc,
 )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from orchestrator.documents.clusters import PaidPerHour, clusters_as_json, sum_prices, sum_prices_of, summarize_cluster
+from orchestrator.documents.clusters import PaidPerHour, sum_prices_of
 from orchestrator.documents.events import events_as_json
-from orchestrator.documents.output_progress import add_cluster_output, add_output
-from orchestrator.documents.queue import list_queue, list_subjects, queue_as_json
+from orchestrator.documents.output_progress import add_output
+from orchestrator.documents.queries import ClustersQuery, QueueQuery, RunsQuery, Scope
+from orchestrator.documents.queue import read_queue
 from orchestrator.documents.run_view import RunView, curves_as_json, read_run, run_as_json
-from orchestrator.documents.runs import runs_as_json, summarize_runs
+from orchestrator.documents.runs import list_run_ids, runs_as_json, summarize_runs
+from orchestrator.documents.status import clusters_as_json, read_status
 from orchestrator.errors import NotFoundError
 from orchestrator.project import qualify_name, split_name
 from orchestrator.remote.chips import chip_as_json
@@ -34,10 +37,11 @@ def list_runs(call: Call) -> Answer:
     limit = call.query["limit"]
     with call.open_reader() as store:
         project, owner = call.read_filter(store)
-        ids = store.newest_runs(limit=limit + 1, before=call.query["before"], project=project, owner=owner)
+        scope = Scope(project=project, owner=owner)
+        ids = list_run_ids(store, RunsQuery(scope=scope, limit=limit + 1, before=call.query["before"]))
         found = add_output(store, summarize_runs(store, call.site.now(), ids[:limit]))
     more = {"before": repr(found[-1].last.created)} if len(ids) > limit else None
-    return Answer(document=runs_as_json(found), following=more)
+    return Answer(document=runs_as_json(found, call.site.now()), following=more)
 
 
 def show_run(call: Call) -> Answer:
@@ -61,18 +65,20 @@ def list_clusters(call: Call) -> Answer:
     """Answer with open clusters by name; the next page begins after the last of them."""
     with call.open_reader() as store:
         chosen = select_clusters(store, call)
-        actors = store.last_actors("cluster", [record.qualified_name for record in chosen.records])
-        found = add_cluster_output(store, [summarize_cluster(store, record) for record in chosen.records])
-        return Answer(document=clusters_as_json(found, actors, chosen.paid), following=chosen.following)
+        document = clusters_as_json(store, call.site.now(), chosen.records, chosen.paid)
+    return Answer(document=_as_seen(call, document), following=chosen.following)
 
 
 def show_cluster(call: Call) -> Answer:
     """Answer with one cluster."""
     with call.open_reader() as store:
-        record = find_cluster(store, call.path["name"])
-        actors = store.last_actors("cluster", [record.qualified_name])
-        found = add_cluster_output(store, [summarize_cluster(store, record)])
-        return Answer(document=clusters_as_json(found, actors, sum_prices(found)))
+        document = read_status(store, call.site.now(), ClustersQuery(cluster=call.path["name"]))
+    return Answer(document=_as_seen(call, document))
+
+
+def _as_seen(call: Call, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document for who asks: the reader's member is the user of the service."""
+    return document | ({} if call.person is None else {"member": call.person.name})
 
 
 def show_chips(call: Call) -> Answer:
@@ -112,7 +118,8 @@ class ClusterPage:
 
 def select_clusters(store: Reader, call: Call) -> ClusterPage:
     """Return a page of the open clusters that the query chooses."""
-    (project, owner), limit = call.read_filter(store), call.query["limit"]
+    project, owner = call.read_filter(store)
+    limit: int = call.query["limit"]
     chosen = [one for one in store.clusters() if project in ("", one.project) and owner in ("", one.owner)]
     chosen.sort(key=lambda one: (one.name, one.project))
     after_project, after_name = split_name(call.query["after"])
@@ -124,8 +131,7 @@ def select_clusters(store: Reader, call: Call) -> ClusterPage:
 def show_queue(call: Call) -> Answer:
     """Answer with the jobs and pipelines that are not finished."""
     with call.open_reader() as store:
-        queue = list_queue(store)
-        return Answer(document=queue_as_json(queue, store.last_actors("subject", list_subjects(queue))))
+        return Answer(document=read_queue(store, call.site.now(), QueueQuery()))
 
 
 def list_events(call: Call) -> Answer:
@@ -138,4 +144,4 @@ def list_events(call: Call) -> Answer:
         name = qualify_name(store.project, cluster) if cluster else None
         found = store.events_after(call.query["after"], limit, name)
     more = {"after": str(found[-1].seq)} if len(found) == limit else None
-    return Answer(document=events_as_json(found), following=more)
+    return Answer(document=events_as_json(found, call.site.now()), following=more)

@@ -101,11 +101,15 @@ def _fill(database: Path, record: Callable[[Store], list[str]], number: int, sec
         rows = {name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")] for name in _TABLES}
         events = [dict(row) for row in connection.execute("SELECT * FROM events WHERE seq > ? ORDER BY seq", (before,))]
         kept = [dict(row) for row in connection.execute("SELECT * FROM events WHERE seq <= ? ORDER BY seq", (before,))]
-        copies = [_name_copy(names, index, seconds) for index in range(number - 1, 0, -1)]
+
+        def copy(found: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+            copies = (_name_copy(names, index, seconds) for index in range(number - 1, 0, -1))
+            return (one.change(row) for one in copies for row in found)
+
         for name in _TABLES:
-            _insert(connection, name, (one.change(row) for one in copies for row in rows[name]))
+            _insert(connection, name, copy(rows[name]))
         connection.execute("DELETE FROM events")
-        renamed = (one.change(event) for one in copies for event in events)
+        renamed = copy(events)
         head = Head()
         linked = _link(chain(kept, renamed, events))
         while batch := list(islice(linked, _BATCH)):

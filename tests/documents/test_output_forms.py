@@ -85,7 +85,8 @@ def test_step_and_loss_of_different_lines_are_joined_newest_first() -> None:
 
 @pytest.mark.parametrize("loss", ["nan", "-inf", ""])
 def test_a_loss_that_is_no_number_is_null_in_documents(loss: str) -> None:
-    assert output_as_json(OutputProgress(step=1, loss=loss, form="x")) == {"step": 1, "loss": None, "form": "x"}
+    progress = OutputProgress(step=1, loss=loss, form="x")
+    assert output_as_json(progress) == {"step": 1, "loss": None, "form": "x", "text": str(progress)}
 
 
 def test_an_own_pattern_is_the_only_form() -> None:

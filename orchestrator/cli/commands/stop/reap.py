@@ -88,7 +88,7 @@ def _describe_abandoned(findings: tuple[PlaceFindings, ...]) -> list[str]:
             job = summarize_cluster(reader, record).abandoned if record.name in used else None
             if job is not None:
                 lines += [f"'{record.name}' is on record, but no command works on it:"]
-                lines += [f"  {line}" for line in describe_abandoned_job(record.name, job)]
+                lines += [f"  {line}" for line in describe_abandoned_job(record.name, job.id)]
     return lines
 
 
