@@ -28,7 +28,7 @@ from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
 
 KEPT = frozenset({"owner", "project", "day", "part", "source"})  # tables of the others are as long as history
-_SETTLED_SECONDS = 60.0  # after which a deleted cluster is summed for good: clocks of servers differ
+_CLOSED_SECONDS = 60.0  # after which a deleted cluster is summed for good: clocks of servers differ
 _MOST_EVENTS = 5000  # between two requests; after more of them everything is summed again
 
 
@@ -78,14 +78,14 @@ class _Kept:
 
     Attributes:
         seq: The newest event that was regarded; `digest` is its hash.
-        settled: The uids of the clusters that are in the sums.
+        summed: The uids of the clusters that are in the sums.
         closing: Those of clusters that are, or may be, deleted, and are not in the sums yet.
         days: By the number of the day since 1970.
     """
 
     seq: int
     digest: str
-    settled: set[str] = field(default_factory=set[str])
+    summed: set[str] = field(default_factory=set[str])
     closing: set[str] = field(default_factory=set[str])
     days: dict[int, _Period] = field(default_factory=dict[int, _Period])
 
@@ -129,7 +129,7 @@ class KeptSpending:
         end_of_hour = (first // HOUR_MS + 1) * HOUR_MS
         for owned in found:
             if _is_chosen((project, owner), owned.names["project"], owned.names["owner"]):
-                until = min(last, end_of_hour) if owned.uid in kept.settled else last
+                until = min(last, end_of_hour) if owned.uid in kept.summed else last
                 add_charges(sums, owned, by, first, until)
         return make_table(sums, by, since, now)
 
@@ -143,12 +143,12 @@ class KeptSpending:
         kept.closing |= set(changed or ())
         records = store.clusters_by_uid(None if changed is None else kept.closing)
         deleted = {uid: one.deleted for uid, one in records.items() if one.deleted is not None}
-        old = {uid for uid, at in deleted.items() if at < now - _SETTLED_SECONDS}
+        old = {uid for uid, at in deleted.items() if at < now - _CLOSED_SECONDS}
         for owned in list_owned_charges(store, now, with_runs=False, uids=None if changed is None else old):
             if owned.uid in old:
                 for charge in owned.charges:
                     _add_charge(kept.days, DAY_MS, owned, charge)
-        kept.settled |= old
+        kept.summed |= old
         kept.closing = deleted.keys() - old
         self._kept = kept
         return kept
@@ -161,7 +161,7 @@ def _list_changed(store: Reader, kept: _Kept) -> Collection[str] | None:
     events = store.events_after(kept.seq, _MOST_EVENTS)
     changed = {uid for event in events if (uid := _find_cluster(event)) is not None}
     is_other = any(event.subject.startswith(("bill ", "block ")) for event in events)
-    return None if is_other or len(events) == _MOST_EVENTS or changed & kept.settled else changed
+    return None if is_other or len(events) == _MOST_EVENTS or changed & kept.summed else changed
 
 
 def _find_cluster(event: EventRecord) -> str | None:

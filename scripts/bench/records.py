@@ -182,7 +182,7 @@ def main() -> int:
 
 
 def make_home(folder: Path) -> Orch:
-    """Return an orch with a folder of its own."""
+    """Return an orch with its own folder."""
     orch = Orch(folder)
     orch.state.mkdir(parents=True)
     return orch

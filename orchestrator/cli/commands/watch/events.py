@@ -28,7 +28,7 @@ from orchestrator.project import qualify_name
 from orchestrator.service_address import find_server
 from orchestrator.store.read import Reader
 
-_NEWER = 1000  # events that are read at once while they are followed
+_NEWER = 1000  # events that are read together while they are followed
 POLL_SECONDS = 0.3
 SERVICE_POLL_SECONDS = 1.0  # a request each
 
