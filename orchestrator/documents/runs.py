@@ -131,8 +131,8 @@ def _refuse_unknown(store: Reader, query: RunsQuery) -> None:
 def summarize_runs(store: Reader, now: float, run_ids: Collection[str]) -> list[RunSummary]:
     """Return the runs of these ids that are on record, the one with the newest job first."""
     chosen = frozenset(run_ids)
-    uids = store.clusters_of_runs(chosen)
-    of_clusters = store.jobs_by_uid(uids)
+    of_clusters = store.jobs_during_runs(chosen)
+    uids = of_clusters.keys()
     jobs: dict[str, list[JobRecord]] = {}
     for job in sorted(chain.from_iterable(of_clusters.values()), key=lambda job: job.created):
         if job.run_id in chosen:

@@ -196,6 +196,23 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         """Return the launches and resumes of these clusters, or of all, by the cluster's uid and then by number."""
         only, values = where_in("cluster_uid", uids)
         query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY cluster_uid, id"  # noqa: S608  # constant parts
+        return self._group_jobs(query, *values)
+
+    def jobs_during_runs(self, run_ids: Collection[str]) -> dict[str, tuple[JobRecord, ...]]:
+        """Return the launches and resumes of these runs, and those that ended on their clusters since the first.
+
+        They are all that says when each run had its machines, by the cluster's uid and then by number.
+        """
+        only, values = where_in("run_id", run_ids)
+        chosen = f"kind != 'exec' AND {only}"
+        query = (
+            f"SELECT * FROM jobs WHERE kind != 'exec' AND cluster_uid IN (SELECT cluster_uid FROM jobs WHERE {chosen}) "  # noqa: S608  # constant parts
+            f"AND (ended IS NULL OR ended >= (SELECT min(created) FROM jobs WHERE {chosen}) OR {only}) "
+            "ORDER BY cluster_uid, id"
+        )
+        return self._group_jobs(query, *values, *values, *values)
+
+    def _group_jobs(self, query: str, *values: object) -> dict[str, tuple[JobRecord, ...]]:
         found: dict[str, list[JobRecord]] = {}
         for row in self._rows(query, *values):
             found.setdefault(str(row["cluster_uid"]), []).append(job_from_row(row))

@@ -189,6 +189,22 @@ def test_runs_cost_here_what_orch_runs_shows(busy: Reader) -> None:
     assert {run.run_id for run in runs} == {key for (key,) in here if key}
 
 
+def test_a_run_costs_the_same_whichever_others_are_read(history: History) -> None:
+    history.rent("a", 0, 10.0)
+    for number in range(6):  # each is queued behind the one before it
+        history.launch("a", f"run-{number}", 1 + number)
+    for number in range(5):
+        history.finish("a", f"run-{number}", 10 + 3 * number)
+    with Reader(history.file) as store:
+        every = {run.run_id: run for run in summarize_runs(store, NOW, store.newest_runs(limit=9))}
+        assert len(every) == 6
+        for run_id, run in every.items():
+            assert summarize_runs(store, NOW, [run_id]) == [run]
+        history.launch("a", "late", 40)
+        (own,) = store.jobs_during_runs(["late"]).values()
+        assert [job.run_id for job in own] == ["run-5", "late"], "the others had ended before it"
+
+
 def test_one_project_and_one_owner(busy: Reader) -> None:
     owner = next(iter(busy.clusters())).owner
     assert owner
