@@ -28,6 +28,7 @@ from orchestrator.project import find_named_project
 Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
 _KEEPING_SECONDS = 600.0  # in which a service unpacks what was sent
 _PAGE = 100
+_MOST = 1000  # items of a page that is asked for
 _BUSY_SECONDS = 30.0  # a service reads keys of an issuer for about 20 s at most
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # RFC 8693, section 2.1
 _ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105  # the name of a kind
@@ -159,8 +160,13 @@ class Client(TeamCalls):
         return self._get(make_address(f"/v1/runs/{quote(run_id, safe='')}/curves", points=points))
 
     def list_clusters(self) -> list[Document]:
-        """Return the open clusters."""
-        return list(self._get("/v1/clusters")["clusters"])
+        """Return the open clusters, by name."""
+        found: list[Document] = []
+        path: str | None = make_address("/v1/clusters", limit=_MOST)
+        while path is not None:
+            page, path = self._get_page(path)
+            found += page["clusters"]
+        return found
 
     def show_queue(self) -> Document:
         """Return the jobs and pipelines that have not ended."""

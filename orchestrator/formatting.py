@@ -98,6 +98,11 @@ def format_utc(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
 
 
+def parse_utc(text: str) -> float:
+    """Return the epoch seconds that `format_utc` wrote."""
+    return datetime.fromisoformat(text).timestamp()
+
+
 def format_amount(dollars: float | Decimal, digits: int = 2) -> str:
     """Format US dollars, to the cent. Estimates are to the dollar (`digits` 0); small costs may need more digits."""
     return f"${dollars:,.{digits}f}"
@@ -139,6 +144,13 @@ def format_microdollars(amount: int) -> str:
     """Format whole micro-dollars to the cent; what is less than a cent is not shown as nothing."""
     sign, dollars = "-" if amount < 0 else "", abs(amount) / 1e6
     return f"{sign}{format_amount(dollars) if dollars >= 0.01 or amount == 0 else 'under $0.01'}"
+
+
+def format_run_cost(dollars: float | None) -> str:
+    """Format the cost of a run; a cost that is not known is never shown as 0."""
+    if dollars is None:
+        return "not known"
+    return format_microdollars(round(dollars * 1e6)) if dollars else "free"
 
 
 def parse_ranges(text: str) -> tuple[int, ...]:

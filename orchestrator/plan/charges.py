@@ -120,6 +120,8 @@ def list_charges(
     if attached is not None:
         estimate += _estimate_minimum(machines, attached.minimum_seconds, to_milliseconds(now))
         estimate += _estimate_attached(attached, whole, addressed)
+    if not billed:
+        return tuple(estimate)
     return (*_replace_billed(estimate, billed), *_list_billed(billed, running, {DISKS: whole, ADDRESSES: addressed}))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.documents.accuracy import count_inside, judge_runs
 from orchestrator.engine.training.kept_speeds import keep_speeds
 from orchestrator.service.route import Answer, Call
-from orchestrator.summaries.accuracy import count_inside, judge_runs
 
 _MOST = 30  # runs of a page: the curves of each are read from its bucket
 

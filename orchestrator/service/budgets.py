@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.documents.budgets import budgets_as_json, summarize_budgets
 from orchestrator.errors import AccessError, UserError
 from orchestrator.plan.spending_budget import MARKETS
 from orchestrator.project import check_project
 from orchestrator.service.route import Answer, Call
-from orchestrator.summaries.budgets import budgets_as_json, summarize_budgets
 
 Market = Literal["on-demand", "spot", "reservation", "capacity-block", "flex-start"]
 _SCOPE = ("project", "member")

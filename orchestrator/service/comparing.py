@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.documents.comparison import Comparison, compare_runs, comparison_as_json
 from orchestrator.service.drawing.run_charts import Axis, draw_losses
 from orchestrator.service.route import Answer, Call
-from orchestrator.summaries.comparison import Comparison, compare_runs, comparison_as_json
 
 
 def compare(call: Call) -> Answer:

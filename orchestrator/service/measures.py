@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.documents.clusters import summarize_cluster
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.store.read import Reader
-from orchestrator.summaries.clusters import summarize_cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def describe_api(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 def load_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a document."""
-    text = files("orchestrator.summaries").joinpath("data", f"{name}.schema.json").read_text(encoding="utf-8")
+    text = files("orchestrator.documents").joinpath("data", f"{name}.schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from orchestrator.documents.orders import order_as_json, orders_as_json
 from orchestrator.engine.state.names import new_run_id
 from orchestrator.errors import AccessError, NotFoundError, OrchError
 from orchestrator.exits import Exit
@@ -14,7 +15,6 @@ from orchestrator.service.route import Answer, Call, Role
 from orchestrator.service.sent_files import refuse_missing_trees
 from orchestrator.store.lookup import find_cluster, suggest_run
 from orchestrator.store.order_records import OrderRecord, make_order_uid
-from orchestrator.summaries.orders import order_as_json, orders_as_json
 
 RUN_VERBS = ("launch", "resume")
 

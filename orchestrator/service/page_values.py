@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.documents.clusters import ClusterSummary, summarize_cluster
+from orchestrator.documents.curves import reduce_points
+from orchestrator.documents.queue import list_queue
+from orchestrator.documents.run_view import RunView
+from orchestrator.documents.runs import summarize_runs
+from orchestrator.documents.topology import describe_topology
 from orchestrator.hosts import ChipReport, ChipSample
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.project import qualify_name
@@ -16,12 +22,6 @@ from orchestrator.service.records import read_run_of, select_clusters
 from orchestrator.service.route import Answer, Call
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_cluster
-from orchestrator.summaries.clusters import ClusterSummary, sum_prices, summarize_cluster
-from orchestrator.summaries.curves import reduce_points
-from orchestrator.summaries.queue import list_queue
-from orchestrator.summaries.run_view import RunView
-from orchestrator.summaries.runs import summarize_runs
-from orchestrator.summaries.topology import describe_topology
 
 _RECENT = 30  # events on a page
 
@@ -59,10 +59,10 @@ def show_run(call: Call) -> Answer:
 def show_clusters(call: Call) -> Answer:
     """Show the open clusters."""
     with call.open_reader() as store:
-        summaries = [summarize_cluster(store, record) for record in select_clusters(store, call)]
-    return Answer(
-        template="clusters.html", values={"clusters": summaries, "paid": sum_prices(summaries), "now": call.site.now()}
-    )
+        chosen = select_clusters(store, call)
+        summaries = [summarize_cluster(store, record) for record in chosen.records]
+    values = {"clusters": summaries, "paid": chosen.paid, "now": call.site.now()}
+    return Answer(template="clusters.html", values=values, following=chosen.following)
 
 
 def show_cluster(call: Call) -> Answer:

@@ -11,6 +11,8 @@ from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from orchestrator.documents.accuracy import describe_bounds, describe_compared
+from orchestrator.documents.clusters import describe_job
 from orchestrator.errors import OrchError
 from orchestrator.formatting import (
     format_age,
@@ -20,15 +22,13 @@ from orchestrator.formatting import (
     format_local_time,
     format_microdollars,
     format_price,
+    format_run_cost,
     format_size,
     format_utc,
 )
 from orchestrator.next_step import NextStep
 from orchestrator.service.drawing import chart
 from orchestrator.service.route import Person, Route
-from orchestrator.summaries.accuracy import describe_bounds, describe_compared
-from orchestrator.summaries.clusters import describe_job
-from orchestrator.summaries.runs import format_run_cost
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from orchestrator.documents.clusters import PaidPerHour, sum_prices_of
+from orchestrator.documents.events import events_as_json
+from orchestrator.documents.output_progress import add_output
+from orchestrator.documents.queries import ClustersQuery, QueueQuery, RunsQuery, Scope
+from orchestrator.documents.queue import read_queue
+from orchestrator.documents.run_view import RunView, curves_as_json, read_run, run_as_json
+from orchestrator.documents.runs import list_run_ids, runs_as_json, summarize_runs
+from orchestrator.documents.status import clusters_as_json, read_status
 from orchestrator.errors import NotFoundError
-from orchestrator.project import qualify_name
+from orchestrator.project import qualify_name, split_name
 from orchestrator.remote.chips import chip_as_json
 from orchestrator.service.route import Answer, Call
 from orchestrator.store.lookup import find_cluster, suggest_name
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
-from orchestrator.summaries.clusters import clusters_as_json, summarize_cluster
-from orchestrator.summaries.events import events_as_json
-from orchestrator.summaries.output_progress import add_cluster_output, add_output
-from orchestrator.summaries.queue import list_queue, queue_as_json
-from orchestrator.summaries.run_view import RunView, curves_as_json, read_run, run_as_json
-from orchestrator.summaries.runs import runs_as_json, summarize_runs
 
 
 def show_member(call: Call) -> Answer:
@@ -33,10 +37,11 @@ def list_runs(call: Call) -> Answer:
     limit = call.query["limit"]
     with call.open_reader() as store:
         project, owner = call.read_filter(store)
-        ids = store.newest_runs(limit=limit + 1, before=call.query["before"], project=project, owner=owner)
+        scope = Scope(project=project, owner=owner)
+        ids = list_run_ids(store, RunsQuery(scope=scope, limit=limit + 1, before=call.query["before"]))
         found = add_output(store, summarize_runs(store, call.site.now(), ids[:limit]))
     more = {"before": repr(found[-1].last.created)} if len(ids) > limit else None
-    return Answer(document=runs_as_json(found), following=more)
+    return Answer(document=runs_as_json(found, call.site.now()), following=more)
 
 
 def show_run(call: Call) -> Answer:
@@ -57,21 +62,23 @@ def read_run_of(call: Call) -> RunView:
 
 
 def list_clusters(call: Call) -> Answer:
-    """Answer with the open clusters."""
+    """Answer with open clusters by name; the next page begins after the last of them."""
     with call.open_reader() as store:
-        records = select_clusters(store, call)
-        actors = store.last_actors("cluster", [record.qualified_name for record in records])
-        found = add_cluster_output(store, [summarize_cluster(store, record) for record in records])
-        return Answer(document=clusters_as_json(found, actors))
+        chosen = select_clusters(store, call)
+        document = clusters_as_json(store, call.site.now(), chosen.records, chosen.paid)
+    return Answer(document=_as_seen(call, document), following=chosen.following)
 
 
 def show_cluster(call: Call) -> Answer:
     """Answer with one cluster."""
     with call.open_reader() as store:
-        record = find_cluster(store, call.path["name"])
-        actors = store.last_actors("cluster", [record.qualified_name])
-        found = add_cluster_output(store, [summarize_cluster(store, record)])
-        return Answer(document=clusters_as_json(found, actors))
+        document = read_status(store, call.site.now(), ClustersQuery(cluster=call.path["name"]))
+    return Answer(document=_as_seen(call, document))
+
+
+def _as_seen(call: Call, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document for who asks: the reader's member is the user of the service."""
+    return document | ({} if call.person is None else {"member": call.person.name})
 
 
 def show_chips(call: Call) -> Answer:
@@ -94,18 +101,37 @@ def show_chips(call: Call) -> Answer:
     return Answer(document={"version": 1, "kind": "chips", "cluster": cluster.name, "hosts": hosts})
 
 
-def select_clusters(store: Reader, call: Call) -> list[ClusterRecord]:
-    """Return the open clusters that the query chooses."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPage:
+    """Some of the open clusters that a query chooses.
+
+    Attributes:
+        records: By name and project.
+        paid: What all chosen ones cost an hour, also those of other pages.
+        following: The query of the next page; None for the last.
+    """
+
+    records: Sequence[ClusterRecord]
+    paid: PaidPerHour
+    following: Mapping[str, str] | None
+
+
+def select_clusters(store: Reader, call: Call) -> ClusterPage:
+    """Return a page of the open clusters that the query chooses."""
     project, owner = call.read_filter(store)
-    return [one for one in store.clusters() if project in ("", one.project) and owner in ("", one.owner)]
+    limit: int = call.query["limit"]
+    chosen = [one for one in store.clusters() if project in ("", one.project) and owner in ("", one.owner)]
+    chosen.sort(key=lambda one: (one.name, one.project))
+    after_project, after_name = split_name(call.query["after"])
+    left = [one for one in chosen if (one.name, one.project) > (after_name, after_project)] if after_name else chosen
+    more = {"after": left[limit - 1].qualified_name} if len(left) > limit else None
+    return ClusterPage(records=left[:limit], paid=sum_prices_of(store, chosen), following=more)
 
 
 def show_queue(call: Call) -> Answer:
     """Answer with the jobs and pipelines that are not finished."""
     with call.open_reader() as store:
-        queue = list_queue(store)
-        names = {one.cluster.qualified_name for one in queue.jobs} | {"" for _ in queue.pipelines}
-        return Answer(document=queue_as_json(queue, store.last_actors("subject", names)))
+        return Answer(document=read_queue(store, call.site.now(), QueueQuery()))
 
 
 def list_events(call: Call) -> Answer:
@@ -113,9 +139,9 @@ def list_events(call: Call) -> Answer:
     limit, cluster = call.query["limit"], call.query["cluster"]
     with call.open_reader() as store:
         if cluster and not store.count_clusters(cluster):
-            known = {record.name for record in store.all_clusters()}
+            known = store.cluster_names()
             raise NotFoundError(f"no cluster '{cluster}' on record", suggest_name(cluster, known), "orch status")
         name = qualify_name(store.project, cluster) if cluster else None
         found = store.events_after(call.query["after"], limit, name)
     more = {"after": str(found[-1].seq)} if len(found) == limit else None
-    return Answer(document=events_as_json(found), following=more)
+    return Answer(document=events_as_json(found, call.site.now()), following=more)

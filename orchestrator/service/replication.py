@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from orchestrator.documents.records import records_as_json
 from orchestrator.service.route import Answer, Call
 from orchestrator.store.failures import StoreError
 from orchestrator.store.version import SCHEMA_VERSION
-from orchestrator.summaries.records import records_as_json
 
 
 def list_records(call: Call) -> Answer:

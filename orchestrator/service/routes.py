@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from orchestrator.documents.comparison import MOST_COMPARED
+from orchestrator.documents.records import MOST_EVENTS
 from orchestrator.engine.state.sent_trees import TreeLimits
 from orchestrator.service import (
     accuracy_page,
@@ -33,8 +35,6 @@ from orchestrator.service.plans import OrderRequest, PlanRequest
 from orchestrator.service.replication import list_records
 from orchestrator.service.route import Medium, Parameter, Role, Route
 from orchestrator.store.order_records import ORDER_VERBS
-from orchestrator.summaries.comparison import MOST_COMPARED
-from orchestrator.summaries.records import MOST_EVENTS
 from orchestrator.task.sent_tree import FOLDER
 
 _LIMIT = Parameter(name="limit", kind=int, default=100, least=1, most=1000, meaning="The most items.")
@@ -43,6 +43,7 @@ _PROJECT = Parameter(name="project", default="", meaning="Only those of one proj
 _IN = Parameter(name="project", default="", meaning="The project of the cluster; yours without it.")
 _OWNER = Parameter(name="owner", default="", meaning="Only those on clusters of one member.")
 _AFTER = Parameter(name="after", kind=int, default=0, meaning="Only events past this number.")
+_PAST = Parameter(name="after", default="", meaning="Only clusters whose names come later: NAME or PROJECT/NAME.")
 _MOST = Parameter(name="limit", kind=int, default=MOST_EVENTS, least=1, most=MOST_EVENTS, meaning="The most events.")
 _OUTPUT = (
     Parameter(name="project", default="", meaning="The project of the cluster; yours without it."),
@@ -100,7 +101,7 @@ ROUTES: tuple[Route, ...] = (
     Route(name="compare", path="/v1/compare", role=_VIEWER, medium=_JSON, schema="comparison",
           handler=comparing.compare, parameters=(_RUNS,), meaning="Runs side by side: results and settings."),
     Route(name="clusters", path="/v1/clusters", role=_VIEWER, medium=_JSON, schema="status",
-          handler=records.list_clusters, parameters=(_PROJECT, _OWNER), meaning="The open clusters."),
+          handler=records.list_clusters, parameters=(_LIMIT, _PAST, _PROJECT, _OWNER), meaning="The open clusters."),
     Route(name="cluster", path="/v1/clusters/{name}", role=_VIEWER, medium=_JSON, schema="status",
           handler=records.show_cluster, parameters=(_IN,), meaning="One cluster."),
     Route(name="job-output", path="/v1/clusters/{name}/logs", role=_VIEWER, medium=_JSON, schema="job-output",
@@ -189,7 +190,7 @@ ROUTES: tuple[Route, ...] = (
     Route(name="compare-page", path="/compare", role=_VIEWER, medium=_PAGE, handler=comparing.show_comparison,
           parameters=(_RUNS, _AXIS), meaning="The page that compares runs."),
     Route(name="clusters-page", path="/clusters", role=_VIEWER, medium=_PAGE, handler=page_values.show_clusters,
-          parameters=(_PROJECT, _OWNER), meaning="The page of clusters."),
+          parameters=(_LIMIT, _PAST, _PROJECT, _OWNER), meaning="The page of clusters."),
     Route(name="cluster-page", path="/clusters/{name}", role=_VIEWER, medium=_PAGE, handler=page_values.show_cluster,
           parameters=(_CHIPS, _IN), meaning="The page of one cluster."),
     Route(name="queue-page", path="/queue", role=_VIEWER, medium=_PAGE, handler=page_values.show_queue,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.cloud_identities.role import name_caller
+from orchestrator.documents.curves import CurveReader
+from orchestrator.documents.kept_spending import KeptSpending
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.opening import open_store
@@ -20,7 +22,6 @@ from orchestrator.store.failures import StoreError
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.store import Store
-from orchestrator.summaries.curves import CurveReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Site:
         files: The bucket in which all servers of the team keep files that members send; "" where each keeps its own.
         hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
+        spending: The sums of what deleted clusters have cost.
     """
 
     location: Location
@@ -48,6 +50,7 @@ class Site:
     files: str = ""
     hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
+    spending: KeptSpending = field(default_factory=KeptSpending)
 
     def open_reader(self, project: str = "", only_project: str = "") -> Reader:
         """Open the store for reading. Use it as a context manager.

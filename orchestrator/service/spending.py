@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from orchestrator.documents.budgets import summarize_budgets
+from orchestrator.documents.ledger import DIMENSIONS, SpendingRow, SpendingTable, spending_as_json
 from orchestrator.errors import UserError
 from orchestrator.formatting import parse_duration
 from orchestrator.service.route import Answer, Call
 from orchestrator.store.read import Reader
-from orchestrator.summaries.budgets import summarize_budgets
-from orchestrator.summaries.ledger import DIMENSIONS, SpendingRow, SpendingTable, spending_as_json, summarize_spending
 
 _MOST_ROWS = 200  # of a page; the document has all
 _EVERYTHING = "all"
@@ -64,14 +64,15 @@ def read_page(call: Call) -> dict[str, Any]:
 
 def _read_table(call: Call, store: Reader) -> SpendingTable:
     now, (project, owner) = call.site.now(), call.read_filter(store)
-    return summarize_spending(
-        store,
-        now,
-        since=_find_begin(call.query["since"], now),
-        by=[one for one in call.query["by"].split(",") if one],
-        project=project,
-        owner=owner,
-    )
+    with call.site.open_reader() as everything:
+        return call.site.spending.summarize(
+            everything,
+            now,
+            since=_find_begin(call.query["since"], now),
+            by=[one for one in call.query["by"].split(",") if one],
+            project=call.only_project or project,
+            owner=owner,
+        )
 
 
 def _find_begin(since: str, now: float) -> float:

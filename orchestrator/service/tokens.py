@@ -12,13 +12,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.documents.entries import Entry, entries_as_json, entry_of_invitation, entry_of_token, list_entries
 from orchestrator.errors import AccessError, UserError
 from orchestrator.service.route import Answer, Call, Person, Role
 from orchestrator.store.session_records import InvitationRecord
 from orchestrator.store.sign_in_changes import EntryScope
 from orchestrator.store.token_parents import list_parents, refuse_long_chain
 from orchestrator.store.token_records import TokenRecord, check_entry_names
-from orchestrator.summaries.entries import Entry, entries_as_json, entry_of_invitation, entry_of_token, list_entries
 
 _DAY = 86_400.0
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of a secret of 256 random bits.")]

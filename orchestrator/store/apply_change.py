@@ -64,8 +64,8 @@ def apply_change(tx: Connection, request: ChangeRequest) -> Applied:
     if known or failed is not None:
         batches.roll_back()
         texts = {row["what"] for row in known}
-        made = tuple(change.event.what in texts for change in request.changes) if known else ()
-        return Applied(made=made, failed=None if known else failed)
+        was_made = tuple(change.event.what in texts for change in request.changes) if known else ()
+        return Applied(made=was_made, failed=None if known else failed)
     writing = _Writing(request, head)
     made = [*map(writing.add, first, answers[len(reads) :])]
     for part in later:

@@ -25,7 +25,7 @@ from orchestrator.store.records import (
     ended_from_row,
     job_from_row,
 )
-from orchestrator.store.schema import attempts, clusters, events, intents, jobs
+from orchestrator.store.schema import UNENDED_JOB, attempts, clusters, events, intents, jobs
 
 
 class JobChanges(Ledger):
@@ -116,19 +116,19 @@ class JobChanges(Ledger):
         Reading reserves nothing: an engine takes the cluster's lease before it acts.
         """
         open_records = {record.uid: record for record in self._read_all(_open_clusters(), cluster_from_row)}
-        query = select(jobs).where(jobs.c.watch == "engine", jobs.c.state != "ended")
+        query = select(jobs).where(jobs.c.watch == "engine", UNENDED_JOB)
         found = self._read_all(query.order_by(jobs.c.created, jobs.c.id), job_from_row)
         return tuple((open_records[job.cluster_uid], job) for job in found if job.cluster_uid in open_records)
 
     def unfinished_jobs(self) -> frozenset[tuple[str, int]]:
         """Return the cluster's uid and the number of each job that has not ended, whoever drives it."""
-        found = self._read_all(select(jobs).where(jobs.c.state != "ended"), job_from_row)
+        found = self._read_all(select(jobs).where(UNENDED_JOB), job_from_row)
         return frozenset((job.cluster_uid, job.id) for job in found)
 
     def launch_requests(self) -> tuple[str, ...]:
         """Return the launch requests of all unfinished jobs of open clusters, whoever drives them."""
         open_uids = select(clusters.c.uid).where(clusters.c.gone.is_(None))
-        query = select(jobs.c.wish).where(jobs.c.state != "ended", jobs.c.wish != "", jobs.c.cluster_uid.in_(open_uids))
+        query = select(jobs.c.wish).where(UNENDED_JOB, jobs.c.wish != "", jobs.c.cluster_uid.in_(open_uids))
         return self._read_all(query, lambda row: str(row["wish"]))
 
     def tasks_that_name(self, word: str, since: float) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from orchestrator.errors import NotFoundError, OrchError, TakenOverError
 if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.plan.observed import Intent
     from orchestrator.store.admission_records import SliceOwner
+    from orchestrator.store.read import Reader
     from orchestrator.store.records import ClusterRecord, JobRecord
 
+SUGGESTED = 1000  # newest runs, of whose names the nearest to an unknown one is suggested
 RUNNING = ("running", "cancelling")  # states of a job whose program may run
 
 
@@ -42,18 +44,6 @@ class HasClusters(Protocol):
 
     def slice_owner(self, token: str) -> SliceOwner | None:
         """Return who has a slice that changed hands."""
-        ...
-
-
-class HasJobs(Protocol):
-    """A reader of all that is on record."""
-
-    def all_clusters(self) -> tuple[ClusterRecord, ...]:
-        """Return all clusters, the deleted ones too."""
-        ...
-
-    def jobs(self, cluster: ClusterRecord) -> tuple[JobRecord, ...]:
-        """Return the jobs of a cluster."""
         ...
 
 
@@ -120,11 +110,10 @@ def _has_program(job: JobRecord) -> bool:
     return job.kind != "exec" and (job.started or job.state != "ended" or job.status != 0)
 
 
-def suggest_run(store: HasJobs, name: str) -> str:
+def suggest_run(store: Reader, name: str, *, project: str = "", owner: str = "") -> str:
     """Return a question with the nearest names of clusters and runs on record, also deleted ones; "" for none."""
-    records = store.all_clusters()
-    runs = {job.run_id for record in records for job in store.jobs(record) if job.kind != "exec"}
-    return suggest_name(name, {*_names(records), *runs})
+    runs = store.newest_runs(limit=SUGGESTED, project=project, owner=owner)
+    return suggest_name(name, {*store.cluster_names(project, owner), *runs})
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from orchestrator.store.access_records import ACCESS, KEPT_SECONDS, AccessGrant,
 from orchestrator.store.change import EventDetails, Guard, insert_row, update_row
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.order_records import OrderRecord, order_from_row
-from orchestrator.store.schema import orders
+from orchestrator.store.schema import OPEN_ORDER, orders
 
 
 class OrderChanges(Ledger):
@@ -40,7 +40,7 @@ class OrderChanges(Ledger):
 
     def open_orders(self) -> tuple[OrderRecord, ...]:
         """Return the orders that no engine has carried out yet, oldest first."""
-        query = select(orders).where(orders.c.state == "open").order_by(orders.c.created, orders.c.uid)
+        query = select(orders).where(OPEN_ORDER).order_by(orders.c.created, orders.c.uid)
         return self._read_all(query, order_from_row)
 
     def access_grants(self) -> tuple[AccessGrant, ...]:

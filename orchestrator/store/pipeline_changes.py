@@ -6,14 +6,14 @@ import json
 import secrets
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.store.change import EventDetails, Guard, RowChange, complete_row, insert_row, update_row
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import PipelineRecord, pipeline_from_row
-from orchestrator.store.schema import pipelines
+from orchestrator.store.schema import UNENDED_PIPELINE, pipelines
 
 
 class PipelineChanges(Ledger):
@@ -49,9 +49,15 @@ class PipelineChanges(Ledger):
             raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
         return found
 
-    def pipelines(self) -> tuple[PipelineRecord, ...]:
-        """Return all pipelines, oldest first."""
-        return self._read_all(select(pipelines).order_by(pipelines.c.created, pipelines.c.uid), pipeline_from_row)
+    def unended_pipelines(self) -> tuple[PipelineRecord, ...]:
+        """Return the pipelines that have not ended, oldest first."""
+        query = select(pipelines).where(UNENDED_PIPELINE).order_by(pipelines.c.created, pipelines.c.uid)
+        return self._read_all(query, pipeline_from_row)
+
+    def count_pipelines(self, beginning: str) -> int:
+        """Return how many pipelines have a uid with this beginning, the ended ones too."""
+        named = pipelines.c.uid.startswith(beginning, autoescape=True)
+        return self._read_one(select(func.count().label("number")).where(named), lambda row: int(row["number"]))
 
     def set_launch_request(self, uid: str, launch_request: str) -> None:
         """Replace the request from which another process prepares the stages of a running pipeline."""

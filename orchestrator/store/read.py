@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from orchestrator.store.backup_note import BackupNote
     from orchestrator.store.bill_records import BillRecord
     from orchestrator.store.other_state import Tie
+
+_PART = 500  # values of one query
 
 
 def open_reader_at(location: Location, project: str = DEFAULT_PROJECT, only_project: str = "") -> Reader:
@@ -132,6 +135,12 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         records = (cluster_from_row(row) for row in self._rows(query, name))
         return (record for record in records if record.project == self.project)
 
+    def cluster_names(self, project: str = "", owner: str = "") -> frozenset[str]:
+        """Return the names of the clusters on record of a project and a member, or of all, the deleted ones too."""
+        only, values = _where_clusters(project, owner)
+        query = f"SELECT DISTINCT name FROM clusters WHERE name <> ''{only}"  # noqa: S608  # constant parts
+        return frozenset(str(row["name"]) for row in self._rows(query, *values))
+
     def all_clusters(self) -> tuple[ClusterRecord, ...]:
         """Return every cluster on record, of all projects, the deleted ones too, oldest first."""
         return tuple(cluster_from_row(row) for row in self._rows("SELECT * FROM clusters ORDER BY created, uid"))
@@ -185,6 +194,23 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         """Return the launches and resumes of these clusters, or of all, by the cluster's uid and then by number."""
         only, values = where_in("cluster_uid", uids)
         query = f"SELECT * FROM jobs WHERE kind != 'exec' AND {only} ORDER BY cluster_uid, id"  # noqa: S608  # constant parts
+        return self._group_jobs(query, *values)
+
+    def jobs_during_runs(self, run_ids: Collection[str]) -> dict[str, tuple[JobRecord, ...]]:
+        """Return the launches and resumes of these runs, and those that ended on their clusters since the first.
+
+        They are all that says when each run had its machines, by the cluster's uid and then by number.
+        """
+        only, values = where_in("run_id", run_ids)
+        chosen = f"kind != 'exec' AND {only}"
+        query = (
+            f"SELECT * FROM jobs WHERE kind != 'exec' AND cluster_uid IN (SELECT cluster_uid FROM jobs WHERE {chosen}) "  # noqa: S608  # constant parts
+            f"AND (ended IS NULL OR ended >= (SELECT min(created) FROM jobs WHERE {chosen}) OR {only}) "
+            "ORDER BY cluster_uid, id"
+        )
+        return self._group_jobs(query, *values, *values, *values)
+
+    def _group_jobs(self, query: str, *values: object) -> dict[str, tuple[JobRecord, ...]]:
         found: dict[str, list[JobRecord]] = {}
         for row in self._rows(query, *values):
             found.setdefault(str(row["cluster_uid"]), []).append(job_from_row(row))
@@ -201,21 +227,24 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         rows = self._rows("SELECT state, count(*) AS jobs FROM jobs WHERE kind != 'exec' GROUP BY state")
         return {str(row["state"]): int(row["jobs"]) for row in rows}
 
-    def last_actors(
-        self, column: Literal["cluster", "subject"], clusters: Collection[str] | None = None
-    ) -> dict[str, str]:
+    def last_actors(self, column: Literal["cluster", "subject"], values: Iterable[str]) -> dict[str, str]:
         """Return who did the last change, as `user@computer:pid`, by qualified cluster name or by subject.
 
         Args:
             column: What the keys are.
-            clusters: Qualified names of the clusters; None for all.
+            values: Those of interest.
         """
-        only, values = where_in("cluster", clusters)
-        newest = f"SELECT max(seq) FROM events WHERE {column} != '' AND {only} GROUP BY {column}"  # noqa: S608  # the same
-        query = f"SELECT {column} AS about, actor FROM events WHERE seq IN ({newest})"  # noqa: S608  # the same
-        return {str(row["about"]): str(row["actor"]) for row in self._rows(query, *values)}
+        found: dict[str, str] = {}
+        left, newest = iter(set(values)), f"(SELECT max(seq) FROM events WHERE {column} = ?)"  # noqa: S608  # constant
+        while part := tuple(islice(left, _PART)):  # each is one look into an index, however many events there are
+            listed = ", ".join([newest] * len(part))
+            query = f"SELECT {column} AS about, actor FROM events WHERE seq IN ({listed})"  # noqa: S608  # the same
+            found |= {str(row["about"]): str(row["actor"]) for row in self._rows(query, *part)}
+        return found
 
-    def newest_runs(self, *, limit: int, before: float | None = None, project: str = "", owner: str = "") -> list[str]:
+    def newest_runs(
+        self, *, limit: int, before: float | None = None, project: str = "", owner: str = "", cluster: str = ""
+    ) -> list[str]:
         """Return the ids of the newest runs by their newest job, newest first.
 
         Args:
@@ -223,10 +252,9 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
             before: Only runs whose newest job was opened before this time, in epoch seconds.
             project: Only runs on clusters of this project; "" for all.
             owner: Only runs on clusters of this member; "" for all.
+            cluster: Only runs on clusters of this name; "" for all.
         """
-        conditions = [("clusters.project", to_column(project), project), ("clusters.owner", owner, owner)]
-        only = "".join(f" AND {column} = ?" for column, _, given in conditions if given)
-        values: list[object] = [value for _, value, given in conditions if given]
+        only, values = _where_clusters(project, owner, cluster)
         source = "jobs JOIN clusters ON clusters.uid = jobs.cluster_uid" if only else "jobs"
         older = "" if before is None else " AND jobs.created < ?"
         values += [] if before is None else [before]
@@ -267,11 +295,12 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
 
     def find_run(self, run_id: str) -> tuple[str, JobRecord] | None:
         """Return the newest job of a run with its cluster's name, of open and closed clusters; None without one."""
-        records = {record.uid: record for record in self.all_clusters() if record.project == self.project}
-        for row in self._rows("SELECT * FROM jobs WHERE run_id = ? ORDER BY created DESC", run_id):
-            if (record := records.get(str(row["cluster_uid"]))) is not None:
-                return record.name, job_from_row(row)
-        return None
+        query = (
+            "SELECT jobs.*, clusters.name AS cluster_name FROM jobs JOIN clusters ON clusters.uid = jobs.cluster_uid "
+            "WHERE run_id = ? AND project = ? ORDER BY jobs.created DESC LIMIT 1"
+        )
+        rows = self._rows(query, run_id, to_column(self.project))
+        return next(((str(row["cluster_name"]), job_from_row(row)) for row in rows), None)
 
     def last_run_of(self, cluster: str) -> JobRecord | None:
         """Return the newest launch or resume on clusters of this name, open or closed; None without one."""
@@ -292,9 +321,11 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
         query = "SELECT * FROM clusters WHERE wanted = 'down' AND gone IS NULL ORDER BY created"
         return tuple(cluster_from_row(row) for row in self._rows(query))
 
-    def pipelines(self) -> tuple[PipelineRecord, ...]:
-        """Return all pipelines, oldest first."""
-        return tuple(pipeline_from_row(row) for row in self._rows("SELECT * FROM pipelines ORDER BY created, uid"))
+    def pipelines(self, *, ended: bool) -> tuple[PipelineRecord, ...]:
+        """Return the pipelines that have not ended, and with `ended` the others too, oldest first."""
+        only = "1 = 1" if ended else "state NOT IN ('ended', 'cancelled')"
+        query = f"SELECT * FROM pipelines WHERE {only} ORDER BY created, uid"  # noqa: S608  # constant parts
+        return tuple(map(pipeline_from_row, self._rows(query)))
 
     def pipeline(self, uid: str) -> PipelineRecord:
         """Return one pipeline. Raises NotFoundError when there is none."""
@@ -325,6 +356,10 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
     def rows(self, table: str) -> tuple[Mapping[str, Any], ...]:
         """Return all rows of a table of audited.KEYS, unconverted."""
         return tuple(self._rows(f"SELECT * FROM {table}"))  # noqa: S608  # a constant name
+
+    def count_rows(self, table: str) -> int:
+        """Return how many rows a table of audited.KEYS has."""
+        return next((int(row["number"]) for row in self._rows(f"SELECT count(*) AS number FROM {table}")), 0)  # noqa: S608  # a constant name
 
     def find_page_fault(self) -> str:
         """Return what SQLite finds wrong with the file's pages, or ""."""
@@ -405,3 +440,14 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
             if str(error).startswith("no such table"):
                 return []  # to be upgraded, or made by a command that was killed before its first write
             raise translate_file_error(error, self._file, reading=True) from error
+
+
+def _where_clusters(project: str, owner: str, name: str = "") -> tuple[str, list[object]]:
+    """Return further conditions on clusters, each after an AND, and their values; "" is any project, owner or name."""
+    conditions = [
+        ("clusters.project", to_column(project), project),
+        ("clusters.owner", owner, owner),
+        ("clusters.name", name, name),
+    ]
+    only = "".join(f" AND {column} = ?" for column, _, given in conditions if given)
+    return only, [value for _, value, given in conditions if given]

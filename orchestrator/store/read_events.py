@@ -10,6 +10,9 @@ from orchestrator.store.audited import Head
 from orchestrator.store.conditions import where_in
 from orchestrator.store.records import EventRecord, event_from_row
 
+_PAGE = 2000  # events of one query where all are read
+_LEAST = -(2**63)  # also an event that another program has numbered below 1 is read
+
 
 class EventReads(ABC):
     """The part of a reader that concerns events."""
@@ -54,9 +57,24 @@ class EventReads(ABC):
         return tuple(map(event_from_row, self._rows(query, *values, since)))
 
     def all_events(self) -> Iterator[EventRecord]:
-        """Yield the complete audit, oldest first, for replay.verify and replay.rebuild."""
-        for row in self._rows("SELECT * FROM events ORDER BY seq"):
-            yield event_from_row(row)
+        """Yield the complete audit, oldest first, with few events in memory."""
+        last = _LEAST
+        while rows := list(self._rows("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", last, _PAGE)):
+            yield from map(event_from_row, rows)
+            last = int(rows[-1]["seq"])
+
+    def row_events(self) -> Iterator[EventRecord]:
+        """Yield the events that changed rows, by row and then oldest first, with few events in memory."""
+        query = "SELECT * FROM events WHERE after IS NOT NULL AND (subject, seq) > (?, ?) ORDER BY subject, seq LIMIT ?"
+        last: tuple[str, int] = ("", _LEAST)
+        while rows := list(self._rows(query, *last, _PAGE)):
+            yield from map(event_from_row, rows)
+            last = str(rows[-1]["subject"]), int(rows[-1]["seq"])
+
+    def has_row_event(self, subject: str) -> bool:
+        """Return whether an event changed the row of this subject."""
+        query = "SELECT seq FROM events WHERE subject = ? AND after IS NOT NULL LIMIT 1"
+        return any(True for _ in self._rows(query, subject))
 
     def count_events(self) -> int:
         """Return how many events there are; for a reader of one project only its own."""

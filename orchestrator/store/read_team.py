@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostPin
 from orchestrator.plan.observed import Intent
+from orchestrator.store.conditions import where_in
 from orchestrator.store.records import ClusterRecord, host_pin_from_row
 
 if TYPE_CHECKING:
@@ -122,11 +123,13 @@ class TeamReads(ABC):
         query = "SELECT project, key, value FROM project_settings WHERE value <> '' ORDER BY project, key"
         return tuple(ProjectSetting(**row) for row in self._rows(query))
 
-    def bills(self) -> tuple[BillRecord, ...]:
-        """Return what all bills say, by line."""
+    def bills(self, uids: Collection[str] | None = None) -> tuple[BillRecord, ...]:
+        """Return what bills say of the slices of these clusters, or of all, by line."""
         from orchestrator.store.bill_records import bill_from_row
 
-        return tuple(map(bill_from_row, self._rows("SELECT * FROM bills ORDER BY line")))
+        only, values = where_in("cluster_uid", uids)
+        slices = "" if uids is None else f"WHERE token IN (SELECT token FROM intents WHERE {only}) "  # noqa: S608  # constant parts
+        return tuple(map(bill_from_row, self._rows(f"SELECT * FROM bills {slices}ORDER BY line", *values)))  # noqa: S608  # the same
 
     def blocks(self) -> tuple[BlockRecord, ...]:
         """Return the blocks that were bought, in order."""

@@ -26,7 +26,7 @@ SENT: dict[str, tuple[str, ...]] = {
     EVENTS: ("seq", "at", "cluster", "actor", "kind", "what", "subject", "cause", "before", "after", "prev_hash",
              "hash"),
 }  # fmt: skip
-# Columns of these that are sent without what a reader must not have, or has no use for (summaries/records.py).
+# Columns of these that are sent without what a reader must not have, or has no use for (documents/records.py).
 REDUCED: dict[str, dict[str, str]] = {
     "clusters": {
         "hosts": "only their addresses: paths of keys and commands of proxies are those of the service's computer",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 
 from orchestrator.errors import NotFoundError
 from orchestrator.private_files import make_private_folder
@@ -83,7 +84,7 @@ def restore_store(
     refuse_replacement(location, replace_present=replace_present)
     with tempfile.TemporaryDirectory(prefix="orch-restore-") as scratch:
         copy = Path(scratch, "store.db")
-        copy.write_bytes(source.read_bytes())
+        copyfile(source, copy)
         found = verify_backup(copy, head)
         remove_run_keys(copy)
         work = _Work(copy, found, location, now, replace_present)
@@ -104,7 +105,7 @@ class _Work:
     def into_file(self, location: Path) -> Restored:
         make_private_folder(location.parent)
         staged = location.with_name(f"{location.name}.restoring")
-        staged.write_bytes(self.copy.read_bytes())
+        copyfile(self.copy, staged)
         staged.chmod(0o600)
         incarnation, held = self._accept(staged)  # the tie is to this file, which a rename keeps
         with staged.open("rb") as file:

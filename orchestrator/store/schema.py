@@ -22,6 +22,13 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+# Conditions of partial indexes: engines and lists read what is open each second, beside all that has ended. SQLite
+# takes the index only where a query has the condition without parameters.
+OPEN_CLUSTER = text("gone IS NULL")
+UNENDED_JOB = text("state != 'ended'")
+UNENDED_PIPELINE = text("state NOT IN ('ended', 'cancelled')")
+OPEN_ORDER = text("state = 'open'")
+
 meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
 
 clusters = Table(
@@ -40,8 +47,10 @@ clusters = Table(
     Column("limits", Text, nullable=False, server_default="{}"),  # JSON: max_hours, idle_minutes, max_cost
     Column("owner", String, nullable=False, server_default=""),  # the member who opened it; "" where not known
     Column("project", String, nullable=False, server_default=""),  # "" is the project "default"
-    Index("one_open_cluster_of_a_name_and_project", "project", "name", unique=True, sqlite_where=text("gone IS NULL"),
-          postgresql_where=text("gone IS NULL")),
+    Index("one_open_cluster_of_a_name_and_project", "project", "name", unique=True, sqlite_where=OPEN_CLUSTER,
+          postgresql_where=OPEN_CLUSTER),
+    Index("open_clusters", "name", "created", sqlite_where=OPEN_CLUSTER, postgresql_where=OPEN_CLUSTER),
+    Index("clusters_by_name", "name", "gone"),
 )  # fmt: skip
 
 intents = Table(
@@ -94,6 +103,7 @@ jobs = Table(
     PrimaryKeyConstraint("cluster_uid", "id"),
     Index("jobs_by_run", "run_id"),
     Index("jobs_by_time", "created", "run_id", "kind"),
+    Index("unended_jobs", "created", "id", sqlite_where=UNENDED_JOB, postgresql_where=UNENDED_JOB),
 )
 
 attempts = Table(
@@ -126,6 +136,7 @@ pipelines = Table(
     Column("created", Float, nullable=False),
     Column("ended", Float),
     Column("wish", Text, nullable=False, server_default=""),
+    Index("unended_pipelines", "created", "uid", sqlite_where=UNENDED_PIPELINE, postgresql_where=UNENDED_PIPELINE),
 )
 
 orders = Table(
@@ -149,6 +160,7 @@ orders = Table(
     Column("why", Text, nullable=False, server_default=""),
     Column("next_step", Text, nullable=False, server_default=""),
     Index("orders_by_verb", "verb", "created"),
+    Index("open_orders", "created", "uid", sqlite_where=OPEN_ORDER, postgresql_where=OPEN_ORDER),
 )
 
 budgets = Table(
@@ -410,4 +422,5 @@ events = Table(
     Index("events_by_cluster", "cluster", "seq"),
     Index("events_by_kind", "kind", "seq"),
     Index("events_by_request", "request"),
+    Index("events_by_subject", "subject", "seq"),
 )

@@ -16,7 +16,7 @@ from orchestrator.store.store import Store
 
 Orch = Callable[..., Any]
 TASK = "run: echo hi\nresources: {infra: gcp/us-west4/us-west4-a, accelerators: v5e-8}\n"
-SCHEMA = json.loads((Path(orchestrator.__file__).parent / "summaries/data/budgets.schema.json").read_text())
+SCHEMA = json.loads((Path(orchestrator.__file__).parent / "documents/data/budgets.schema.json").read_text())
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ LIGHT = {
     "offers": ["offers", "--model", "1b"],
     "a typing error": ["stauts"],
 }
+MOST_MODULES = 150  # beyond those of a bare interpreter: the time of a light command is that of its imports
 LIST_MODULES = (
     "import json, sys; from orchestrator.__main__ import main; status = main(sys.argv[1:]);"
     "print('\\n' + json.dumps(sorted(sys.modules)))"
@@ -47,6 +48,17 @@ def test_a_light_command_loads_nothing_heavy(filled: Path, words: list[str]) -> 
     loaded = json.loads(done.stdout.splitlines()[-1])
     assert "orchestrator.cli.app" in loaded
     assert [name for name in loaded if name.startswith(tuple(f"{heavy}." for heavy in HEAVY)) or name in HEAVY] == []
+
+
+@pytest.mark.parametrize("words", [["status"], ["queue"], ["runs"], ["events"]], ids=" ".join)
+def test_a_read_command_loads_few_modules(filled: Path, words: list[str]) -> None:
+    bare = [sys.executable, "-c", "import json, sys; print(json.dumps(sorted(sys.modules)))"]
+    of_python, loaded = (
+        set(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]))
+        for command in (bare, [sys.executable, "-c", LIST_MODULES, *words])
+    )
+    assert len(loaded - of_python) <= MOST_MODULES
+    assert loaded.isdisjoint({"pydantic", "sqlalchemy", "starlette", "http.client", "ssl", "asyncio"})
 
 
 def test_completing_a_cluster_name_loads_nothing_heavy(filled: Path) -> None:

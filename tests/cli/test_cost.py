@@ -11,14 +11,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-import orchestrator.summaries
+import orchestrator.documents
 from orchestrator.plan.observed import IntentState
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
 from orchestrator.store.store import Store
 
 Orch = Callable[..., Any]
-SCHEMA = json.loads((Path(orchestrator.summaries.__file__).parent / "data" / "spending.schema.json").read_text())
+SCHEMA = json.loads((Path(orchestrator.documents.__file__).parent / "data" / "spending.schema.json").read_text())
 HOUR = 3600.0
 
 
@@ -99,7 +99,7 @@ def test_own_requests_are_shown_by_place(orch: Orch, monkeypatch: pytest.MonkeyP
     assert shown.status == 0, shown.err
     assert "on-demand" in shown.out and "not known" in shown.out and "84 days" in shown.err
     document = json.loads(orch("offers", "--capacity", "-o", "json").out)
-    schema = Path(orchestrator.summaries.__file__).parent / "data" / "capacity.schema.json"
+    schema = Path(orchestrator.documents.__file__).parent / "data" / "capacity.schema.json"
     jsonschema.validate(document, json.loads(schema.read_text()))
 
 

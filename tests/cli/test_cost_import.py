@@ -13,14 +13,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-import orchestrator.summaries
+import orchestrator.documents
 from orchestrator.plan.observed import IntentState
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
 from orchestrator.store.store import Store
 
 Orch = Callable[..., Any]
-SCHEMAS = Path(orchestrator.summaries.__file__).parent / "data"
+SCHEMAS = Path(orchestrator.documents.__file__).parent / "data"
 HOUR = 3600.0
 CANDIDATE = Candidate(
     provider="aws", accelerator="c7i.large", hosts=1, chips_per_host=0, market=OnDemand(), region="us-east-1",

@@ -77,7 +77,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def status(cluster: Cluster) -> dict[str, Any]:
     found = json.loads(cluster("status", "-o", "json").stdout)
-    schema = json.loads((ROOT / "orchestrator" / "summaries" / "data" / "status.schema.json").read_text())
+    schema = json.loads((ROOT / "orchestrator" / "documents" / "data" / "status.schema.json").read_text())
     jsonschema.validate(found, schema)
     clusters: list[dict[str, Any]] = found["clusters"]
     return clusters[0] if clusters else {}
@@ -265,7 +265,7 @@ def test_a_preempted_host_is_seen_by_refresh_and_down_leaves_nothing(tmp_path: P
     assert status(cluster) == {}
     document = json.loads(cluster("runs", "-o", "json").stdout)
     jsonschema.validate(
-        document, json.loads((ROOT / "orchestrator" / "summaries" / "data" / "runs.schema.json").read_text())
+        document, json.loads((ROOT / "orchestrator" / "documents" / "data" / "runs.schema.json").read_text())
     )
     (run,) = document["runs"]
     assert (run["cluster"], run["owner"], run["result"], run["dollars"]) == ("other", getpass.getuser(), "succeeded", 0)

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from support.orch_process import Orch
 
-SCHEMAS = Path(__file__).parents[2] / "orchestrator" / "summaries" / "data"
+SCHEMAS = Path(__file__).parents[2] / "orchestrator" / "documents" / "data"
 HUGGING_FACE = r"""
 for step in 100 200; do
     printf '\r %d%%|####5     | %d/1000 [00:45<00:55, 10.00it/s]\n' $((step / 10)) $step
@@ -50,7 +50,7 @@ def test_a_trainer_that_knows_nothing_of_orch_has_step_and_loss_in_runs_and_stat
     assert "progress  step 210, loss 2.200   from output, tqdm" in orch.ok("runs", run_id)
     assert "step 210, loss 2.200" in orch.ok("status") and "FROM OUTPUT" in orch.ok("status")
     assert "progress  step 210, loss 2.200   from output, tqdm" in orch.ok("status", "mine")
-    expected = {"step": 210, "loss": 2.2, "form": "tqdm"}
+    expected = {"step": 210, "loss": 2.2, "form": "tqdm", "text": "step 210, loss 2.200"}
     assert read_document(orch, "runs")["runs"][0]["from_output"] == expected
     assert read_document(orch, "status")["clusters"][0]["from_output"] == expected
     shutil.rmtree(orch.state / "logs")
@@ -63,7 +63,12 @@ def test_a_pattern_of_the_task_file_is_the_only_form(orch: Orch) -> None:
     launch(orch, "echo 'it=7 lr 3 obj=nan'; echo 'step 9 loss 1.0'", pattern)
     assert "progress  step 7, loss nan   from output, metrics.pattern" in orch.ok("status", "mine")
     document = read_document(orch, "runs")
-    assert document["runs"][0]["from_output"] == {"step": 7, "loss": None, "form": "metrics.pattern"}
+    assert document["runs"][0]["from_output"] == {
+        "step": 7,
+        "loss": None,
+        "form": "metrics.pattern",
+        "text": "step 7, loss nan",
+    }
 
 
 def test_a_regular_expression_as_pattern_is_refused_with_what_to_write(orch: Orch) -> None:

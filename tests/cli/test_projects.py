@@ -22,7 +22,7 @@ from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
 
 Orch = Callable[..., Any]
-SCHEMAS = Path(orchestrator.cli.__file__).parents[1] / "summaries" / "data"
+SCHEMAS = Path(orchestrator.cli.__file__).parents[1] / "documents" / "data"
 CLUSTERS = (("mine", "default", "ann"), ("theirs", "default", "bob"), ("mine", "lab", "ann"))
 """Name, project and owner."""
 

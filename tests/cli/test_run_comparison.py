@@ -16,7 +16,7 @@ from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
 
 Orch = Callable[..., Any]
-SCHEMA = Path(orchestrator.__file__).parent / "summaries" / "data" / "comparison.schema.json"
+SCHEMA = Path(orchestrator.__file__).parent / "documents" / "data" / "comparison.schema.json"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import orchestrator
 from orchestrator.exits import Exit
 
 Orch = Callable[..., Any]
-SCHEMA = json.loads((Path(orchestrator.__file__).parent / "summaries/data/tokens.schema.json").read_text())
+SCHEMA = json.loads((Path(orchestrator.__file__).parent / "documents/data/tokens.schema.json").read_text())
 MAIN = ("--claim", "repository=org/name", "--claim", "ref=refs/heads/main")
 
 

@@ -35,7 +35,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "amazon": "a variable of the templates that names a folder of the image",
         "tpu": "a variable that turns a check of the templates off",
     },
-    "summaries/topology.py": {"tpu": _DEVICE},
+    "documents/topology.py": {"tpu": _DEVICE},
     "remote/chips.py": {"tpu": "the tool on the hosts that reports of its chips"},
     "render/packages.py": {"tpu": _DEVICE},
     "render/scripts.py": {"tpu": _DEVICE},

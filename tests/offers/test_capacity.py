@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.acting import acting_as
+from orchestrator.documents.capacity import read_capacity
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.state.own_capacity import read_own_capacity
 from orchestrator.errors import AccessError, CapacityError
@@ -31,7 +32,6 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.read import Reader
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.capacity import read_capacity
 from orchestrator.task.parse import parse_task
 
 NOW = 1_700_006_400.0

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHES = ROOT / "scripts" / "bench"
-HELPERS = {"context.py", "streams.py", "worlds.py"}
+HELPERS = {"context.py", "many_records.py", "streams.py", "worlds.py"}
 LOOPS = {"plain_torch.py", "plain_jax.py", "plain_hf.py", "plain_titan.py"}  # run by throughput.py and gpu.py
 WITH_LIBTPU = {"tpu_programs.py", "tpu_cycles.py"}  # they need JAX with libtpu: scripts/tpu-compiler
 LAST_LINES = {
@@ -23,6 +23,7 @@ LAST_LINES = {
     "equality.py": "torch 2 ddp",
     "launch.py": "`ssh HOST echo`",
     "market.py": "",
+    "records.py": "restored into PostgreSQL",
     "recovery.py": "| shell loop | 1 |",
     "remote.py": "connections open",
     "resume.py": "none  ok",

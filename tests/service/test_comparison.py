@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from service_site import PRICE, record_run, write_points
 
+from orchestrator.documents.comparison import Comparison, compare_runs, list_settings
+from orchestrator.documents.curves import CurveReader
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.read import Reader
 from orchestrator.store.store import Store
-from orchestrator.summaries.comparison import Comparison, compare_runs, list_settings
-from orchestrator.summaries.curves import CurveReader
 
 HOUR = 3600.0
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 
+from orchestrator.documents.topology import describe_topology
 from orchestrator.hosts import ChipReport, ChipSample
 from orchestrator.service.drawing.chart import HEIGHT, TOP, Pair, Series, draw_chart
 from orchestrator.service.drawing.chip_marks import Grade, Measure, mark_chips
 from orchestrator.service.drawing.chips import draw_chips
 from orchestrator.slices import Candidate, OnDemand, Spot
-from orchestrator.summaries.topology import describe_topology
 
 
 def series(name: str, *values: float) -> Series:

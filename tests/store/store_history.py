@@ -38,7 +38,7 @@ READS = frozenset(
         "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "launch_requests",
         "find_run", "last_run_of", "deleted_cluster",
         "admissions", "host_pin", "host_pins_of",
-        "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
+        "ended_attempts", "pipeline", "unended_pipelines", "count_pipelines", "pipeline_jobs",
         "all_intents", "tokens", "counting_tokens", "trust_rules", "order", "find_order", "open_orders",
         "access_grants", "slice_owner", "slice_owners",
         "find_blob", "unused_blobs", "list_kept", "unfinished_jobs",
@@ -139,7 +139,7 @@ def _job(call: Callable[[Store, Step, ClusterRecord, Lease], None]) -> Callable[
 def _pipeline(call: Callable[[Store, Step, str, Lease], None]) -> Callable[..., None]:
     def only_if_there(store: Store, step: Step, _cluster: ClusterRecord, lease: Lease) -> None:
         uid = f"p{step.number}"
-        if any(pipeline.uid == uid for pipeline in store.pipelines()):
+        if store.count_pipelines(uid):
             call(store, step, uid, lease)
 
     return only_if_there

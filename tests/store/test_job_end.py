@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.documents.runs import summarize_runs
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.job_end import MOST_AHEAD, HostRun, find_end
 from orchestrator.store.read import Reader
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.runs import summarize_runs
 
 NEW = NewJob(kind="launch", run_id="r", digest="d", task="", bucket="", ranks=None, after_end=TeardownPolicy.KEEP)
 DONE = Outcome(status=0, code="ok", what="job 1 succeeded on 2 hosts")
@@ -80,6 +80,6 @@ def test_what_runs_show_is_what_the_hosts_measured(
         clock.at += observed_after
         store.record_outcome(cluster, job.id, DONE, run=run)
     with Reader(tmp_path / "orch.db") as reader:
-        (found,) = summarize_runs(reader, 1e9 + 1e6)
+        (found,) = summarize_runs(reader, 1e9 + 1e6, reader.newest_runs(limit=9))
         assert found.seconds == pytest.approx(took)
         assert found.last.ended is not None and found.last.ended >= found.last.created

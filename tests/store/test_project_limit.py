@@ -6,6 +6,8 @@ from typing import cast
 
 import pytest
 
+from orchestrator.documents.queue import list_queue
+from orchestrator.documents.records import records_as_json
 from orchestrator.errors import UserError
 from orchestrator.plan.charges import BILLED_PARTS
 from orchestrator.plan.spending_budget import SpendingBudget
@@ -21,8 +23,6 @@ from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
 from orchestrator.store.token_records import TokenRecord
-from orchestrator.summaries.queue import list_queue
-from orchestrator.summaries.records import records_as_json
 
 CANDIDATE = Candidate(provider="gcp", accelerator="v5e-8", hosts=1, chips_per_host=8, market=OnDemand())
 SEEN = {

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from test_store_audit import audit_of
 
+from orchestrator.documents.budgets import summarize_budgets
 from orchestrator.errors import BudgetError, NotFoundError, UserError
 from orchestrator.exits import Exit
 from orchestrator.plan.observed import IntentState
@@ -31,7 +32,6 @@ from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.budgets import summarize_budgets
 
 HOUR = 3600.0
 MONTH = 1_793_491_200.0  # 2026-11-01 00:00 UTC

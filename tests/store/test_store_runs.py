@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.documents.runs import summarize_runs
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.location import Location
 from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
-from orchestrator.summaries.runs import summarize_runs
 
 
 def open_runs(location: Location, count: int) -> None:
@@ -42,7 +42,7 @@ def test_pages_have_every_run_once_the_newest_job_first(location: Location) -> N
         expected = ["run-0", *(f"run-{number}" for number in range(6, 0, -1))]
         for limit in (1, 3, 100):
             assert read_pages(store, limit) == expected
-        assert [run.run_id for run in summarize_runs(store, 0.0)] == expected
+        assert [run.run_id for run in summarize_runs(store, 0.0, expected)] == expected
         assert store.newest_runs(limit=9, owner="another") == store.newest_runs(limit=9, project="another") == []
         assert store.newest_runs(limit=9, project="default") == expected
 
@@ -59,7 +59,7 @@ def test_a_run_that_was_resumed_often_hides_no_other(location: Location) -> None
 def test_chosen_runs_are_summarized_as_among_all(location: Location) -> None:
     open_runs(location, 4)
     with open_reader_at(location) as store:
-        among_all = {run.run_id: run for run in summarize_runs(store, 9e9)}
+        among_all = {run.run_id: run for run in summarize_runs(store, 9e9, store.newest_runs(limit=9))}
         for run_id in ("run-0", "run-2"):
             assert summarize_runs(store, 9e9, [run_id]) == [among_all[run_id]]
         assert [job.kind for job in among_all["run-0"].jobs] == ["launch", "resume"]

@@ -57,12 +57,16 @@ def _market(*words: str) -> str:
     return CANDIDATE.replace('["on-demand"]', str(list(words)).replace("'", '"'))
 
 
+def _read_unended_pipelines(store: Any, _cluster: ClusterRecord) -> object:
+    return store.pipelines(ended=False) if isinstance(store, Reader) else store.unended_pipelines()
+
+
 READS: dict[str, tuple[Callable[[Any, ClusterRecord], object], ...]] = {
     "clusters": (lambda store, cluster: store.cluster("c"),),
     "intents": (lambda store, cluster: store.intents(cluster),),
     "jobs": (lambda store, cluster: store.jobs(cluster), lambda store, cluster: store.find_run("r")),
     "attempts": (lambda store, cluster: store.ended_attempts(cluster, 1),),
-    "pipelines": (lambda store, cluster: store.pipelines(), lambda store, cluster: store.pipeline("p1")),
+    "pipelines": (_read_unended_pipelines, lambda store, cluster: store.pipeline("p1")),
 }
 UNKNOWN = [
     ("clusters", "wanted", "hibernated"),

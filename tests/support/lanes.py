@@ -22,7 +22,7 @@ FULL = LANE == "full"
 CHANGED_PATHS = frozenset(os.environ.get("ORCH_CHANGED_PATHS", "").split("\n"))  # relative to the checkout
 # Folders that the core runs whole, but for slow tests: pure code, whose tests are many and cheap, and what holds the
 # project together. Of the others it runs what is marked `core` and one test of each promise.
-CORE_FOLDERS = frozenset({"catalog", "first_contact", "infrastructure", "plan", "summaries", "task", "values"})
+CORE_FOLDERS = frozenset({"catalog", "first_contact", "infrastructure", "plan", "documents", "task", "values"})
 CHANGED_SHARE = 3  # times as many of a share as the core takes
 TESTS = Path(__file__).parent.parent
 _STACK = re.compile(r"mark\.(jax|xla)\b")

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the help of a command needs none of these
+    from orchestrator.documents.queries import Scope
     from orchestrator.store.read import Reader
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What a listing shows.
-
-    Attributes:
-        project: The project; "" for all.
-        owner: The member; "" for all.
-    """
-
-    project: str
-    owner: str
-
-    def includes(self, project: str, owner: str) -> bool:
-        """Return whether something of this project and member is shown."""
-        return self.project in ("", project) and self.owner in ("", owner)
 
 
 def scope_options(*flags: str) -> Callable[[_Command], _Command]:
@@ -48,8 +31,10 @@ def scope_options(*flags: str) -> Callable[[_Command], _Command]:
 
 def make_scope(reader: Reader, owner: str, *, all_projects: bool) -> Scope:
     """Return the scope of a listing by its options. Raises UserError for a member of whom nothing is on record."""
+    from orchestrator.documents.queries import Scope
     from orchestrator.store.known_names import refuse_unknown_member
 
-    scope = Scope("" if all_projects else reader.project, reader.member if owner == "me" else owner)
+    project = "" if all_projects else reader.project
+    scope = Scope(project=project, owner=reader.member if owner == "me" else owner)
     refuse_unknown_member(reader, scope.owner)
     return scope

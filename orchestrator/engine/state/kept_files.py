@@ -76,8 +76,8 @@ def list_used_snapshots(store: Store, now: float) -> set[str]:
     for request in store.launch_requests():
         for source in json.loads(request).get("trees", {}).values():
             used.add(Path(source).parent.name)
-    for pipeline in store.pipelines():
-        used |= _list_pipeline_snapshots(pipeline) if pipeline.state == "running" else set()
+    for pipeline in store.unended_pipelines():
+        used |= _list_pipeline_snapshots(pipeline)
     tasks = store.tasks_that_name(SCHEME, now - RESUMABLE)
     for text in (*tasks, *(order.arguments for order in store.open_orders())):
         used |= find_sent_digests(text)

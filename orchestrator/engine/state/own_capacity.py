@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 
 from orchestrator.acting import find_acting_member
+from orchestrator.documents.capacity import read_capacity
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.offers.capacity import CapacityFigures, CapacityKey
-from orchestrator.summaries.capacity import read_capacity
 
 
 def read_own_capacity(

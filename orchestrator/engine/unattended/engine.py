@@ -151,8 +151,8 @@ class UnattendedEngine:
             pending[f"order {order.uid}"] = partial(self._carry_out_order, order)
         for cluster in () if self.only_secret else list_withdrawals(store, self.services.clock.now()):
             pending[f"access {cluster.uid}"] = partial(self._withdraw_access, cluster)
-        for pipeline in store.pipelines():
-            if pipeline.state != "running" or not is_unattended(pipeline):
+        for pipeline in store.unended_pipelines():
+            if not is_unattended(pipeline):
                 continue
             if self._may_take(
                 f"pipeline '{pipeline.name}'",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 
+from orchestrator.documents.output_progress import read_kept_progress
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
@@ -32,7 +33,6 @@ from orchestrator.retries import NOTIFICATION_ROUND
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
 from orchestrator.store.store import Store
-from orchestrator.summaries.output_progress import read_kept_progress
 from orchestrator.task.config import Config, load_config
 
 POLL = 2.0  # seconds between two looks at the events

@@ -100,13 +100,13 @@ def attend_pipeline(where: Paths, services: Services, record: PipelineRecord, na
 
 
 def _open(store: Store, spec: PipelineSpec, more: dict[str, Any]) -> PipelineRecord:
-    living = [one for one in store.pipelines() if one.uid.startswith(spec.uid) and one.state == "running"]
-    living = [one for one in living if one.project == store.project]
+    named = [one for one in store.unended_pipelines() if one.uid.startswith(spec.uid)]
+    living = [one for one in named if one.project == store.project]
     if living:
         if more and not is_unattended(living[-1]):
             store.set_launch_request(living[-1].uid, json.dumps({**_settings(living[-1]), **more}))
         return store.pipeline(living[-1].uid)
-    count = sum(one.uid.startswith(spec.uid) for one in store.pipelines())
+    count = store.count_pipelines(spec.uid)
     settings = {"cluster": spec.cluster, "down": spec.down, "accept_host_keys": spec.accept_host_keys, **more}
     settings |= {"project": store.project, "owner": store.user}
     tasks = tuple(task.to_json() for task in spec.tasks)

@@ -11,9 +11,9 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Literal
 
+from orchestrator.documents.topology import Topology
 from orchestrator.formatting import format_size
 from orchestrator.hosts import ChipReport, ChipSample
-from orchestrator.summaries.topology import Topology
 
 Measure = Literal["steps", "use", "memory", "temperature"]
 MEASURES: tuple[Measure, ...] = ("steps", "use", "memory", "temperature")

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from orchestrator.documents.topology import ChipPlace, Links, Position, Topology
 from orchestrator.messages import count_noun
 from orchestrator.service.drawing.chip_marks import ChipMark, Measure, describe_marks, find_mark, find_worst
-from orchestrator.summaries.topology import ChipPlace, Links, Position, Topology
 
 _Corner = Callable[[Position], tuple[float, float]]  # the upper left corner of a chip
 _Marks = Mapping[int, Sequence[ChipMark]]  # by rank

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
+from orchestrator.documents.comparison import ComparedRun
+from orchestrator.documents.curves import Point, reduce_points
+from orchestrator.documents.run_view import RunView
 from orchestrator.formatting import format_amount, format_duration, format_short_amount
 from orchestrator.service.drawing.chart import (
     Chart,
@@ -17,9 +20,6 @@ from orchestrator.service.drawing.chart import (
     draw_chart,
     find_borders,
 )
-from orchestrator.summaries.comparison import ComparedRun
-from orchestrator.summaries.curves import Point, reduce_points
-from orchestrator.summaries.run_view import RunView
 
 MOST_POINTS = 600  # of one chart, which is 640 units wide
 _MOST_OF_ALL = 1600  # points of the charts of several runs

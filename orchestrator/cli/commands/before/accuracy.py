@@ -9,9 +9,9 @@ import time
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.documents.accuracy import JudgedRun, accuracy_as_json, count_inside, describe_compared, judge_runs
 from orchestrator.engine.state.identities import open_project_bucket
 from orchestrator.engine.training.kept_speeds import keep_speeds
-from orchestrator.summaries.accuracy import JudgedRun, accuracy_as_json, count_inside, describe_compared, judge_runs
 
 
 def show_accuracy(output: str) -> None:

@@ -9,8 +9,8 @@ import time
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.documents.capacity import capacity_as_json, read_capacity, sort_capacity
 from orchestrator.offers.capacity import ENOUGH_HOURS, FEWEST, SHOWN_WAIT, CapacityFigures, CapacityKey
-from orchestrator.summaries.capacity import capacity_as_json, read_capacity, sort_capacity
 
 _NOT_KNOWN = "not known"
 

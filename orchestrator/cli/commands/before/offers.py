@@ -187,9 +187,9 @@ def _read_like(run_id: str, tokens: float | None) -> OwnProgram:
         UserError: Its metrics say too little.
     """
     from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.documents.measured_run import measure_run
     from orchestrator.engine.state.identities import open_project_bucket
     from orchestrator.engine.training.work import OwnProgram
-    from orchestrator.summaries.measured_run import measure_run
 
     with open_store_reader() as store:
         found = measure_run(store, run_id, time.time(), open_project_bucket)
@@ -219,7 +219,7 @@ def _refuse_others(ctx: click.Context, table: str) -> None:
 def _read_capacity() -> dict[CapacityKey, CapacityFigures]:
     """Return what own requests say of capacity; nothing where the records cannot be read: offers need none."""
     from orchestrator.cli.parameters.clusters import open_store_reader
-    from orchestrator.summaries.capacity import read_capacity
+    from orchestrator.documents.capacity import read_capacity
 
     try:
         with open_store_reader() as store:

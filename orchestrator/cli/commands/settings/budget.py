@@ -108,7 +108,7 @@ def _read_budgets() -> dict[str, Any]:
 
         with open_client(url) as client:
             return client.list_budgets()
-    from orchestrator.summaries.budgets import budgets_as_json, summarize_budgets
+    from orchestrator.documents.budgets import budgets_as_json, summarize_budgets
 
     now = time.time()
     with open_store_reader() as store:
@@ -116,7 +116,7 @@ def _read_budgets() -> dict[str, Any]:
 
 
 def _list_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    from orchestrator.summaries.budgets import budget_from_json, list_other_limits
+    from orchestrator.documents.budgets import budget_from_json, list_other_limits
 
     billed = any(one["billed"] for one in documents)
     names = ("THIS MONTH", *(["BILLED"] if billed else []), "HELD", "LEFT", "AN HOUR", "OTHER LIMITS")
@@ -207,7 +207,7 @@ def set_command(
 def _set_limits(project: str, member: str, values: dict[str, Any]) -> SpendingBudget:
     if url := find_server(os.environ):
         from orchestrator.cli.execution.served import open_client
-        from orchestrator.summaries.budgets import budget_from_json
+        from orchestrator.documents.budgets import budget_from_json
 
         with open_client(url) as client:
             return budget_from_json(client.set_budget(project, member, values))
@@ -243,7 +243,7 @@ def remove_command(project: str, member: str) -> None:
 
 
 def _describe(now: SpendingBudget) -> str:
-    from orchestrator.summaries.budgets import list_other_limits
+    from orchestrator.documents.budgets import list_other_limits
 
     amounts = (
         (now.dollars_per_month, "a month"),

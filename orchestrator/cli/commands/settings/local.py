@@ -8,9 +8,9 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.documents.clusters import summarize_cluster
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.store.lookup import find_cluster
-from orchestrator.summaries.clusters import summarize_cluster
 
 
 @click.group(

@@ -38,7 +38,7 @@ def schema(name: str | None) -> None:
 
 def schema_files() -> Mapping[str, Path]:
     """Return the files of all schemas by their names, in alphabetical order."""
-    folders = [_PACKAGE / part / "data" for part in ("cli", "notifications", "plan", "summaries", "task")]
+    folders = [_PACKAGE / part / "data" for part in ("cli", "notifications", "plan", "documents", "task")]
     files = [file for folder in folders for file in folder.glob(f"*{_SUFFIX}")]
     return {file.name.removesuffix(_SUFFIX): file for file in sorted(files, key=lambda file: file.name)}
 

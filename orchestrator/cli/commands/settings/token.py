@@ -85,7 +85,7 @@ def _read_entries() -> dict[str, Any]:
 
         with open_client(url) as client:
             return client.list_tokens()
-    from orchestrator.summaries.entries import entries_as_json, list_entries
+    from orchestrator.documents.entries import entries_as_json, list_entries
 
     now = time.time()
     with open_store_reader() as store:

@@ -77,8 +77,8 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
 def _describe_abandoned(findings: tuple[PlaceFindings, ...]) -> list[str]:
     """Return what to do about machines on record whose command ended before it used them: no orphans, but billed."""
     from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.documents.clusters import describe_abandoned_job, summarize_cluster
     from orchestrator.plan.sweep import SweepVerdict
-    from orchestrator.summaries.clusters import describe_abandoned_job, summarize_cluster
 
     judged = [one for finding in findings for one in finding.judged]
     used = {one.slice.cluster for one in judged if one.verdict is SweepVerdict.TRACKED}
@@ -88,7 +88,7 @@ def _describe_abandoned(findings: tuple[PlaceFindings, ...]) -> list[str]:
             job = summarize_cluster(reader, record).abandoned if record.name in used else None
             if job is not None:
                 lines += [f"'{record.name}' is on record, but no command works on it:"]
-                lines += [f"  {line}" for line in describe_abandoned_job(record.name, job)]
+                lines += [f"  {line}" for line in describe_abandoned_job(record.name, job.id)]
     return lines
 
 

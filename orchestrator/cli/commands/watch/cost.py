@@ -14,10 +14,7 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.cli.parameters.clusters import open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
-from orchestrator.formatting import format_microdollars, format_utc
-from orchestrator.messages import join_words
-from orchestrator.plan.charges import BILL
-from orchestrator.summaries.ledger import (
+from orchestrator.documents.ledger import (
     DIMENSIONS,
     SOURCE_WORDS,
     SpendingRow,
@@ -25,6 +22,9 @@ from orchestrator.summaries.ledger import (
     spending_as_json,
     summarize_spending,
 )
+from orchestrator.formatting import format_microdollars, format_utc
+from orchestrator.messages import join_words
+from orchestrator.plan.charges import BILL
 
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 

@@ -20,9 +20,9 @@ from orchestrator.formatting import format_amount, format_microdollars
 from orchestrator.messages import count_noun, escape_controls, join_some
 
 if TYPE_CHECKING:
+    from orchestrator.documents.bill_comparison import ComparedPart
     from orchestrator.engine.operations.import_bills import ReadBills
     from orchestrator.store.bill_records import BillChange
-    from orchestrator.summaries.bill_comparison import ComparedPart
 
 _MOST_UNKNOWN = 100
 
@@ -46,12 +46,12 @@ def import_bills(files: tuple[str, ...], dry_run: bool, shorter: bool, output: s
     FILE is a file or folder here, or in a bucket. A bill of a month is replaced whole: name all its files in one
     command. The same files again change nothing. Lines without the label are counted, and are no one's cost.
     """
+    from orchestrator.documents.bill_comparison import compare_with_bills
     from orchestrator.engine.operations.import_bills import read_bills, refuse_partial_bills
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
     from orchestrator.paths import load_paths
     from orchestrator.store.bill_records import compare_bills
-    from orchestrator.summaries.bill_comparison import compare_with_bills
 
     refuse_option("cost", "import", "the records are those of the service's computer", os.environ, ON_SERVICE)
     where = load_paths()
@@ -109,7 +109,7 @@ def _describe(found: ReadBills, change: BillChange, *, dry_run: bool) -> list[st
 
 
 def _as_json(found: ReadBills, change: BillChange, compared: tuple[ComparedPart, ...]) -> dict[str, object]:
-    from orchestrator.summaries.bill_comparison import comparison_as_json
+    from orchestrator.documents.bill_comparison import comparison_as_json
 
     bills = [{"source": one[0], "account": one[1], "month": one[2]} for one in sorted(found.months)]
     return {

@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -15,18 +17,18 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import refuse_option
 from orchestrator.cli.execution.served_patience import Patience
-from orchestrator.cli.parameters.clusters import CLUSTER, record_source
-from orchestrator.cli.parameters.scope import Scope, make_scope, scope_options
+from orchestrator.cli.parameters.clusters import CLUSTER, read_record_time, record_source
+from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.documents.events import read_events
+from orchestrator.documents.queries import EventsQuery
 from orchestrator.errors import OrchError, UserError
-from orchestrator.formatting import format_local_time
+from orchestrator.formatting import format_local_time, parse_utc
 from orchestrator.messages import escape_controls
-from orchestrator.project import qualify_name, split_name
+from orchestrator.project import qualify_name
 from orchestrator.service_address import find_server
-from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
-from orchestrator.store.records import EventRecord
-from orchestrator.summaries.events import event_as_json, events_as_json
 
+_NEWER = 1000  # events that are read together while they are followed
 POLL_SECONDS = 0.3
 SERVICE_POLL_SECONDS = 1.0  # a request each
 
@@ -70,21 +72,16 @@ def events(
     with record_source() as open_reader:
         with open_reader() as store:
             scope = make_scope(store, owner, all_projects=all_projects)
-            qualified = qualify_name(store.project, cluster) if cluster else None
-            recent = store.events(qualified, after=after, limit=limit)
-            found = tuple(event for event in recent if _is_shown(event, scope))
-            if cluster and not found and not after:
-                find_cluster(store, cluster)
+            query = EventsQuery(scope=scope, cluster=cluster or "", after=after, limit=limit)
+            document = read_events(store, read_record_time(), query)
         if output == "json":
-            write_stdout(json.dumps(events_as_json(found), indent=2))
+            write_stdout(json.dumps(document, indent=2))
             return
-        for event in found:
+        for event in document["events"]:
             _show(event, output)
         if follow:
             sys.stdout.flush()
-            for event in _poll_newer(open_reader, qualified, found[-1].seq if found else after):
-                if not _is_shown(event, scope):
-                    continue
+            for event in _poll_newer(open_reader, replace(query, after=document["until"], limit=_NEWER)):
                 _show(event, output)
                 sys.stdout.flush()
 
@@ -106,31 +103,33 @@ def _verify() -> None:
     write_stderr("all events are unchanged, and all records match them")
 
 
-def _is_shown(event: EventRecord, scope: Scope) -> bool:
-    """Return whether an event is of the project and the member. Those of no cluster are of all projects."""
-    project = split_name(event.cluster)[0] if event.cluster else scope.project
-    return scope.includes(project, event.actor.partition("@")[0])
-
-
 def _poll_newer(
-    open_reader: Callable[[], AbstractContextManager[Reader]], cluster: str | None, seen: int
-) -> Iterator[EventRecord]:
-    def read_newer() -> tuple[EventRecord, ...]:
+    open_reader: Callable[[], AbstractContextManager[Reader]], query: EventsQuery
+) -> Iterator[dict[str, Any]]:
+    seen = query.after
+
+    def read_newer() -> dict[str, Any]:
         with open_reader() as store:
-            return tuple(store.events(cluster, after=seen))
+            return read_events(store, read_record_time(), replace(query, after=seen))
 
     served = bool(find_server(os.environ))
     patience = Patience(subject="", next_step="orch events -f")
     while True:
         time.sleep(SERVICE_POLL_SECONDS if served else POLL_SECONDS)
-        for event in patience.ask(read_newer) if served else read_newer():
-            seen = event.seq
-            yield event
+        document = patience.ask(read_newer) if served else read_newer()
+        seen = document["until"]
+        yield from document["events"]
 
 
-def _show(event: EventRecord, output: str) -> None:
+def _show(event: dict[str, Any], output: str) -> None:
     if output == "jsonl":
-        write_stdout(json.dumps(event_as_json(event)))
+        write_stdout(json.dumps(event))
     else:
-        what = escape_controls(event.what)
-        write_stdout(f"{format_local_time(event.at)}  {event.cluster:<16}  {event.kind:<8}  {what}")
+        write_stdout(draw_event(event))
+
+
+def draw_event(event: dict[str, Any]) -> str:
+    """Return the line of one event of a document."""
+    cluster = qualify_name(event["project"], event["cluster"]) if event["cluster"] else ""
+    at, what = format_local_time(parse_utc(event["at"])), escape_controls(event["what"])
+    return f"{at}  {cluster:<16}  {event['kind']:<8}  {what}"

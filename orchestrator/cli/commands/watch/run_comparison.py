@@ -26,7 +26,7 @@ def write_comparison(run_ids: Sequence[str], output: str) -> None:
         UsageError: Fewer than two runs are named.
         OrchError: There are too many, or one is not on record.
     """
-    from orchestrator.summaries.comparison import list_compared
+    from orchestrator.documents.comparison import list_compared
 
     if len(set(run_ids)) < 2:
         raise click.UsageError("--compare needs two runs or more: orch runs --compare RUN_ID RUN_ID")
@@ -42,9 +42,9 @@ def _compare(run_ids: Sequence[str]) -> dict[str, Any]:
 
         with Client.connect(url) as client, explain_refusals(client):
             return client.compare_runs(run_ids)
+    from orchestrator.documents.comparison import compare_runs, comparison_as_json
+    from orchestrator.documents.curves import CurveReader
     from orchestrator.engine.state.identities import open_project_bucket
-    from orchestrator.summaries.comparison import compare_runs, comparison_as_json
-    from orchestrator.summaries.curves import CurveReader
 
     with open_store_reader() as store:
         found = compare_runs(store, run_ids, read_record_time(), open_project_bucket, CurveReader())

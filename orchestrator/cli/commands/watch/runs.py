@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.watch.run_comparison import write_comparison
-from orchestrator.cli.drawing.tables import draw_list, draw_table
+from orchestrator.cli.drawing.runs_text import draw_run, draw_runs
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
-from orchestrator.errors import NotFoundError
-from orchestrator.formatting import format_duration, format_local_time
-from orchestrator.store.lookup import suggest_name
-from orchestrator.summaries.output_progress import add_output
-from orchestrator.summaries.runs import RunSummary, format_commit, format_run_cost, runs_as_json, summarize_runs
+from orchestrator.documents.queries import RunsQuery
+from orchestrator.documents.runs import read_runs
 
 
 @click.command(
@@ -55,94 +51,19 @@ def runs(
         raise click.UsageError("one run is shown at a time; --compare shows several side by side")
     run_id = next(iter(run_ids), None)
     with open_store_reader() as store:
-        scope = make_scope(store, owner, all_projects=all_projects)
-        found = [run for run in summarize_runs(store, read_record_time()) if scope.includes(run.project, run.owner)]
-        clusters = {record.name for record in store.all_clusters() if scope.includes(record.project, scope.owner)}
-        found = add_output(store, _select_runs(found, clusters, run_id, cluster)[:limit])
+        query = RunsQuery(
+            scope=make_scope(store, owner, all_projects=all_projects),
+            cluster=cluster or "",
+            run_id=run_id or "",
+            limit=limit,
+        )
+        document = read_runs(store, read_record_time(), query)
     if output == "json":
-        write_stdout(json.dumps(runs_as_json(found), indent=2))
+        write_stdout(json.dumps(document, indent=2))
     elif run_id is not None:
-        write_stdout(*_detail_lines(found[0]))
-    elif found:
-        write_stdout(*_table(found, with_project=all_projects))
+        write_stdout(*draw_run(document))
+    elif document["runs"]:
+        write_stdout(*draw_runs(document, with_project=all_projects))
     else:
         whose = f" of cluster '{cluster}'" if cluster is not None else ""
         write_stderr(f"no run{whose} is on record; orch launch --help shows how to begin")
-
-
-def _select_runs(
-    found: list[RunSummary], clusters: set[str], run_id: str | None, cluster: str | None
-) -> list[RunSummary]:
-    """Return the runs of that id, on clusters of that name.
-
-    Raises:
-        NotFoundError: No such run or cluster is on record; the nearest names are suggested.
-    """
-    everything = "orch runs   (lists the runs on record)"
-    if cluster is not None and cluster not in clusters:
-        raise NotFoundError(f"no cluster '{cluster}' on record", suggest_name(cluster, clusters), everything)
-    chosen = [run for run in found if run_id in (None, run.run_id) and cluster in (None, run.cluster.name)]
-    if run_id is None or chosen:
-        return chosen
-    if run_id in clusters:
-        raise NotFoundError(f"no run '{run_id}' on record", f"'{run_id}' is a cluster", f"orch runs -c {run_id}")
-    near = suggest_name(run_id, {run.run_id for run in found} | clusters)
-    raise NotFoundError(f"no run '{run_id}' on record", near, everything)
-
-
-def _table(found: list[RunSummary], *, with_project: bool) -> list[str]:
-    output = ["FROM OUTPUT"] if any(run.output is not None for run in found) else []
-    project = ["PROJECT"] if with_project else []
-    commit = ["COMMIT"] if any("commit" in run.git for run in found) else []
-    head = ("RUN", "CLUSTER", *project, "OWNER", *commit, "STARTED", "TOOK", "COST", *output, "RESULT")
-    rows: list[tuple[str, ...]] = [head]
-    for run in found:
-        started = format_local_time(run.jobs[0].created)[5:16]
-        whose = (*([run.project] if project else []), run.owner or "-", *([format_commit(run)] if commit else []))
-        said = [str(run.output or "-")] if output else []
-        cost = (started, format_duration(run.seconds), format_run_cost(run))
-        rows.append((run.run_id, run.cluster.name, *whose, *cost, *said, run.result))
-    optional = ("CLUSTER", "COMMIT", "OWNER", "TOOK", "FROM OUTPUT")
-    return draw_table(rows, sys.stdout, optional=optional, least={"RESULT": 24})
-
-
-def _describe_commit(run: RunSummary) -> str:
-    git = run.git
-    if "commit" not in git:
-        return "the workdir is of none"
-    branch = f" of {git['branch']}" if "branch" in git else ""
-    changed = f", with changes since (SHA-256 {git['changes'][:9]})" if "changes" in git else ""
-    return f"{git['commit']}{branch}{changed}"
-
-
-def _detail_lines(run: RunSummary) -> list[str]:
-    facts = [
-        ("run", run.run_id),
-        ("cluster", run.cluster.name),
-        ("owner", run.owner or "not on record"),
-        ("started", format_local_time(run.jobs[0].created)),
-        ("took", format_duration(run.seconds)),
-        ("cost", f"{format_run_cost(run)} by list price, without disks and buckets"),
-        ("result", run.result),
-        ("commit", _describe_commit(run)),
-        ("bucket", f"{run.last.bucket}/{run.run_id}/" if run.last.bucket else "none"),
-    ]
-    if run.output is not None:
-        facts.append(("progress", f"{run.output}   from output, {run.output.form}"))
-    if run.last.why:
-        facts.append(("reason", run.last.why))
-    if run.last.bucket:
-        facts.append(("resume", f"orch resume {run.run_id} --bucket {run.last.bucket}"))
-    rows = [("JOB", "KIND", "STATE", "ATTEMPTS", "STARTED", "RESULT")]
-    rows += [
-        (
-            str(job.id),
-            job.kind,
-            job.state,
-            str(job.attempt),
-            format_local_time(job.created),
-            f"exit {job.status}" if job.status is not None else "",
-        )
-        for job in run.jobs
-    ]
-    return [*draw_list(facts, sys.stdout), "", *draw_table(rows, sys.stdout)]

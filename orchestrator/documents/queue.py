@@ -1,0 +1,148 @@
+"""The jobs that are not finished, in the order in which they run, and the pipelines with their stages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.documents.queries import QueueQuery
+from orchestrator.formatting import format_utc
+from orchestrator.store.audited import format_subject
+from orchestrator.store.lookup import find_cluster
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
+
+_NO_ENGINE = "none: no unattended engine is running (why: orch events; then: orch serve --engine-only)"
+_REQUESTED_STATE = {"stopped": "stopped (orch start)", "down": "taken down"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """One job of a cluster.
+
+    Attributes:
+        driven_by: The process that drives it, or why none does; "" for an ended one.
+    """
+
+    cluster: ClusterRecord
+    job: JobRecord
+    driven_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Jobs and pipelines."""
+
+    jobs: tuple[QueuedJob, ...]
+    pipelines: tuple[PipelineRecord, ...] = ()
+
+
+def read_queue(store: Reader, now: float, query: QueueQuery) -> dict[str, Any]:
+    """Return the document of data/queue.schema.json for the jobs and pipelines that a query chooses.
+
+    Raises:
+        NotFoundError: There is no cluster of this name; the nearest names are suggested.
+    """
+    if query.cluster:
+        clusters = [find_cluster(store, query.cluster)]
+    else:
+        clusters = [one for one in store.clusters() if query.scope.includes(one.project, one.owner)]
+    listed = list_queue(store, clusters, ended=query.ended)
+    every = () if query.cluster else listed.pipelines
+    pipelines = tuple(one for one in every if query.scope.includes(one.project, one.owner))
+    return queue_as_json(store, now, replace(listed, pipelines=pipelines))
+
+
+def list_queue(store: Reader, clusters: Collection[ClusterRecord] | None = None, *, ended: bool = False) -> Queue:
+    """Return the jobs of these clusters, or of all open ones, and all pipelines.
+
+    Args:
+        store: Open.
+        clusters: Whose jobs; None for every open cluster.
+        ended: Whether those that have ended are listed, too.
+    """
+    records = store.clusters() if clusters is None else clusters
+    jobs = tuple(
+        QueuedJob(cluster=record, job=job, driven_by=_describe_driver(store, record, job))
+        for record in records
+        for job in store.jobs(record)
+        if ended or job.state != "ended"
+    )
+    return Queue(jobs=jobs, pipelines=store.pipelines(ended=ended))
+
+
+def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> str:
+    """Return which process drives the job now, or why none does."""
+    holder = store.lease_holder(f"watch:{record.uid}/{job.id}")
+    if holder or job.state == "ended":
+        return holder
+    if record.desired_state != "up":
+        return f"none: the cluster is {_REQUESTED_STATE.get(record.desired_state, record.desired_state)}"
+    if job.state == "queued":
+        earlier = [one for one in store.jobs(record) if one.id < job.id and one.kind != "exec"]
+        ahead = [one.id for one in earlier if one.state != "ended"]
+        if ahead:
+            return f"queued behind job {ahead[-1]}"
+    if job.watch:
+        return _engine(store)
+    if job.kind == "exec":
+        return f"none (orch logs -f {record.name} {job.id})"
+    return f"none (orch watch {record.name})"
+
+
+def _engine(store: Reader) -> str:
+    """Return whether an unattended engine drives it; engines hold a lease."""
+    return "an unattended engine, shortly" if store.engine_works() else _NO_ENGINE
+
+
+def _job_subject(one: QueuedJob) -> str:
+    return format_subject("jobs", {"cluster_uid": one.job.cluster_uid, "id": one.job.id})
+
+
+def _pipeline_subject(one: PipelineRecord) -> str:
+    return format_subject("pipelines", {"uid": one.uid})
+
+
+def queue_as_json(store: Reader, now: float, queue: Queue) -> dict[str, Any]:
+    """Return jobs and pipelines as in data/queue.schema.json."""
+    subjects = [*map(_job_subject, queue.jobs), *map(_pipeline_subject, queue.pipelines)]
+    actors = store.last_actors("subject", subjects)
+    return {
+        "version": 1,
+        "kind": "queue",
+        "now": format_utc(now),
+        "jobs": [
+            {
+                "cluster": one.cluster.name,
+                "project": one.cluster.project,
+                "owner": one.cluster.owner or None,
+                "actor": actors.get(_job_subject(one)),
+                "id": one.job.id,
+                "kind": one.job.kind,
+                "state": one.job.state,
+                "attempt": one.job.attempt,
+                "run_id": one.job.run_id,
+                "status": one.job.status,
+                "created": format_utc(one.job.created),
+                "ended": None if one.job.ended is None else format_utc(one.job.ended),
+                "driven_by": one.driven_by or None,
+            }
+            for one in queue.jobs
+        ],
+        "pipelines": [
+            {
+                "id": one.uid,
+                "name": one.name,
+                "project": one.project,
+                "owner": one.owner or None,
+                "actor": actors.get(_pipeline_subject(one)),
+                "stage": one.stage + 1,
+                "stages": len(one.tasks),
+                "state": one.state,
+                "status": one.status,
+                "what": one.what or None,
+            }
+            for one in queue.pipelines
+        ],
+    }
