@@ -113,7 +113,9 @@ def find_cause(output: bytes, exit_code: int | None = None) -> FailureCause:
     found = _sort_lines(lines)
     several = end is not None or any(line.rank for line in lines)
     code = None
-    if end is not None and exit_code is not None and not any(number > end.line for number, _ in found.words):
+    # What a process prints late comes with its mark after the report; a script that continued has none.
+    later = [number for number, _ in found.words if end is not None and number > end.line and not lines[number].rank]
+    if end is not None and exit_code is not None and not later:
         code = end.exit_code if exit_code in {*end.own, end.exit_code, _wrap(end.exit_code)} else None
     killed = _KILLED in (code, exit_code)  # it had no time for an error: what looks like one may be old
     return FailureCause(_join(_choose(found, several=several, killed=killed)), code)
