@@ -20,12 +20,18 @@ _SEPARATOR = " | "  # between lines that are shown as one
 _NEXT = "next: "
 _MOST = 3  # error lines that are shown
 _LONGEST = 200  # characters of one
-_NEAR = 20  # lines with words at the end among which one that looks like an error is taken for the cause
+_NEAR = 20  # lines with words at the end among which one that calls itself an error is taken for the cause
+_AFTER = 3  # such lines after one that only has words of a failure, at most: after more, the program continued
 _BETWEEN = 5  # lines of other output between the tracebacks of processes that failed together, at most
-_LOOKS_LIKE_ERROR = re.compile(
+# A line that calls itself an error, and one that only has words of a failure. Programs print the latter of what they
+# do without, also in a warning whose level is not shown: logging.lastResort of Python prints the message alone.
+_NAMES_ERROR = re.compile(
     r"(?:(?<![A-Za-z])(?i:error|exception)|(?<=[a-z])(?:Error|Exception))(?![a-rt-z])"
-    r"|(?i:(?<![a-z])(?:fatal|fail(?:ed|s|ures?|ing)?|panic(?:ked)?|abort(?:ed|ing)?|killed|denied|refused|cannot|can't"
-    r"|no space|not found|no such|out of memory)(?![a-z]))|^[eE]: "
+    r"|(?i:(?<![a-z])(?:fatal|panic(?:ked)?)(?![a-z]))|^[eE]: |^[EF]\d{4} "
+)
+_DESCRIBES_FAILURE = re.compile(
+    r"(?i:(?<![a-z])(?:fail(?:ed|s|ures?|ing)?|abort(?:ed|ing)?|killed|denied|refused|cannot|can't"
+    r"|no space|not found|no such|out of memory)(?![a-z]))"
 )
 # Levels of logging, of glog (https://google.github.io/glog/stable/logging/), and categories of Python.
 _WARNING = re.compile(r"\bWARN(?:ING)?\b|\b[A-Za-z]*Warning\b|(?:^|\[)W\d{4} |^warning\b")
@@ -107,7 +113,9 @@ def find_cause(output: bytes, exit_code: int | None = None) -> FailureCause:
     found = _sort_lines(lines)
     several = end is not None or any(line.rank for line in lines)
     code = None
-    if end is not None and exit_code is not None and not any(number > end.line for number, _ in found.words):
+    # What a process prints late comes with its mark after the report; a script that continued has none.
+    later = [number for number, _ in found.words if end is not None and number > end.line and not lines[number].rank]
+    if end is not None and exit_code is not None and not later:
         code = end.exit_code if exit_code in {*end.own, end.exit_code, _wrap(end.exit_code)} else None
     killed = _KILLED in (code, exit_code)  # it had no time for an error: what looks like one may be old
     return FailureCause(_join(_choose(found, several=several, killed=killed)), code)
@@ -212,7 +220,7 @@ def _add_words(found: _Found, number: int, text: str) -> None:
         found.errors += [found.words[-1], (number, text)]
     elif ANOTHER_PROCESS.search(text):
         found.others.append((number, text))
-    elif _LOOKS_LIKE_ERROR.search(text) and not _WARNING.search(text):
+    elif (_NAMES_ERROR.search(text) or _DESCRIBES_FAILURE.search(text)) and not _WARNING.search(text):
         found.errors.append((number, text))
     found.words.append((number, text))
 
@@ -231,11 +239,17 @@ def _choose(found: _Found, *, several: bool, killed: bool) -> list[str]:
         later = [] if several else [text for number, text in found.errors if number > chain[-1][0]]
         texts = [text for _, text in chain[-2:]]
         return texts + later[-(_MOST - len(texts)) :] if later else texts
-    if not killed and (errors := [text for number, text in found.errors if number in near]):
+    last = {number for number, _ in found.words[-_AFTER - 1 :]}
+    errors = [text for number, text in found.errors if number in (last if _only_describes_failure(text) else near)]
+    if errors and not killed:
         return errors
     silent = [text for number, text in found.words if (number, text) not in found.others]
     own = [text for text in silent if not _WARNING.search(text)] or silent
     return own[-1:] + [text for _, text in found.others[-1:]]
+
+
+def _only_describes_failure(text: str) -> bool:
+    return _DESCRIBES_FAILURE.search(text) is not None and _NAMES_ERROR.search(text) is None
 
 
 def _first_of_last(found: _Found) -> list[tuple[int, str]]:

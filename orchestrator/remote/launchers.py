@@ -22,7 +22,7 @@ class Launcher:
         end: Pattern within a report: `code`, a negative one for a signal, or `signal` by name, and `rank` where it is
             named; "" where the end of the other process is not reported.
         own: Statuses with which the launcher itself ends then.
-        silent: Pattern of commands that start programs whose status nothing reports; for plans.
+        silent: Pattern of commands that start programs of which it does not report every end; for plans.
         source: Public address of the text, or the document that has it.
     """
 
@@ -100,10 +100,18 @@ LAUNCHERS = (
         report=(
             r"^.*\bray\.(?:exceptions\.RayTaskError|train\.\S*(?:TrainingFailed|WorkerGroup|Controller)Error\b).*$"
             r"|^(?:Error: )?Training failed due to (?:worker errors|controller error):$"
-            r"|^\[Rank \d+ Error Snippet\]:$|^Error in training function:$"
+            # Ray Train 2.60, train/v2/_internal/execution/worker_group/poll.py: the error of ranks, cut in its middle.
+            r"|^\[Rank [\d,]+ Error Snippet\]:$"
+            r"(?:\n(?:(?:Traceback| ).*\n|\.\.\. \(Output truncated.*\n.*\n)+SystemExit: [1-9]\d*$)?"
+            r"|^Error in training function:$"
             r"|^\[FailurePolicy\] [A-Z]+\n +Source: .*\n +Error count: .*$"
+            # `ray stop` and `ray symmetric-run` at their end; scripts/scripts.py and symmetric_run.py.
+            r"|^.*\bscripts\.py:\d+ -- .*$|^Command failed with return code \d+$"
+            r"|^(?:Did not find any active|Stopped all \d+) Ray processes\.$|^\d+/\d+ stopped\.$"
         ),
-        silent=r"\bray +(?:job|start|submit)\b|\bray\.train\b",
+        end=r"^SystemExit: (?P<code>\d+)$",
+        own=frozenset({1}),
+        silent=r"\bray +(?:job|start|submit|symmetric-run)\b|\bray\.train\b",
         source="https://github.com/ray-project/ray/issues/43137",
     ),
     Launcher(
@@ -151,9 +159,11 @@ LOST_PEER = re.compile(
     r"Connection closed by peer \[|Read error \[[^\]]*\]:\d+: Connection reset by peer"
     r"|remote process exited or there was a network error"
 )
-# Marks of the rank that printed a line: of torch and `torchrun --tee`, of `mpirun --tag-output`, and of Ray.
+# Marks of the rank that printed a line: of torch and `torchrun --tee`, of `mpirun --tag-output`, and of Ray, which
+# marks lines of its daemons, too.
 RANK_MARK = re.compile(
-    r"^ *(?:\[(?:rank|default)(\d+)\]: ?|\[\d+,(\d+)\]<std(?:out|err)>: ?|\((\w+ pid=\d+(?:, ip=[\d.]+)?)\) ?)"
+    r"^ *(?:\[(?:rank|default)(\d+)\]: ?|\[\d+,(\d+)\]<std(?:out|err)>: ?"
+    r"|\(((?:(?:\w+ )?pid=\d*|raylet)(?:, ip=[\d.]+)?)\) ?)"
 )
 # What Ray writes after a line that several processes printed; ray/_private/ray_logging/__init__.py, Ray 2.60.
 REPEAT_MARK = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?$")

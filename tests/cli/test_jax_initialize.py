@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from launcher_clusters import LauncherCluster, apart, launcher_cluster, together
+from support.launcher_clusters import LauncherCluster, apart, launcher_cluster, together
 
 pytestmark = [pytest.mark.jax, pytest.mark.slow, pytest.mark.timeout(300)]
 

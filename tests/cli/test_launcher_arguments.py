@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from launcher_clusters import LauncherCluster, apart, launcher_cluster, together
+from support.launcher_clusters import LauncherCluster, apart, launcher_cluster, together
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from launcher_clusters import LauncherCluster, apart, launcher_cluster, together
+from support.launcher_clusters import LauncherCluster, apart, install_or_skip, launcher_cluster, together
 
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(500)]
 
@@ -104,18 +102,14 @@ def test_lightning_for_one_node_fails_soon_and_says_why(two: LauncherCluster, pr
     assert done.returncode != 0, done.stdout
 
 
-def _install(folder: Path, *words: str) -> None:
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"not installed here: {done.stderr[-300:]}")
-
-
 @pytest.fixture(scope="module")
 def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the start of a command line that runs DeepSpeed's launcher, which is no dependency of ours."""
     folder = tmp_path_factory.mktemp("deepspeed")
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", "site")
-    _install(folder, *pip, "deepspeed==0.19.8", "hjson==3.1.0", "py-cpuinfo==9.0.0", "msgpack", "einops", "ninja")
+    install_or_skip(
+        folder, *pip, "deepspeed==0.19.8", "hjson==3.1.0", "py-cpuinfo==9.0.0", "msgpack", "einops", "ninja"
+    )
     return f"PYTHONPATH={folder}/site:$PYTHONPATH DS_ACCELERATOR=cpu python -m deepspeed.launcher.runner"
 
 
@@ -136,9 +130,9 @@ def mpirun(tmp_path_factory: pytest.TempPathFactory) -> str:
     names = ("openmpi-bin", "openmpi-common", "libopenmpi3", "libhwloc15", "libpmix2", "libevent-core-2.1-7")
     names += ("libevent-pthreads-2.1-7", "libucx0", "libfabric1", "libpsm2-2", "libpsm-infinipath1", "librdmacm1")
     names += ("libibverbs1", "libmunge2", "libnl-3-200", "libnl-route-3-200", "ibverbs-providers", "libnuma1")
-    _install(folder, "apt-get", "download", *names)
+    install_or_skip(folder, "apt-get", "download", *names)
     for package in folder.glob("*.deb"):
-        _install(folder, "dpkg", "-x", str(package), "root")
+        install_or_skip(folder, "dpkg", "-x", str(package), "root")
     root = folder / "root/usr"
     paths = ":".join(str(root / f"lib/x86_64-linux-gnu{end}") for end in ("", "/openmpi/lib", "/pmix2/lib"))
     settings = f"OPAL_PREFIX={root} LD_LIBRARY_PATH={paths}"

@@ -45,6 +45,20 @@ def test_without_a_terminal_it_says_so_and_starts(orch: Orch) -> None:
     assert done.returncode == 1 and WARNING in done.stderr and "data.bin: No such file" in done.stderr
 
 
+def test_a_command_with_a_workdir_says_it_and_asks_nothing(orch: Orch, tmp_path: Path) -> None:
+    orch.ok("launch", "true", "-c", "mine", "--infra", "local")
+    note, largest = "the workdir is sent without what git ignores: ", "data.bin 9 B"  # and orch's own state
+    named = "train.sh names data.bin, which is not sent, for git ignores it"
+    command = ("exec", "mine", "--workdir", ".", "--", "bash train.sh")
+    planned = orch(*command[:4], "--dry-run", *command[4:])
+    assert planned.returncode == 0 and all(f"note: {words}" in planned.stderr for words in (note, named))
+    with on_terminal(orch.command(*command), env=orch.env, cwd=tmp_path) as terminal:
+        assert terminal.finish() == 1
+    seen = " ".join(terminal.seen.split())
+    assert note in seen and largest in seen and named in seen and "data.bin: No such file" in seen
+    assert "is sent without" not in orch("exec", "mine", "--", "true").stderr
+
+
 def test_a_folder_in_file_mounts_is_sent_whole(orch: Orch, tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     for name in ("data.bin", "big.mp4"):

@@ -18,7 +18,8 @@ def task(resources: str, program: str = "run: python3 train.py") -> Task:
 
 def notes(resources: str, program: str = "run: python3 train.py") -> list[str]:
     written = task(resources, program)
-    return list(list_program_notes(written, host_facts(list_candidates(written)[0])))
+    candidate = list_candidates(written)[0]
+    return list(list_program_notes(written, host_facts(candidate), candidate.hosts))
 
 
 @pytest.mark.parametrize(
@@ -75,3 +76,21 @@ def test_a_count_of_gpus_is_no_count_of_processes_without_gpus(word: str) -> Non
 def test_only_the_bundled_trainer_is_known_to_report_its_steps() -> None:
     assert not build_budgets(task("{infra: local}")).reports_steps
     assert build_budgets(task("{infra: local}", "train: {}")).reports_steps
+
+
+@pytest.mark.parametrize(
+    ("run", "hosts", "noted"),
+    [
+        ("ray start --address $ORCH_COORDINATOR --block", 2, True),
+        ("ray start --head \\\n  --port 1 --block", 2, True),
+        ("ray start --address $ORCH_COORDINATOR --block || true", 2, True),
+        ("ray start --block --head & sleep 9", 2, False),
+        ("ray start --head; train --block", 2, False),
+        ("ray symmetric-run --address $ORCH_COORDINATOR -- python train.py", 2, False),
+        ("ray start --head --block", 1, False),
+    ],
+)
+def test_a_host_that_waits_for_ray_does_not_end(run: str, hosts: int, noted: bool) -> None:
+    lines = "".join(f"  {line}\n" for line in run.splitlines())
+    found = notes(f"{{infra: 'local:{hosts}'}}", f"run: |\n{lines}")
+    assert ["`ray start --block` does not end" in note for note in found] == [True] * noted

@@ -92,6 +92,33 @@ def test_only_words_near_the_end_look_like_the_error_of_a_silent_end() -> None:
     assert find_cause(f"{steps}Failed to open data\nbye\n".encode(), 3).lines == "Failed to open data"
 
 
+# Printed by torchao 0.18 through logging.lastResort of Python, which shows no level, as accelerate trained on a CPU.
+OPTIONAL = "Failed to load /a/torchao/_C_mxfp8.so: Could not load this library: /a/torchao/_C_mxfp8.so\n"
+WARNED = "W1130 20:25:01.106000 28387 a.py:630] this will be an error in a future release.\n"
+# Of Open MPI 4.1 as its plugin was missing; DLRM then trained.
+COMPLAINT = "  /usr/share/pmix/help-pcompress.txt: No such file or directory.  Sorry!\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        (f"{OPTIONAL}{OPTIONAL}{WARNED}{WARNED}Loading weights: 100%|###| 25/25\nepoch 0: 0.5\n", "epoch 0: 0.5"),
+        (f"{OPTIONAL}{WARNED}{WARNED}op built\n/a.py:83: FutureWarning: old\n  return f(*args)\n", "op built"),
+        (f"{COMPLAINT}Running on 2 ranks\nUsing CPU...\nit 1/20, loss 0.2\nit 2/20, loss 0.1\n", "it 2/20, loss 0.1"),
+        # One that calls itself an error may be followed by much advice, as conda's is.
+        (
+            "PackagesNotFoundError: foo\nCurrent channels:\na\nTo search\nlooking\nuse it\n",
+            "PackagesNotFoundError: foo",
+        ),
+        ("E1130 20:25:01.1 28387 a.cc:7] no device\na\nb\nc\nd\n", "E1130 20:25:01.1 28387 a.cc:7] no device"),
+        # Advice after a failure.
+        ("cannot read the data\n\nCheck the path\nand try again.\n", "cannot read the data"),
+    ],
+)
+def test_what_a_program_did_without_is_no_cause_of_its_silent_end(output: str, cause: str) -> None:
+    assert find_cause(output.encode(), 3).lines == cause
+
+
 @pytest.mark.parametrize(
     "text",
     [

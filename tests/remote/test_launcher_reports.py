@@ -207,6 +207,16 @@ SystemExit: 3
 (TrainController pid=5)     sys.exit(3)\x1b[32m [repeated 2x across cluster] (Ray deduplicates logs.)\x1b[0m
 (TrainController pid=5) SystemExit: 3\x1b[32m [repeated 2x across cluster]\x1b[0m
 """
+# As it shows a long error (train/v2/_internal/execution/worker_group/poll.py).
+RAY_CUT = (
+    '  File...\n... (Output truncated. See individual worker logs for full details) ...\nain.py", line 5\n    s()\n'
+)
+# `ray symmetric-run` at its end, and `ray stop` without a terminal.
+RAY_STOP = """=======================
+2026-12-01 01:20:00,000\tSUCC scripts.py:1503 -- \x1b[32mStopped all 9 Ray processes.\x1b[39m
+Stopped all 9 Ray processes.
+Command failed with return code 1
+"""
 UV = f"""  \u00d7 Failed to build `kernels @ file:///kernels`
   ├─▶ The build backend returned an error
   ╰─▶ Call to `setuptools.build_meta.build_editable` failed (exit status: 1)
@@ -250,7 +260,11 @@ hint: See above for details.
         (f"step 4\n{LOST_PEER}{MPI_EXIT.format(3)}", 3, f"step 4 | {CLOSED}", 3),
         (f"{LOST_PEER}{RAISED}{MPI_EXIT.format(1)}", 1, NAME, 1),
         (RAY, 1, NAME, None),
-        (RAY_TRAIN, 1, "SystemExit: 3", None),
+        (RAY_TRAIN, 1, "SystemExit: 3", 3),
+        (f"{RAY_TRAIN}{RAY_STOP}", 1, "SystemExit: 3", 3),
+        (RAY_TRAIN.replace("    sys.exit(3)\nSystemExit", f"{RAY_CUT}SystemExit"), 1, "SystemExit: 3", 3),
+        (f"{RAY_TRAIN}evaluating\n", 1, "SystemExit: 3", None),
+        (RAY_TRAIN.replace("SystemExit: 3", "SystemExit: no data"), 1, "SystemExit: no data", None),
         (UV, 1, NAME, None),
         (PIP, 1, NAME, None),
     ],
@@ -271,6 +285,6 @@ def test_only_a_report_at_the_end_that_fits_the_status_names_it() -> None:
 def test_each_row_says_what_it_is() -> None:
     for row in LAUNCHERS:
         assert row.source.startswith("https://") or (Path(__file__).parents[2] / row.source).is_file(), row.name
-        assert not (row.end and row.silent) and bool(row.own) == bool(row.end), row.name
+        assert bool(row.own) == bool(row.end), row.name
     assert list_silent_launchers("pip install ray\nray job submit -- python train.py") == ("Ray",)
     assert list_silent_launchers("torchrun --nproc-per-node 8 array.py") == ()

@@ -90,6 +90,8 @@ def test_a_member_reaches_the_hosts_of_their_cluster(place: Place, ada: Orch) ->
 def test_exec_prints_and_ends_as_without_a_service(place: Place, ada: Orch) -> None:
     (ada.folder / "work").mkdir()
     (ada.folder / "work" / "a.txt").write_text("sent\n")
+    (ada.folder / "work" / ".orchignore").write_text("b.txt\n")
+    (ada.folder / "work" / "b.txt").write_text("kept\n")
     mine, theirs = ada, place.site.orch
     lines = (
         ("exec", "mine", "--", 'echo "$ORCH_NODE_RANK" "$WORD"; exit $ORCH_NODE_RANK'),
@@ -103,6 +105,8 @@ def test_exec_prints_and_ends_as_without_a_service(place: Place, ada: Orch) -> N
         assert (there.returncode, sorted(there.stdout.splitlines())) == (
             here.returncode, sorted(here.stdout.splitlines()),
         ), (line, there.stderr, here.stderr)  # fmt: skip
+        left = "the workdir is sent without what .orchignore excludes: 1 file, 5 B (b.txt 5 B)"
+        assert (left in there.stderr) == (left in here.stderr) == ("--workdir" in line), (there.stderr, here.stderr)
     secret = mine("exec", "mine", "--head", "--secret", "WORD=hidden-word", "--", 'test "$WORD" = hidden-word')
     assert secret.returncode == 0 and "hidden-word" not in secret.stderr
     done = json.loads(mine.ok("exec", "mine", "--head", "-o", "json", "--", "true"))

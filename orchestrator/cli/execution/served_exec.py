@@ -62,6 +62,8 @@ def exec_served(
             )
             out = sys.stderr if mode.as_json else sys.stdout
             with TerminalNarrator(out, prefix=mode.prefix, raw=mode.raw) as narrator:
+                for note in ready.notes:
+                    narrator.note(note)
                 ending = run_in_session(ready, record.uid, installation, operations, narrator)
         except KeyboardInterrupt:
             write_stderr("interrupted; the command was ended on the hosts that answered")

@@ -22,6 +22,7 @@ from orchestrator.engine.preparation.cluster_name import choose_cluster_name
 from orchestrator.engine.preparation.ownership import choose_default_name, describe_forced_change, refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.preparation.runs import make_facts, next_job_number, prepare_run
+from orchestrator.engine.preparation.tree_notes import describe_command_workdir
 from orchestrator.engine.preparation.trees import DescribedTree, read_trainer_tree, read_workdir_tree
 from orchestrator.engine.state.names import (
     INSTALLATION,
@@ -153,6 +154,7 @@ def prepare_exec(
     candidate = intent.candidate
     _check_ranks(cluster, candidate.hosts, hosts)
     read = [read_workdir_tree(workdir)] if workdir is not None else []
+    notes = [note for _, tree in read for note in describe_command_workdir(tree, command)]
     read += [read_trainer_tree()] if devices else []
     facts = host_inputs.host_facts(candidate)
     script, env = _render_command(command, candidate, facts, env, sends_workdir=workdir is not None)
@@ -182,6 +184,7 @@ def prepare_exec(
         recorded=now,
         facts=make_facts(),
         job=job,
+        notes=tuple(notes),
         trees=tuple(tree for _, tree in read),
         refused=too_many_hosts_error(candidate.hosts if hosts is None else len(hosts)),
     )

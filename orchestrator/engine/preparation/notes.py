@@ -69,7 +69,7 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
     if note := likely_secrets_note(task.envs):
         notes.append(note)
     notes += _status_notes(task)
-    notes += list_program_notes(task, facts)
+    notes += list_program_notes(task, facts, candidates[0].hosts)
     return (*notes, *_holder_notes(task, facts), *_trainer_notes(task, facts))
 
 
@@ -82,8 +82,8 @@ def _status_notes(task: Task) -> Iterator[str]:
     used = [name for name, codes in fields.items() if codes]
     if used and (launchers := list_silent_launchers(task.run)):
         yield (
-            f"{', '.join(used)}: {join_some(launchers)} does not report with which status a process of the program "
-            "ended, so the status of `run` itself is compared"
+            f"{', '.join(used)}: {join_some(launchers)} reports the status of a process of the program where it called "
+            "sys.exit; for any other end, such as a signal, the status of `run` itself is compared"
         )
 
 

@@ -13,12 +13,14 @@ from orchestrator.task.model import Task
 # Of torchrun (torch 2.13, torch/distributed/run.py, `--nproc-per-node`); it takes the names with `_`, too.
 _NO_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ]\s*[\"']?\$\{?SKYPILOT_NUM_GPUS_PER_NODE\b")
 _REPLACED_PATH = re.compile(r"\bPYTHONPATH=(?!\S*\$\{?PYTHONPATH)")
+# Of Ray 2.60, scripts/scripts.py: the command ends with status 1 where Ray was lost, and never where it was stopped.
+_RAY_BLOCK = re.compile(r"\bray +start\b(?:[^\n;&|]|\\\n)*--block\b(?![^\n;&|]*&(?!&))")
 _PYTHON = re.compile(r"\b(?:python[0-9.]*|pip[0-9]*|torchrun|accelerate|deepspeed)\b")
 _BROUGHT = re.compile(r"\b(?:venv|virtualenv|uv|conda|mamba|poetry|pixi)\b|/opt/pytorch/")  # the task has chosen one
 
 
-def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
-    """Yield the notes about a program of one's own."""
+def list_program_notes(task: Task, facts: HostFacts, hosts: int) -> Iterator[str]:
+    """Yield the notes about a program of one's own on a number of hosts."""
     if task.train is not None or not task.run:
         return
     machine = task.choices[0].machine
@@ -32,6 +34,11 @@ def list_program_notes(task: Task, facts: HostFacts) -> Iterator[str]:
         yield (
             "run: PYTHONPATH is replaced, by which `import orch_run` is found; write PYTHONPATH=...:$PYTHONPATH "
             "where the program uses it"
+        )
+    if hosts > 1 and _RAY_BLOCK.search(task.run):
+        yield (
+            "run: `ray start --block` does not end with the program on the head, so the job does not end, or fails; "
+            "write `ray symmetric-run`: docs/own-programs.md#ray"
         )
     scripts = f"{task.setup}\n{task.run}"
     if (

@@ -45,14 +45,24 @@ def describe_trees(task: Task, trees: Mapping[str, Tree]) -> TreeNotes:
         task: What uses them.
         trees: They, by label: `workdir`, or the target of a file mount.
     """
+    mounted = {Path(mount.source).absolute() for mount in task.file_mounts if not mount.from_bucket}
+    return _describe_trees(trees, {"setup": task.setup, "run": task.run}, mounted)
+
+
+def describe_command_workdir(workdir: Tree, command: str) -> tuple[str, ...]:
+    """Return the notes on a workdir that is sent for one command, which asks nothing: doubts are notes, too."""
+    described = _describe_trees({"workdir": workdir}, {"the command": command}, ())
+    return (*described.notes, *(f"{doubt} (of a launch: exec sends the workdir alone)" for doubt in described.doubts))
+
+
+def _describe_trees(trees: Mapping[str, Tree], scripts: Mapping[str, str], mounted: Iterable[Path]) -> TreeNotes:
     notes = [note for label, tree in trees.items() for note in _describe_content(label, tree)]
     workdir = trees.get("workdir")
     if workdir is None:
         return TreeNotes(notes=tuple(notes))
-    mounted = {Path(mount.source).absolute() for mount in task.file_mounts if not mount.from_bucket}
     left = [one for one in list_left_out(workdir) if not _is_mounted((workdir.root / one.path).absolute(), mounted)]
     left.sort(key=lambda one: -one.size)
-    doubts = [_describe_doubt(one, where) for one, where in _find_named(left[:_MOST_NAMES], task, workdir)]
+    doubts = [_describe_doubt(one, where) for one, where in _find_named(left[:_MOST_NAMES], scripts, workdir)]
     return TreeNotes(notes=(*_describe_left_out(left), *notes), doubts=tuple(doubts))
 
 
@@ -103,14 +113,14 @@ def _describe_doubt(one: LeftOut, where: str) -> str:
     return f"{where} names {one.path}, which is not sent, for {one.reason} it; {step}"
 
 
-# Names in setup, run, and what they start
+# Names in scripts, and what they start
 
 
-def _find_named(left: list[LeftOut], task: Task, workdir: Tree) -> Iterator[tuple[LeftOut, str]]:
+def _find_named(left: list[LeftOut], scripts: Mapping[str, str], workdir: Tree) -> Iterator[tuple[LeftOut, str]]:
     """Yield what is named of what stays behind, and where: each once."""
     found: set[str] = set()
     names = _Names.of(left)
-    for where, text in _read_started(task, workdir):
+    for where, text in _read_started(scripts, workdir):
         for word in _WORD.finditer(text):
             one = names.find(word[1], quoted=text[word.start() - 1 : word.start()] in ('"', "'"))
             if (
@@ -143,13 +153,12 @@ class _Names:
         return found or self.file_names.get(word.rpartition("/")[2])
 
 
-def _read_started(task: Task, workdir: Tree) -> Iterator[tuple[str, str]]:
-    """Yield where what is written: setup and run, and the files of the workdir that they name, such as train.py."""
-    texts = {"setup": task.setup, "run": task.run}
-    yield from texts.items()
+def _read_started(scripts: Mapping[str, str], workdir: Tree) -> Iterator[tuple[str, str]]:
+    """Yield where what is written: the scripts, and the files of the workdir that they name, such as train.py."""
+    yield from scripts.items()
     files = {file.path: file for file in workdir.files if file.link is None and file.size <= _LARGEST_READ}
-    named = [word[1] for text in texts.values() for word in _WORD.finditer(text)]
-    named += [f"{module.replace('.', '/')}.py" for text in texts.values() for module in _MODULE.findall(text)]
+    named = [word[1] for text in scripts.values() for word in _WORD.finditer(text)]
+    named += [f"{module.replace('.', '/')}.py" for text in scripts.values() for module in _MODULE.findall(text)]
     for path in dict.fromkeys(name for name in named if name in files):
         try:
             yield path, workdir.source(files[path]).read_text("utf-8", "replace")

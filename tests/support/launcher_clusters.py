@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from support.orch_process import Orch
 
 # Each process adds up a one over its group: a world that does not really meet does not end.
@@ -68,6 +69,13 @@ class LauncherCluster:
         """Let the program of the last host fail: the job ends, with the status of that program."""
         done = self.run(script, "--env", f"FAILS_ON={self.hosts - 1}")
         assert done.returncode == 3 or "status 3" in done.stderr, done.stdout + done.stderr
+
+
+def install_or_skip(folder: Path, *words: str) -> None:
+    """Run an installer in a folder; where it fails, as without a network, the tests that need it are skipped."""
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"not installed here: {done.stderr[-300:]}")
 
 
 def together(hosts: int, each: int = 1) -> list[str]:
