@@ -1,4 +1,4 @@
-"""A login that PostgreSQL refuses: the next password is tried, and the reason that is told is the one that helps."""
+"""A login that PostgreSQL refuses: the next password is tried, and the error has the reason that helps."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
 from orchestrator.store.token_parents import KnownEntries
 
-VALID_DAYS = 14.0  # of our own key on machines of another one; renewed by whoever drives the cluster
+VALID_DAYS = 14.0  # of our key on machines that another key made; renewed by whoever drives the cluster
 # What a member's key may not do: forward an agent, whose keys everyone with the host's account could use (sshd(8)).
 MEMBER_OPTIONS = "restrict,port-forwarding,pty"
 

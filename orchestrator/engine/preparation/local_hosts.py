@@ -16,7 +16,7 @@ from orchestrator.task.infra import LOCAL
 def find_local_error(candidates: Sequence[Candidate], project: str) -> UserError | None:
     """Return the error of hosts on this computer for a store that several servers drive; None where it may have them.
 
-    Each server would see the processes of its own computer alone.
+    Each server would see the processes of one computer alone.
     """
     if not any(one.provider == LOCAL for one in candidates):
         return None
