@@ -25,7 +25,7 @@ def write_record(tree: Tree, *, added: int = 0) -> str:
 
 
 def parse_record(content: bytes, digest: str, root: Path) -> Tree:
-    """Return the tree of this digest, which nobody vouches for.
+    """Return the tree of this digest, which is not trusted.
 
     Raises:
         ValueError: It is another one, or none.
@@ -38,9 +38,9 @@ def parse_record(content: bytes, digest: str, root: Path) -> Tree:
         folders = [_parse_folder(*fields) for fields in document["folders"]]
         files = [_parse_file(*fields) for fields in document["files"]]
     except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError("it is no record of files") from error
+        raise ValueError("it is not a record of files") from error
     if is_file and (folders or len(files) != 1 or files[0].link is not None or "/" in files[0].path):
-        raise ValueError("it is no record of one file")
+        raise ValueError("it is not a record of one file")
     _refuse_bad_paths([file.path for file in files], [folder.path for folder in folders])
     tree = make_tree(root, files, folders, is_file=is_file)
     if tree.digest != digest:
@@ -50,7 +50,7 @@ def parse_record(content: bytes, digest: str, root: Path) -> Tree:
 
 def _parse_folder(path: object, mode: object, mtime: object) -> TreeFolder:
     if not isinstance(path, str) or not _is_mode(mode) or not _is_time(mtime):
-        raise ValueError(f"{path!r} is no folder")
+        raise ValueError(f"{path!r} is not a folder")
     return TreeFolder(path=path, mode=mode, mtime=mtime)  # type: ignore[arg-type]  # compared above
 
 
@@ -64,16 +64,16 @@ def _is_time(number: object) -> bool:
 
 def _parse_file(path: object, mode: object, mtime: object, size: object, sha256: object, link: object) -> TreeFile:
     if not all(isinstance(text, str) for text in ((path, sha256) if link is None else (path, sha256, link))):
-        raise ValueError("a name is no text")
+        raise ValueError("a name is not a text")
     if not _is_mode(mode) or not _is_time(mtime) or type(size) is not int or not 0 <= size < 1 << 53:
         raise ValueError(f"{path!r} has an impossible mode, time or size")
     file = TreeFile(path=path, mode=mode, mtime=mtime, size=size, sha256=sha256, link=link)  # type: ignore[arg-type]  # compared above
     if _SHA256.fullmatch(file.sha256) is None:
-        raise ValueError(f"{file.path!r} has no checksum")
+        raise ValueError(f"{file.path!r} lacks a checksum")
     if file.link is not None and (
         file.size or not file.link or "\0" in file.link or file.sha256 != hash_link(file.link)
     ):
-        raise ValueError(f"{file.path!r} is no link")
+        raise ValueError(f"{file.path!r} is not a link")
     return file
 
 
@@ -85,9 +85,9 @@ def _refuse_bad_paths(files: Sequence[str], folders: Sequence[str]) -> None:
     parents: set[str] = set()
     for path in (*files, *folders):
         if "\0" in path or len(os.fsencode(path)) > _LONGEST:
-            raise ValueError(f"{path[:200]!r} is too long, or no path")
+            raise ValueError(f"{path[:200]!r} is not a path, or too long")
         if any(part in ("", ".", "..") for part in path.split("/")):
-            raise ValueError(f"{path[:200]!r} is no path in a folder")
+            raise ValueError(f"{path[:200]!r} leaves the folder")
         parent = path.rpartition("/")[0]
         while parent and parent not in parents:
             parents.add(parent)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +56,8 @@ def run_orch(home: Path, *words: str) -> Used:
 
 
 @contextmanager
-def new_home(folder: Path) -> Iterator[Path]:
-    """Give a state folder of its own, and end what runs there."""
+def new_home(folder: Path) -> Generator[Path]:
+    """Yield a new state folder, and end what runs there."""
     with tempfile.TemporaryDirectory(dir=folder) as home:
         try:
             yield Path(home)

@@ -88,7 +88,7 @@ def _read_record(where: Paths, digest: str, packed: gzip.GzipFile) -> Tree:
     line = packed.readline(_LINE_BYTES)
     found = _LINE.fullmatch(line)
     if found is None:
-        raise ValueError("it is no archive of files")
+        raise ValueError("it is not an archive of files")
     if int(found[1]) != TREE_VERSION:
         raise ValueError(f"its version is {int(found[1])}, and this orch reads version {TREE_VERSION}")
     if int(found[2]) > _RECORD_BYTES:
