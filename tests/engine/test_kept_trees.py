@@ -14,11 +14,11 @@ import pytest
 from support.kept import list_kept, list_objects, list_staged, read_kept
 from support.small_disk import small_disk
 
-from orchestrator.engine.state.file_objects import adding, count_kept_bytes, object_path, objects_folder, record_path
+from orchestrator.engine.state.file_objects import adding, count_kept_bytes, objects_folder, record_path
 from orchestrator.engine.state.kept_trees import drop_unused_trees, is_kept, keep_tree, load_kept_tree
 from orchestrator.errors import StorageError
 from orchestrator.paths import Paths
-from orchestrator.remote.tree import read_tree
+from orchestrator.remote.tree import object_path, read_tree
 
 
 @pytest.fixture(params=["plain", "with a space", "with 'quote\" and $sign"])

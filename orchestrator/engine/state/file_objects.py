@@ -23,7 +23,7 @@ from pathlib import Path
 
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, open_private, write_whole
-from orchestrator.remote.tree import Tree, object_path
+from orchestrator.remote.tree import Tree
 from orchestrator.remote.tree_record import write_record
 
 RECENT = 600.0  # seconds in which a tree without a job may be that of a launch that begins
@@ -38,52 +38,69 @@ class Objects:
 
     def __init__(self, where: Paths, staged: Path) -> None:
         self._folder, self._trees = objects_folder(where), trees_folder(where)
-        self._staged = staged / "content"
-        self._shards = {name.name for name in self._folder.iterdir()}
+        self._staged = staged
+        self._shards: dict[str, set[str]] = {}
         self.added = 0
 
     def has(self, sha256: str, size: int) -> bool:
-        """Return whether a content is kept. One of another size was torn by a power failure."""
+        """Return whether a content is kept. One of another size is being written, or was torn by a kill."""
+        if sha256 not in self._list_shard(sha256[:2]):
+            return False
         try:
             return os.lstat(f"{self._folder}/{sha256[:2]}/{sha256}").st_size == size
-        except FileNotFoundError:
+        except FileNotFoundError:  # damaged, and deleted by who sent it
             return False
 
     def add(self, sha256: str, size: int, read: Callable[[int], bytes]) -> bool:
         """Keep a content that is read in blocks; return False where it is another one, or shorter.
 
+        Its last block is written only when the content is right, so that one of the right size is complete.
+
         Raises:
             OSError: It cannot be written.
         """
-        written = os.open(self._staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400)
+        known, place = self.has(sha256, size), f"{self._folder}/{sha256[:2]}/{sha256}"
+        path, written = self._create(place)
+        digest, left, same = hashlib.sha256(), size, False
         try:
-            digest, left = hashlib.sha256(), size
-            while left and (block := read(min(_BLOCK, left))):
+            while not same:
+                block = read(min(_BLOCK, left)) if left else b""
                 digest.update(block)
                 left -= len(block)
+                if (left and not block) or (not left and digest.hexdigest() != sha256):
+                    return False
                 while block:
                     block = block[os.write(written, block) :]
+                same = not left
         finally:
             os.close(written)
-        if left or digest.hexdigest() != sha256:
-            return False
-        if not self.has(sha256, size):
-            self._install(sha256, size)
-        else:
-            self._staged.unlink()
+            if not same:
+                os.unlink(path)  # noqa: PTH108  # of 100,000 files
+        if path != place:
+            os.rename(path, place)  # noqa: PTH104  # as above
+        if not known:
+            self._list_shard(sha256[:2]).add(sha256)
+            self.added += size
         return True
 
-    def _install(self, sha256: str, size: int) -> None:
-        place, shard = str(object_path(self._folder, sha256)), sha256[:2]
+    def _create(self, place: str) -> tuple[str, int]:
+        """Open the file of a content; another one, to be renamed, where a process writes it or left a part of it."""
+        try:
+            return place, os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+        except FileExistsError:
+            path = f"{self._staged}/content"
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+
+    def _list_shard(self, shard: str) -> set[str]:
+        """Return the names in a folder of contents, which is made where it is missing."""
         if shard not in self._shards:
             (self._folder / shard).mkdir(mode=0o700, exist_ok=True)
-            self._shards.add(shard)
-        os.rename(self._staged, place)  # noqa: PTH104  # of 100,000 files
-        self.added += size
+            self._shards[shard] = set(os.listdir(f"{self._folder}/{shard}"))  # noqa: PTH208  # names alone
+        return self._shards[shard]
 
     def record(self, tree: Tree) -> None:
         """Record a tree whose contents are all kept."""
-        record = self._staged.with_name("record")
+        record = self._staged / "record"
         write_whole(record, write_record(tree, added=self.added), flush=False)
         record.replace(self._trees / f"{tree.digest}.json")
 
