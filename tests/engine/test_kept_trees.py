@@ -181,22 +181,23 @@ def test_nothing_is_deleted_while_a_launch_copies(where: Paths, work: Path) -> N
     assert list_objects(where) == set()
 
 
-_EVENTS = {"open", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.utime", "os.scandir"}
+_CALLS = {"open", "write", "close", "rename", "replace", "unlink", "mkdir", "rmdir", "utime", "flock", "lstat"}
 
 
 def killed_at(point: int, action: Callable[[], object]) -> bool:
-    """Do it in a process that is killed at its nth access to a file system; return whether it got there."""
+    """Do it in a process that is killed after its nth call of the system; return whether it got there."""
     child = os.fork()
     if not child:
         seen = 0
 
-        def count(event: str, _arguments: object) -> None:
+        def count(_frame: object, event: str, called: object) -> None:
             nonlocal seen
-            seen += event in _EVENTS
-            if event in _EVENTS and seen > point:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if event == "c_return" and getattr(called, "__name__", "") in _CALLS:
+                seen += 1
+                if seen > point:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
-        sys.addaudithook(count)
+        sys.setprofile(count)
         try:
             action()
         finally:
