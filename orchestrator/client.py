@@ -270,7 +270,7 @@ class Client(TeamCalls):
             run: The run to resume, or the cluster whose last run it is.
             down: Whether a launch or resume deletes the machines when it ends.
             machine_options: Options that are refused for a cluster that has other machines, such as `use_spot`.
-            trees: What is in the files that the task names (`orch-tree:DIGEST/NAME`), by name: see /openapi.json.
+            trees: What is in the files that the task names (`orch-tree:DIGEST`), by name: see /openapi.json.
         """
         given: Document = {
             "verb": verb, "project": self._project, "cluster": cluster, "task": task, "job": job, "run": run,
@@ -283,16 +283,16 @@ class Client(TeamCalls):
         """Send files of a launch.
 
         Args:
-            name: Their name in the task, `orch-tree:DIGEST/NAME`.
-            archive: The files as compressed tar, open for reading.
+            name: Their name in the task, `orch-tree:DIGEST`.
+            archive: The files as an archive (engine/state/tree_archives.py), open for reading.
         """
-        digest, _, encoded = name.partition(":")[2].partition("/")
+        digest = name.partition(":")[2]
         size = archive.seek(0, os.SEEK_END)
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         self.close()
         self._transport.set_timeout(_KEEPING_SECONDS)
         try:
-            with self._transport.answer("PUT", f"/v1/blobs/{digest}?name={encoded}", archive, headers) as answer:
+            with self._transport.answer("PUT", f"/v1/blobs/{digest}", archive, headers) as answer:
                 answer.read_document()
         finally:
             self.close()

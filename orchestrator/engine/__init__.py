@@ -5,7 +5,7 @@ value is then previewed, or fulfilled by the loop (`loop/`): observe, decide, ac
 
 Packages, from the bottom up; `lint-imports` checks that imports only go down this list:
     services.py, narrator.py: what the engine needs from outside, and what it reports while it works.
-    state/: what this installation keeps: stored records, the lease of a cluster, SSH keys, file snapshots.
+    state/: what this installation keeps: stored records, the lease of a cluster, SSH keys, copies of files.
     preparation/: from a task or a command's arguments to a `PreparedCommand`.
     training/: questions to the bundled trainer: memory and time, ahead-of-time compilation.
     loop/: the loop that fulfils a prepared command.

@@ -126,6 +126,8 @@ class Command:
                 channel.start(line, more=more)
                 if self._talk is not None:
                     stdin = self._talk(Conversation(functools.partial(self._next, channel), channel.send_all))
+                    # Packing 100,000 files takes long on a busy computer: that is no silence of the host.
+                    self._heard = self._counted_from = self._taken = time.monotonic()
                 if more:
                     self._feed(channel, memoryview(stdin))
                 failure = self._follow(channel)

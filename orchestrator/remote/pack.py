@@ -9,16 +9,17 @@ import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Protocol
 
 from orchestrator.errors import UserError
-from orchestrator.remote.tree import Tree, TreeFile
+from orchestrator.remote.tree import Tree, TreeFile, TreeFolder, list_manifest
 
-_IN_MEMORY = 64 << 20  # bytes of a stream above which it is kept in a temporary file
+_IN_MEMORY = 16 << 20  # bytes of a stream above which it is kept in a temporary file
+_BLOCK = 1 << 20
 _SAMPLE = 64 << 10
 _WORTH_IT = 0.7  # compress when a sample shrinks below this
 
@@ -29,10 +30,12 @@ class _Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The difference between the files on a host and a tree."""
+    """The difference between what a host holds and a tree: files and folders to send, and those to delete."""
 
     files: tuple[TreeFile, ...]
     deleted: tuple[str, ...]
+    folders: tuple[TreeFolder, ...] = ()
+    pruned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,18 @@ class Pack:
     Attributes:
         stream: a tar archive as templates/remote/sync.sh reads it.
         option: the option of tar for its compression.
+        mapped: the temporary file behind the stream; None for one in memory.
     """
 
     change: Change
     stream: memoryview
     option: str
+    mapped: mmap.mmap | None = None
 
-
-def manifest_of(tree: Tree) -> bytes:
-    """Return the manifest that a host keeps of a tree; its SHA-256 is `tree.digest`."""
-    return b"".join(manifest_line(file) for file in tree.files)
-
-
-def manifest_line(file: TreeFile) -> bytes:
-    """Return the record of one file, which ends in NUL."""
-    kind = "f" if file.link is None else "l"
-    return f"{kind}{file.mode:o} {file.sha256} ".encode() + os.fsencode(file.path) + b"\0"
+    def release(self) -> None:
+        """Give the memory back that was read of the temporary file; the disk's cache still has it."""
+        if self.mapped is not None:
+            self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def pack_change(tree: Tree, change: Change, *, compress: bool) -> Pack:
@@ -71,42 +70,71 @@ def pack_change(tree: Tree, change: Change, *, compress: bool) -> Pack:
     spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # lives as long as the Pack
     gzipped = gzip.GzipFile(fileobj=spool, mode="wb", compresslevel=1, mtime=0) if compress else None
     out: _Sink = spool if gzipped is None else gzipped
+    for folder in change.folders:
+        _add_folder(out, folder)
     for file in change.files:
         _add_file(out, tree, file)
-    kept = {str(parent) for file in tree.files for parent in PurePosixPath(file.path).parents}
-    emptied = {str(parent) for path in change.deleted for parent in PurePosixPath(path).parents} - kept
-    folders = {PurePosixPath(file.path).parent.as_posix() for file in change.files}
-    _add(out, "meta/manifest", manifest_of(tree))
-    _add(out, "meta/owned", _nul_separated(f"./{file.path}" for file in tree.files))
-    _add(out, "meta/folders", _nul_separated(sorted(f"./{folder}" for folder in folders)))
-    _add(out, "meta/delete", _nul_separated(f"./{path}" for path in change.deleted))
-    _add(out, "meta/prune", _nul_separated(f"./{path}" for path in sorted(emptied, key=lambda path: -path.count("/"))))
+    receiving = {PurePosixPath(file.path).parent.as_posix() for file in change.files}
+    _add(out, "meta/manifest", list_manifest(tree))
+    _add(out, "meta/owned", _nul_separated(file.path for file in tree.files))
+    _add(out, "meta/folders", _nul_separated(folder.path for folder in tree.folders))
+    _add(out, "meta/receiving", _nul_separated(sorted(receiving)))
+    _add(out, "meta/delete", _nul_separated(change.deleted))
+    _add(out, "meta/prune", _nul_separated(sorted(change.pruned, key=lambda path: -path.count("/"))))
+    for mode in sorted({folder.mode for folder in change.folders}):
+        _add(out, f"meta/modes/{mode:o}", _nul_separated(one.path for one in change.folders if one.mode == mode))
     _add(out, "meta/complete", b"")
     out.write(b"\0" * 1024)
     if gzipped is not None:
         gzipped.close()
-    return Pack(change, _view(spool), "-z" if compress else "")
+    option, mapped = "-z" if compress else "", _map(spool)
+    return Pack(change, memoryview(_read(spool) if mapped is None else mapped), option, mapped)
+
+
+def _add_folder(out: _Sink, folder: TreeFolder) -> None:
+    info = _info(f"files/{folder.path}", 0, folder.mode)
+    info.type, info.mtime = tarfile.DIRTYPE, folder.mtime
+    out.write(_header(info))
 
 
 def _add_file(out: _Sink, tree: Tree, file: TreeFile) -> None:
-    path = tree.source(file)
-    try:
-        if file.link is not None:
-            info = _info(f"files/{file.path}", 0, file.mode)
-            info.type, info.linkname = tarfile.SYMTYPE, file.link
-            out.write(_header(info))
-            return
-        with path.open("rb") as opened:
-            content = opened.read(file.size)
-        info = _info(f"files/{file.path}", len(content), file.mode)
-        info.mtime = int(path.stat().st_mtime)
-    except OSError as error:
-        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
-    if hashlib.sha256(content).hexdigest() != file.sha256:
-        why = "its content is not the one that was planned"
-        raise UserError(f"{path} changed while it was being sent", why, "run the same command again")
+    info = _info(f"files/{file.path}", file.size, file.mode)
+    info.mtime = file.mtime
+    if file.link is not None:
+        info.type, info.linkname = tarfile.SYMTYPE, file.link
+        out.write(_header(info))
+        return
+    path, digest = tree.source(file), hashlib.sha256()
     out.write(_header(info))
-    _write(out, content)
+    for block in _read_blocks(path, file.size):
+        digest.update(block)
+        out.write(block)
+    if digest.hexdigest() != file.sha256:
+        raise _changed_error(tree, path)
+    out.write(b"\0" * (-file.size % tarfile.BLOCKSIZE))
+
+
+def _read_blocks(path: Path, size: int) -> Iterator[bytes]:
+    """Yield what a file held when it had this size."""
+    try:
+        with path.open("rb") as opened:
+            while size and (block := opened.read(min(_BLOCK, size))):
+                size -= len(block)
+                yield block
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _changed_error(tree: Tree, path: Path) -> UserError:
+    why = "its content is not the one that was planned"
+    if tree.objects is not None:  # a disk or a power failure damaged it; the next launch copies it again
+        path.unlink(missing_ok=True)
+        return UserError(f"the kept copy {path} was damaged", why, "run the same command again")
+    return UserError(f"{path} changed while it was being sent", why, "run the same command again")
+
+
+def _unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {quote(str(path))}")
 
 
 def _add(out: _Sink, name: str, content: bytes) -> None:
@@ -130,7 +158,7 @@ def _header(info: tarfile.TarInfo) -> bytes:
 
 
 def _nul_separated(paths: Iterable[str]) -> bytes:
-    return b"".join(os.fsencode(path) + b"\0" for path in paths)
+    return b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
 
 
 def _worth_compressing(tree: Tree, change: Change) -> bool:
@@ -143,14 +171,19 @@ def _worth_compressing(tree: Tree, change: Change) -> bool:
         with path.open("rb") as file:
             sample = file.read(_SAMPLE)
     except OSError as error:
-        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
+        raise _unreadable(path, error) from error
     return len(zlib.compress(sample, 1)) < _WORTH_IT * len(sample)
 
 
-def _view(spool: tempfile.SpooledTemporaryFile[bytes]) -> memoryview:
+def _map(spool: tempfile.SpooledTemporaryFile[bytes]) -> mmap.mmap | None:
+    """Return the stream as a mapped file; None where it is in memory."""
     size = spool.tell()
-    if size > _IN_MEMORY:
-        spool.flush()
-        return memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ))
+    if size <= _IN_MEMORY:
+        return None
+    spool.flush()
+    return mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ)
+
+
+def _read(spool: tempfile.SpooledTemporaryFile[bytes]) -> bytes:
     spool.seek(0)
-    return memoryview(spool.read())
+    return spool.read()

@@ -29,6 +29,7 @@ from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.tree import Tree
 
 _END = b"end\0"
+_UNRELEASED = 32 << 20  # bytes that are sent before their memory is given back
 _HASHING = 600.0  # seconds in which a host may read a large folder without a word
 
 
@@ -81,7 +82,7 @@ def sync_tree(
         UserError: a file of the tree can no longer be read.
     """
     path = destination.removeprefix("~/") if destination != "~" else "."
-    one_file = not tree.root.is_dir() and not path.endswith("/")
+    one_file = tree.is_file and not path.endswith("/")
     path = path if path == "/" else path.rstrip("/") or "."
     key = _key_of(f"file:{path}" if one_file else path)
     if one_file:
@@ -114,7 +115,7 @@ class _Sending:
         self._packed: Once[tuple[Holding, bool], Pack | None] = Once()
         self._packs: dict[int, Pack] = {}
         self._lock = threading.Lock()
-        self._done = self._total = 0
+        self._done = self._total = self._released = 0
 
     def talk(self, host: HostAddress, conversation: Conversation) -> memoryview:
         """Read what the host holds and return the stream with what is missing there."""
@@ -138,6 +139,10 @@ class _Sending:
         """Count bytes that were sent to a host."""
         with self._lock:
             self._done += size
+            if self._done - self._released >= _UNRELEASED:
+                self._released = self._done
+                for pack in {id(pack): pack for pack in self._packs.values()}.values():
+                    pack.release()
             if self._report is not None:
                 self._report(self._done, self._total)
 

@@ -35,7 +35,6 @@ from orchestrator.service.plans import OrderRequest, PlanRequest
 from orchestrator.service.replication import list_records
 from orchestrator.service.route import Medium, Parameter, Role, Route
 from orchestrator.store.order_records import ORDER_VERBS
-from orchestrator.task.sent_tree import FOLDER
 
 _LIMIT = Parameter(name="limit", kind=int, default=100, least=1, most=1000, meaning="The most items.")
 _BEFORE = Parameter(name="before", kind=float, meaning="Only runs whose newest job is older, in epoch seconds.")
@@ -78,7 +77,6 @@ _ENTRY = (
 _KEY = Parameter(name="key", default="", meaning="The setting, as `orch config list` names it.")
 _GUIDE = tuple(Parameter(name=name, default="", meaning=f"The answer to `{name}` of `orch init`.")
                for name in guide_page.KEYS)  # fmt: skip
-_TREE_NAME = Parameter(name="name", default=FOLDER, meaning="`content` for a folder, the name of a single file.")
 _TARGET = Parameter(name="target", default="", meaning="The page to which it leads.")
 _JSON, _PAGE, _TEXT, _EVENTS = Medium.JSON, Medium.PAGE, Medium.TEXT, Medium.EVENTS
 _ANYONE, _VIEWER, _MEMBER = Role.ANYONE, Role.VIEWER, Role.MEMBER
@@ -156,10 +154,10 @@ ROUTES: tuple[Route, ...] = (
           schema="order", handler=orders.create_order, request=OrderRequest, keyed=True,
           meaning="Order what a plan shows. An engine carries it out; 412 when the plan would be another one now."),
     Route(name="tree", path="/v1/blobs/{digest}", role=_MEMBER, medium=_JSON, schema="tree",
-          handler=sent_files.show_tree, parameters=(_TREE_NAME,), meaning="Whether you have sent these files."),
+          handler=sent_files.show_tree, meaning="Whether you have sent these files."),
     Route(name="tree-send", path="/v1/blobs/{digest}", method="PUT", role=_MEMBER, medium=_JSON, schema="tree",
-          handler=sent_files.keep_tree, parameters=(_TREE_NAME,), most_content=TreeLimits().archive_bytes,
-          meaning="Send files of a launch, as compressed tar. Their digest is compared."),
+          handler=sent_files.keep_tree, most_content=TreeLimits().archive_bytes,
+          meaning="Send files of a launch, as orch packs them. Their digest is compared."),
     Route(name="orders", path="/v1/orders", role=_VIEWER, medium=_JSON, schema="orders", handler=orders.list_orders,
           parameters=(_LIMIT,), meaning="The newest orders."),
     Route(name="order", path="/v1/orders/{uid}", role=_VIEWER, medium=_JSON, schema="order",

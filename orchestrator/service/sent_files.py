@@ -62,9 +62,9 @@ def keep_tree(call: Call) -> Answer:
 
 
 def _parse_tree(call: Call) -> SentTree:
-    tree = SentTree(digest=call.path["digest"], name=call.query["name"])
+    tree = SentTree(digest=call.path["digest"])
     if parse_sent_tree(str(tree)) is None:
-        raise UserError("that is not the digest and name of files", "64 characters of 0-9 and a-f", "see /openapi.json")
+        raise UserError("that is not the digest of files", "64 characters of 0-9 and a-f", "see /openapi.json")
     return tree
 
 

@@ -1,14 +1,17 @@
 # Tree sync on one host, as a dialogue. Arguments: key of the state folder, destination.
 # It prints "orch-sync STATE ID" and then reads lines from standard input:
 #   manifest          prints the manifest behind ID, then "end" and NUL
-#   inventory         prints the files that are here, then "end" and NUL: O owned path; S permissions path;
-#                     H checksum, two blanks, path. A path begins with ./ here, a record ends in NUL.
+#   inventory         prints what is here of earlier syncs, then "end" and NUL: O path of a file; D path of a folder;
+#                     S mode path, the mode in hex with its kind; H checksum, two blanks, path. A path begins with ./
+#                     here, a record ends in NUL.
 #   apply ID [-z]     reads a tar stream and unpacks it into the destination; ID is the new manifest's digest
 #   (end of input)    ends
 # STATE: none (no earlier sync), clean (as the last sync left it), changed (files were changed since).
-# State of one destination, outside of it: manifest (of the last complete sync), owned (its paths as ./PATH, NUL
-# between them), seal (the manifest's digest; written when a sync has ended, empty while one runs).
-# An owned file whose inode changed after the seal was written (ctime) was changed by another program.
+# State of one destination, outside of it: manifest (of the last complete sync), owned (paths of its files as ./PATH,
+# NUL between them), folders (those of its folders), modes (a checksum of theirs, when a sync has ended), seal (the
+# manifest's digest; written when a sync has ended, empty while one runs).
+# An owned file whose inode changed after the seal was written (ctime) was changed by another program. That of a folder
+# changes with every file that a program makes there, so that its mode is compared.
 # Several hosts may share the destination (hosts of one computer, a network disk): each has its own name for the folder
 # that receives files, which is in the state, and replaces files by rename.
 . ./claim.sh
@@ -33,7 +36,7 @@ tell_state() {
             # shellcheck disable=SC2016 # the inner shell's own arguments
             newer=$(xargs -0 -r sh -c 'seal=$1; shift; exec find "$@" -maxdepth 0 -newercm "$seal" -print -quit' sh \
                 "$state/seal" <"$state/owned" 2>&1)
-            if [ -z "$newer" ]; then
+            if [ -z "$newer" ] && [ "$(print_modes | sha256sum)" = "$(cat "$state/modes" 2>/dev/null)" ]; then
                 what=clean
                 read -r id <"$state/seal"
             fi
@@ -42,20 +45,27 @@ tell_state() {
     fi
     echo "orch-sync $what $id"
 }
+print_modes() {
+    [ ! -s "$state/folders" ] || xargs -0 stat --printf '%A %n\0' -- <"$state/folders" 2>/dev/null
+}
 owned() {
     cat "$state/owned" "$dest/$incoming/meta/owned" "$dest/$incoming/meta/delete" 2>/dev/null
 }
+folders() {
+    cat "$state/folders" "$dest/$incoming/meta/folders" "$dest/$incoming/meta/prune" 2>/dev/null
+}
 tell_inventory() {
     owned | sed -z 's/^/O/'
+    folders | sed -z 's/^/D/'
     if cd "$dest" 2>/dev/null; then
-        owned | xargs -0 -r stat --printf 'S%A %n\0' -- 2>/dev/null
+        { owned; folders; } | xargs -0 -r stat --printf 'S%f %n\0' -- 2>/dev/null
         owned | xargs -0 -r sha256sum -z -- 2>/dev/null | sed -z 's/^/H/'
         cd /
     fi
 }
-# The stream holds files/ (what is new), then meta/: manifest, owned, folders (that hold new files), delete, prune
-# (folders that may be empty now), complete (last: the stream is complete). Nothing in the destination changes before
-# all has arrived; then each file is replaced by rename.
+# The stream holds files/ (what is new), then meta/: manifest, owned, folders, receiving (folders that hold new files),
+# delete, prune (folders that may be empty now), modes/MODE (new folders of that mode), complete (last: the stream is
+# complete). Nothing in the destination changes before all has arrived; then each file is replaced by rename.
 apply() {
     [ -d "$state" ] || said=$( (umask 077 && mkdir -p "$state") 2>&1) || fail "$said"
     orch_take_claim "$state/claim" || fail "another sync to $dest is under way"
@@ -78,7 +88,7 @@ apply() {
     trap 'rm -rf "$new"' EXIT
     [ ! -e "$new" ] || rm -rf "$new"
     # shellcheck disable=SC2086 # one option or none
-    said=$(tar -x $2 -f - -C "$parent" --one-top-level="$top" --no-same-owner 2>&1) || fail "$said"
+    said=$(tar -x $2 -f - -C "$parent" --one-top-level="$top" --no-same-owner -p 2>&1) || fail "$said"
     [ -e "$new/meta/complete" ] || fail "the files came incomplete"
     true >"$state/seal" || fail "cannot write to $state"
     if [ -n "$fresh" ]; then
@@ -94,7 +104,8 @@ apply() {
         trap - EXIT # from here on meta/ lists for the next sync what may be here
         replace
     fi
-    said=$(mv -f -t "$state" "$new/meta/manifest" "$new/meta/owned" 2>&1) || fail "$said"
+    said=$(mv -f -t "$state" "$new/meta/manifest" "$new/meta/owned" "$new/meta/folders" 2>&1) || fail "$said"
+    (cd "$dest" && print_modes | sha256sum) >"$state/modes" 2>/dev/null
     rm -rf "$new"
     trap - EXIT
     echo "$1" >"$state/seal"
@@ -103,9 +114,14 @@ replace() {
     cd "$dest" || fail "cannot enter $dest"
     if [ -s "$new/meta/delete" ]; then
         said=$(xargs -0 rm -f -- <"$new/meta/delete" 2>&1) || fail "$said"
-        xargs -0 -r rmdir --ignore-fail-on-non-empty -- <"$new/meta/prune" 2>/dev/null
     fi
-    [ -s "$new/meta/folders" ] || return 0
+    xargs -0 -r rmdir --ignore-fail-on-non-empty -- <"$new/meta/prune" 2>/dev/null
+    for list in "$new"/meta/modes/*; do
+        [ -e "$list" ] || continue
+        said=$(xargs -0 mkdir -p -- <"$list" 2>&1) || fail "$said"
+        xargs -0 chmod "${list##*/}" -- <"$list" 2>/dev/null # not all file systems have modes
+    done
+    [ -s "$new/meta/receiving" ] || return 0
     cd "$new/files" || fail "cannot enter $new"
     # shellcheck disable=SC2016 # the inner shell's own arguments
     said=$(xargs -0 sh -c '
@@ -127,7 +143,7 @@ replace() {
                 fi
             ) || exit 255
         done
-    ' sh "$dest" <"$new/meta/folders" 2>&1) || fail "$said"
+    ' sh "$dest" <"$new/meta/receiving" 2>&1) || fail "$said"
     cd /
 }
 tell_state

@@ -68,7 +68,7 @@ def test_no_file_of_orch_is_open_to_others_whatever_the_umask_is(orch: Orch, tmp
     home = tmp_path / "orch"
     assert open_to_others(home) == []
     kept = {path.name for path in home.rglob("*")}
-    assert {"orch.db", "engine.log", "config.toml", "snapshots", "logs", "keys", "local"} <= kept
+    assert {"orch.db", "engine.log", "config.toml", "files", "logs", "keys", "local"} <= kept
     files = [path for path in (tmp_path / "downloads").rglob("*") if path.is_file()]
     assert [path.stat().st_mode & 0o777 for path in files] == [0o644] * 2, "the user's own files are the user's"
     orch.ok("config", "set", "limits.max_hours", "4")

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 from support.driving import Listener, fulfil, local_task
+from support.kept import list_kept, read_kept
 from support.slice_names import slice_name
 from support.small_disk import small_disk
 
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.trees import read_trees
-from orchestrator.engine.state.kept_files import drop_stale_snapshots
+from orchestrator.engine.state.file_objects import record_path
+from orchestrator.engine.state.kept_files import drop_stale_trees
 from orchestrator.errors import StorageError, UserError
 from orchestrator.exits import Exit
+from orchestrator.paths import load_paths
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.registry import open_provider
 from orchestrator.remote.tree import read_tree
@@ -155,19 +158,19 @@ def test_copies_are_deleted_a_day_after_no_job_needs_them(home: Path, tmp_path: 
     drive_cluster(commands.prepare_launch(task_of(work, marks), cluster="c", after=KEEP), Listener(), follow=False)
     edit(work)
     fulfil(commands.prepare_launch(local_task(1, workdir=str(work), run="true"), cluster="d", after=KEEP))
-    copies = home / "state" / "snapshots"
-    drop_stale_snapshots()
-    assert len(list(copies.iterdir())) == 2
-    for folder in copies.iterdir():
-        os.utime(folder, (1.0, 1.0))
-    drop_stale_snapshots()
-    (kept,) = copies.iterdir()
-    assert (kept / "content/word").read_text() == "launched"
+    where = load_paths()
+    drop_stale_trees()
+    assert len(list_kept(where)) == 2
+    for digest in list_kept(where):
+        os.utime(record_path(where, digest), (1.0, 1.0))
+    drop_stale_trees()
+    (kept,) = list_kept(where)
+    assert read_kept(where, kept) == {"word": b"launched"}
     indexes = list((home / "state" / "file-index").iterdir())
     assert indexes
     for index in indexes:
         os.utime(index, (1.0, 1.0))
-    drop_stale_snapshots()
+    drop_stale_trees()
     assert not list((home / "state" / "file-index").iterdir())
 
 
@@ -176,15 +179,15 @@ def test_copies_have_a_limit_and_the_one_used_longest_ago_goes_first(
 ) -> None:
     monkeypatch.setenv("ORCH_FILES_KEEP_BYTES", "100000")
     task = local_task(1, workdir=str(work), run="true")
-    copies = home / "state" / "snapshots"
+    where = load_paths()
     known: list[str] = []
     for number in range(3):
         (work / "large").write_bytes(os.urandom(40_000))
         fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
-        (new,) = (folder for folder in copies.iterdir() if folder.name not in known)
-        os.utime(new, (number, number))
-        known.append(new.name)
-    assert {folder.name for folder in copies.iterdir()} == set(known[1:])
+        (new,) = (digest for digest in list_kept(where) if digest not in known)
+        os.utime(record_path(where, new), (number, number))
+        known.append(new)
+    assert set(list_kept(where)) == set(known[1:])
     drive_cluster(
         commands.prepare_launch(local_task(1, workdir=str(work), run="sleep 60"), cluster="d", after=KEEP),
         Listener(),
@@ -194,7 +197,10 @@ def test_copies_have_a_limit_and_the_one_used_longest_ago_goes_first(
     with pytest.raises(UserError, match="cannot be kept for later attempts") as caught:
         fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
     assert "other jobs need" in caught.value.why
-    assert [folder.name for folder in copies.iterdir()] == [known[2]]
+    assert set(list_kept(where)) == set(known[1:]), "nothing is deleted in vain"
+    (work / "large").write_bytes(os.urandom(50_000))
+    fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
+    assert known[2] in list_kept(where) and known[1] not in list_kept(where)
 
 
 def test_files_above_the_limit_are_refused_with_their_largest_parts(

@@ -37,7 +37,7 @@ ANSWERS = {
     "a time": b"orch-time " + MANY + b"\n",
     "marks": b"../../x\t" + MANY + b"\n\t\t\t\n" + b"a\tb\n" * 10_000,
     "stacks": b"orch-stacks %s\n\x1b[2J" % JOB.encode(),
-    "inventory": b"O../../../etc/passwd\0S-rwx /etc/x\0Hzz\0H  \0O\0",
+    "inventory": b"O../../../etc/passwd\0S81ed /etc/x\0S-rwx ./x\0Sfffffffff ./x\0Hzz\0H  \0O\0D../..\0D\0",
 }
 
 
@@ -101,4 +101,4 @@ def test_no_answer_is_more_than_an_error_or_a_plain_value(hostile: Farm, tmp_pat
 
 
 def test_an_inventory_of_nonsense_holds_nothing() -> None:
-    assert parse_inventory(ANSWERS["inventory"]).files == {}
+    assert parse_inventory(ANSWERS["inventory"]).entries == {}

@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,47 @@ def test_a_second_sync_sends_nothing_and_a_change_sends_only_itself(
         assert content(at(host, place)) == content(source)
 
 
+def modes(folder: Path) -> dict[str, tuple[str, int]]:
+    """Return kind and mode, and of files the time, of all below a folder."""
+    found: dict[str, tuple[str, int]] = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        time = 0 if stat.S_ISDIR(status.st_mode) else int(status.st_mtime)
+        found[path.relative_to(folder).as_posix()] = (stat.filemode(status.st_mode), time)
+    return found
+
+
+def test_kinds_modes_and_times_arrive_and_follow(fleet: Fleet, shared_farm: Farm, source: Path, place: str) -> None:
+    (source / "private").mkdir(mode=0o700)
+    (source / "private/key").write_text("k")
+    (source / "private/key").chmod(0o400)
+    (source / "empty/er").mkdir(parents=True)
+    (source / "open").mkdir()
+    (source / "open").chmod(0o777)
+    os.utime(source / "run.sh", (5, 1_000_000_000))
+    os.utime(source / "link", (5, 1_000_000_001), follow_symlinks=False)
+    assert send(fleet, source, place).hosts[0].sent_files == 33
+    at_all = [at(host, place) for host in shared_farm.hosts]
+    assert all(modes(folder) == modes(source) for folder in at_all)
+    (at_all[0] / "open/output").write_text("of the program")
+    (at_all[1] / "private").chmod(0o755)
+    (at_all[2] / "empty/er").rmdir()
+    os.utime(source / "run.sh")
+    sent = send(fleet, source, place)
+    assert [host.sent_bytes > 0 for host in sent.hosts] == [False, True, True], "a time alone is no change"
+    (at_all[0] / "open/output").unlink()
+    os.utime(source / "run.sh", (5, 1_000_000_000))
+    assert all(modes(folder) == modes(source) for folder in at_all)
+    (source / "private").chmod(0o750)
+    (source / "private/key").chmod(0o640)
+    (source / "empty/er").rmdir()
+    (source / "open").rmdir()
+    (source / "open").write_text("a file now")
+    (source / "pkg0/deep/er").mkdir(parents=True, mode=0o711)
+    send(fleet, source, place)
+    assert all(modes(folder) == modes(source) for folder in at_all)
+
+
 def test_files_deleted_from_the_tree_are_deleted_and_foreign_files_stay(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
@@ -105,6 +147,7 @@ def test_files_deleted_from_the_tree_are_deleted_and_foreign_files_stay(
     for path in [*(source / "pkg2").iterdir(), *(source / "pkg3").iterdir(), source / "link"]:
         path.unlink()
     (source / "pkg2").rmdir()
+    (source / "pkg3").rmdir()
     result = send(fleet, source, place)
     assert {host.deleted_files for host in result.hosts} == {15}
     for host, folder in zip(shared_farm.hosts, theirs, strict=True):
@@ -458,3 +501,23 @@ def test_a_file_that_grows_as_fast_as_it_is_read_has_an_end(source: Path) -> Non
     (file,) = (one for one in tree.files if one.path == "launch.log")
     with log.open("rb") as content_now:
         assert hashlib.sha256(content_now.read(file.size)).hexdigest() == file.sha256
+
+
+def test_a_host_is_not_blamed_for_the_time_in_which_files_are_packed(farm: Farm, source: Path) -> None:
+    tree, slow = read_tree(source), source / "run.sh"
+    content_of_it = slow.read_bytes()
+    slow.unlink()
+    os.mkfifo(slow)  # whose reader waits for the one who writes
+
+    def write() -> None:
+        time.sleep(4)
+        slow.write_bytes(content_of_it)
+
+    thread = threading.Thread(target=write)
+    with Fleet(farm.addresses[:1], deadline=3) as fleet:
+        assert fleet.reachable(timeout=10).ok
+        thread.start()
+        result = sync_tree(fleet, tree, "code")
+    thread.join()
+    assert result.result.ok, result.result.failed
+    assert (farm.hosts[0].home / "code/run.sh").read_bytes() == content_of_it

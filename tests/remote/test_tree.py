@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
-from orchestrator.remote.pack import manifest_of
-from orchestrator.remote.tree import Tree, read_tree
+from orchestrator.remote.tree import Tree, list_manifest, read_tree
+from orchestrator.remote.tree_record import parse_record, write_record
 
 
 def fill(root: Path, files: dict[str, str]) -> Path:
@@ -96,7 +96,7 @@ def test_a_folder_that_git_ignores_is_sent_when_it_is_named(tmp_path: Path) -> N
     assert names(read_tree(root / "empty")) == []
 
 
-def test_links_stay_links_and_the_executable_bit_is_kept(tmp_path: Path) -> None:
+def test_links_stay_links_and_modes_are_kept(tmp_path: Path) -> None:
     root = fill(tmp_path / "plain", {"run.sh": "x", "d/f": "y"})
     (root / "run.sh").chmod(0o700)
     (root / "to-file").symlink_to("run.sh")
@@ -108,8 +108,43 @@ def test_links_stay_links_and_the_executable_bit_is_kept(tmp_path: Path) -> None
         "to-folder": "d",
         "to-nothing": "/no/such",
     }
-    assert (tree["run.sh"].mode, tree["d/f"].mode) == (0o755, 0o644)
+    assert (tree["run.sh"].mode, tree["d/f"].mode) == (0o700, 0o644)
     assert tree["d/f"].sha256 == hashlib.sha256(b"y").hexdigest()
+
+
+def folders(tree: Tree) -> list[str]:
+    return [folder.path for folder in tree.folders]
+
+
+def test_empty_folders_are_sent_in_git_and_outside_unless_they_are_ignored(tmp_path: Path) -> None:
+    files = {"a.py": "", "sub/deep/b.py": "", "new/c.py": "", "pyc/x.pyc": "", ".gitignore": "*.pyc\nbuild/\n"}
+    plain, repo = (fill(tmp_path / name, files | {".orchignore": "data/\n"}) for name in ("plain", "repo"))
+    for root in (plain, repo):
+        for name in ("out", "sub/empty/er", "new/logs", "data/x", "build", "new/build"):
+            (root / name).mkdir(parents=True)
+    git(repo, "init")
+    git(repo, "add", "a.py", "sub", ".gitignore", ".orchignore")
+    (repo / "nested").mkdir()
+    git(repo / "nested", "init")
+    sent = ["new", "new/logs", "out", "sub", "sub/deep", "sub/empty", "sub/empty/er"]
+    assert folders(read_tree(repo)) == sent
+    assert folders(read_tree(plain)) == sorted([*sent, "build", "new/build", "pyc"])
+    assert folders(read_tree(repo, whole=True)) == sorted([*sent, "build", "nested", "new/build", "pyc"])
+
+
+def test_modes_times_and_folders_are_in_the_record_of_a_tree(tmp_path: Path) -> None:
+    root = fill(tmp_path / "plain", {"a": "1", "private/b": "2", os.fsdecode(b"\xff"): "3"})
+    (root / "private").chmod(0o500)
+    (root / "a").chmod(0o640)
+    (root / "link").symlink_to("/elsewhere")
+    os.utime(root / "a", (5, 1_000_000_000.7))
+    os.utime(root / "private/b", (5, -5))
+    tree = read_tree(root)
+    assert [(folder.path, folder.mode) for folder in tree.folders] == [("private", 0o700)], "it can be written"
+    again = parse_record(write_record(tree).encode(), tree.digest, root)
+    assert again == tree
+    times = {file.path: file.mtime for file in again.files}
+    assert (times["a"], times["private/b"]) == (1_000_000_000, 0)
 
 
 def test_the_digest_follows_content_mode_and_name_only(tmp_path: Path) -> None:
@@ -126,14 +161,21 @@ def test_the_digest_follows_content_mode_and_name_only(tmp_path: Path) -> None:
     seen.add(read_tree(root).digest)
     (root / "d").symlink_to("c")
     seen.add(read_tree(root).digest)
-    assert len(seen) == 5
+    (root / "empty").mkdir()
+    seen.add(read_tree(root).digest)
+    (root / "empty").chmod(0o700)
+    seen.add(read_tree(root).digest)
+    (root / "c").chmod(0o600)
+    seen.add(read_tree(root).digest)
+    assert len(seen) == 8
 
 
 def test_the_digest_is_that_of_the_manifest_a_host_keeps(tmp_path: Path) -> None:
     root = fill(tmp_path / "plain", {"a": "1", "b c\nd": "2"})
     (root / "link").symlink_to("a")
     tree = read_tree(root)
-    assert hashlib.sha256(manifest_of(tree)).hexdigest() == tree.digest
+    assert hashlib.sha256(list_manifest(tree)).hexdigest() == tree.digest
+    assert read_tree(root / "a").digest != read_tree(fill(tmp_path / "alone", {"a": "1"})).digest
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

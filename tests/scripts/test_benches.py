@@ -21,6 +21,7 @@ LAST_LINES = {
     "cli.py": "orch offers, all regions",
     "data.py": "data.ahead=2",
     "equality.py": "torch 2 ddp",
+    "files.py": "files, one file changed",
     "launch.py": "`ssh HOST echo`",
     "market.py": "",
     "records.py": "restored into PostgreSQL",

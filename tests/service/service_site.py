@@ -8,7 +8,7 @@ import json
 import re
 import signal
 import subprocess
-import tarfile
+import tempfile
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,11 +19,13 @@ from urllib.parse import urlencode
 
 from support.orch_process import Orch
 
+from orchestrator.engine.state.tree_archives import write_archive
 from orchestrator.formatting import format_utc
 from orchestrator.next_step import NextStep
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.remote.tree import make_tree, read_tree
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, NewJob
@@ -41,18 +43,23 @@ OUTCOMES = {
 }  # fmt: skip
 
 
-EMPTY = hashlib.sha256().hexdigest()  # the digest of a folder without files
+EMPTY = make_tree(Path(), ()).digest
 
 
 def pack(files: dict[str, bytes]) -> bytes:
-    """Return files as the compressed tar that a client sends."""
+    """Return files as the archive that a client sends."""
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(read_tree(write_files(Path(folder), files)), archive)
     return archive.getvalue()
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> Path:
+    """Write files below a folder, and return it."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
 
 
 @dataclass(frozen=True, kw_only=True)

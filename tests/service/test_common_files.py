@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 from service_site import pack, serve
+from support.kept import list_kept, read_kept
 from support.orch_process import Orch, until
 from support.postgres import PostgresServer, postgres_server
 
-from orchestrator.engine.state.sent_trees import MemberTrees, TreeLimits, find_snapshot
-from orchestrator.engine.state.shared_snapshots import INLINE_BYTES, drop_unused_blobs
+from orchestrator.engine.state.sent_trees import MemberTrees, TreeLimits
+from orchestrator.engine.state.shared_trees import INLINE_BYTES, drop_unused_blobs, fetch_trees
 from orchestrator.errors import NotFoundError, StorageError, UserError
 from orchestrator.paths import load_paths
-from orchestrator.remote.tree import read_snapshot
+from orchestrator.remote.tree import read_tree
 from orchestrator.store.store import Store
 from orchestrator.task.sent_tree import SentTree
 
@@ -40,7 +41,7 @@ def name_of(folder: Path, files: dict[str, bytes]) -> SentTree:
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    found = read_snapshot(folder).digest
+    found = read_tree(folder).digest
     shutil.rmtree(folder)
     return SentTree(digest=found)
 
@@ -78,7 +79,8 @@ def test_another_server_has_them_when_the_first_is_lost(servers: Servers, files:
     tree = servers.send(servers.on("a"), files)
     shutil.rmtree(servers.folder / "a")
     assert servers.on("b").find_missing([tree]) == ()
-    assert read_snapshot(find_snapshot(tree, "workdir")).digest == tree.digest
+    fetch_trees({"workdir": tree.digest})
+    assert read_kept(load_paths(), tree.digest) == files
     assert servers.on("b", "bob").find_missing([tree]) == (tree,), "the digest alone gives no one the files"
 
 
@@ -86,7 +88,7 @@ def test_without_a_common_bucket_large_ones_stay_where_they_are(servers: Servers
     tree = servers.send(servers.on("a", common=""), LARGE)
     assert servers.on("a", common="").has(tree) and not servers.on("b", common="").has(tree)
     with pytest.raises(NotFoundError, match="are not here"):
-        find_snapshot(tree, "workdir")
+        fetch_trees({"workdir": tree.digest})
 
 
 def test_what_a_member_sent_anywhere_is_bounded_together(servers: Servers) -> None:
@@ -112,12 +114,12 @@ def test_unused_ones_are_dropped_everywhere_and_can_be_sent_again(servers: Serve
 
 def test_a_note_or_a_tree_that_is_damaged_gives_nothing(servers: Servers) -> None:
     tree = servers.send(servers.on("a"), LARGE)
-    (archive,) = (servers.folder / "common" / "snapshots").iterdir()
+    (archive,) = (servers.folder / "common" / "trees").iterdir()
     archive.write_bytes(archive.read_bytes()[:-20])
     assert servers.on("b").has(tree)
     with pytest.raises(StorageError, match="cannot be fetched"):
-        find_snapshot(tree, "workdir")
-    assert not (load_paths().state / "snapshots" / tree.digest).exists()
+        fetch_trees({"workdir": tree.digest})
+    assert list_kept(load_paths()) == []
     for note in (servers.folder / "common" / "sent").rglob("*.json"):
         note.write_text("{")
     servers.send(replace(servers.on("b"), limits=TreeLimits(member_trees=1)), SMALL)
@@ -136,13 +138,13 @@ def test_a_launch_whose_server_is_killed_is_driven_by_another_one(postgres: Post
     task = {"name": "mine", "workdir": name, "resources": {"infra": "local:1"}, "run": "wc -c < large"}
     body: dict[str, Any] = {"verb": "launch", "task": json.dumps(task), "trees": {name: {"files": 1, "bytes": 4}}}
     with serve(first, "--files", common, "--allow", "infra:local") as site:
-        digest = name.partition(":")[2].partition("/")[0]
+        digest = name.partition(":")[2]
         sent = site.ask(
             f"/v1/blobs/{digest}", method="PUT", body=pack(LARGE), content_type="application/octet-stream", **headers
         )
         assert sent.status == 201, sent.text
         site.process.kill()
-    shutil.rmtree(first.state / "snapshots")
+    shutil.rmtree(first.state / "files")
     with serve(second, "--files", common, "--allow", "infra:local", page_only=False) as site:
         headers["content_type"] = "application/json"
         plan = site.ask("/v1/plans", method="POST", body=json.dumps(body).encode(), **headers)

@@ -159,7 +159,7 @@ def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSto
 def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutStore | None) -> int:
     from orchestrator.cli.drawing.outcomes import print_ending
     from orchestrator.engine.operations.transfers import learn_run_buckets
-    from orchestrator.engine.state.kept_files import drop_stale_snapshots
+    from orchestrator.engine.state.kept_files import drop_stale_trees
     from orchestrator.engine.state.store_backup import back_up_if_due
     from orchestrator.paths import load_paths
     from orchestrator.store.failures import StoreError
@@ -185,7 +185,7 @@ def _perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutSt
         write_stderr(*_after_interrupt(ready))
         return Exit.INTERRUPTED
     back_up_if_due(load_paths(), lambda note: write_stderr(f"note: {note}"))
-    drop_stale_snapshots()
+    drop_stale_trees()
     if mode.as_json:
         _print_json(ready, ending)
     print_ending(ending)

@@ -13,7 +13,7 @@ from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.errors import CloudError, StorageError, UserError
 from orchestrator.formatting import format_size
 from orchestrator.messages import count_noun
-from orchestrator.task.sent_tree import FOLDER, SentTree
+from orchestrator.task.sent_tree import SentTree
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -80,11 +80,11 @@ def send_files(client: Client, name: str, tree: Tree) -> None:
         StorageError: They cannot be packed.
         OrchError: The service refuses them, or does not answer.
     """
-    from orchestrator.engine.state.snapshot_archives import pack_tree
+    from orchestrator.engine.state.tree_archives import write_archive
 
     with tempfile.TemporaryFile(prefix="orch-files-") as archive:
         try:
-            pack_tree(tree, archive, tree.root)
+            write_archive(tree, archive)
         except OSError as error:
             why = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
             raise StorageError(f"{tree.root} cannot be packed", why, "the same command again") from error
@@ -101,19 +101,11 @@ def send_files(client: Client, name: str, tree: Tree) -> None:
 
 
 def _name_tree(path: str, trees: dict[str, Tree], *, whole: bool) -> str:
-    from orchestrator.engine.state.snapshot_archives import find_leaving_link
     from orchestrator.remote.tree import read_tree
 
     root = Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for a user who does not exist
     tree = read_tree(root, whole=whole)
-    name = FOLDER if root.is_dir() else root.name
-    if name == FOLDER and not root.is_dir():
-        why = f"folders are called `{FOLDER}` there"
-        raise UserError(f"the file {root} cannot be sent to a service", why, "rename it")
-    if link := find_leaving_link(tree):
-        step = "replace it by a copy, or leave it out: .orchignore"
-        raise UserError(f"the link {link} leads out of {root}", "it would lead nowhere on the service", step)
-    named = str(SentTree(digest=tree.digest, name=name))
+    named = str(SentTree(digest=tree.digest))
     trees[named] = tree
     return named
 

@@ -14,11 +14,9 @@ from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.kept_files import make_room
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
 from orchestrator.engine.state.planned_trees import find_planned_tree
-from orchestrator.engine.state.shared_snapshots import share_snapshot
-from orchestrator.engine.state.snapshots import keep_snapshot
+from orchestrator.engine.state.shared_trees import share_tree
 from orchestrator.errors import ConflictError
 from orchestrator.offers.predictions import make_estimate
-from orchestrator.paths import to_portable
 from orchestrator.plan.desired import Desired, Run
 from orchestrator.remote.tree import Tree
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
@@ -66,7 +64,7 @@ def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) ->
 
 
 def _keep_files(session: Session, ready: PreparedCommand, new: NewJob) -> str:
-    """Copy what is sent before anything is created, and return the launch request that names the copies.
+    """Copy what is sent before anything is created, and return the launch request that names it.
 
     A later attempt sends the copies, whatever happens to the originals, and so does another process that continues.
     """
@@ -76,23 +74,21 @@ def _keep_files(session: Session, ready: PreparedCommand, new: NewJob) -> str:
     where = session.paths
     trees = {one.label: find_planned_tree(where, session.trees, one.source, one.digest) for one in desired.trees}
     make_room(session.store, where, trees.values(), session.services.clock.now())
-    kept = {label: _keep_tree(session, tree, new.bucket, f"copy {label}") for label, tree in trees.items()}
+    for label, tree in trees.items():
+        _keep_tree(session, tree, new.bucket, f"copy {label}")
+    kept = {label: tree.digest for label, tree in trees.items()}
     return json.dumps({"trees": kept, "accept_host_keys": ready.accept_host_keys}, sort_keys=True)
 
 
-def _keep_tree(session: Session, tree: Tree, bucket: str, label: str) -> str:
-    """Copy a tree, also for the other computers of a team, and return the path by which they find it."""
+def _keep_tree(session: Session, tree: Tree, bucket: str, label: str) -> None:
+    """Copy a tree, also for the other computers of a team."""
 
     def report(done: int, total: int) -> None:
         if total >= _SHOWN_BYTES:
             session.narrator.progress(label, done, total)
 
-    if session.store.is_file:
-        return to_portable(str(keep_snapshot(session.paths, tree, report)), session.paths.state)
-    path, problem = share_snapshot(session.store, session.paths, tree, bucket, report)
-    if problem:
+    if problem := share_tree(session.store, session.paths, tree, bucket, report):
         session.narrator.note(problem)
-    return path
 
 
 def record_estimate(store: Store, ready: PreparedCommand, run_id: str) -> None:

@@ -62,7 +62,7 @@ def prepare_launch(
         cluster: The cluster's name, or None for the task's.
         after: What happens to the machines when the job ends.
         force_setup: Whether setup runs even if it is up to date.
-        kept: Snapshots of what is sent, or what is known of such, by label.
+        kept: The digests of kept trees to send in place of the originals, or what is known of such, by label.
         project: The cluster's project; "" for that of the environment.
     """
     name, note = choose_cluster_name(task, cluster), ""
@@ -84,7 +84,7 @@ def prepare_continuation(cluster: str, job: JobRecord, *, project: str = "") -> 
     Raises:
         UserError: A secret of it is not in this environment.
     """
-    from orchestrator.engine.state.shared_snapshots import fetch_snapshots  # it opens the store, which plans do not
+    from orchestrator.engine.state.shared_trees import fetch_trees  # it opens the store, which plans do not
 
     task = add_secrets_from_environment(Task.from_json(job.task))
     wished: dict[str, Any] = json.loads(job.launch_request) if job.launch_request else {}
@@ -97,7 +97,7 @@ def prepare_continuation(cluster: str, job: JobRecord, *, project: str = "") -> 
         first_attempt=job.attempt,
         resume_from="latest" if job.kind == "resume" else None,
         force_setup=False,
-        kept=fetch_snapshots(wished.get("trees", {}), project),
+        kept=fetch_trees(wished.get("trees", {}), project),
         again=job,
         accept_host_keys=wished.get("accept_host_keys", False),
         project=project,

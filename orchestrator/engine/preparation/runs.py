@@ -77,7 +77,7 @@ def prepare_run(
 ) -> PreparedCommand:
     """Prepare a launch or resume.
 
-    `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest;
+    `kept` holds the kept trees to send, by label; `again` is the recorded job to continue, whatever its digest;
     `record` is the task as it is on record: the same bytes over all resumes, so that its digest stays; `project` is
     the cluster's project, "" for that of the environment.
     """

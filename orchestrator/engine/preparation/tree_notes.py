@@ -82,7 +82,7 @@ def _describe_left_out(left: list[LeftOut]) -> Iterator[str]:
 
 def _describe_content(label: str, tree: Tree) -> Iterator[str]:
     sent = {file.path for file in tree.files}
-    folders = {parent for path in sent for parent in list_parents(path)}
+    folders = {folder.path for folder in tree.folders}
     links = [(file.path, file.link) for file in tree.files if file.link is not None]
     outside = [path for path, link in links if _leads_outside(path, link)]
     if outside:

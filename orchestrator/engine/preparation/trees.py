@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.engine.state.snapshots import FILE_INDEX
-from orchestrator.errors import UserError
+from orchestrator.engine.state.kept_trees import FILE_INDEX, load_kept_tree
+from orchestrator.errors import StorageError, UserError
 from orchestrator.paths import load_paths
 from orchestrator.plan.desired import TreeSpec
 from orchestrator.remote.file_index import load_file_index
 from orchestrator.remote.host_folder import HOST_FOLDER, WORKDIR
-from orchestrator.remote.tree import Tree, read_snapshot, read_tree
+from orchestrator.remote.tree import Tree, read_tree
 from orchestrator.task.model import Task
 from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
 
@@ -49,7 +49,7 @@ def read_trees(
 
     Args:
         task: The task.
-        kept: Snapshots to send in place of the originals, or what is known of such, by label.
+        kept: The digests of kept trees to send in place of the originals, or what is known of such, by label.
 
     Returns:
         The trees as `decide` needs them, and the same trees with their files.
@@ -82,21 +82,29 @@ def list_own_trees(
 def _read_labelled_tree(
     label: str, written: str, destination: str, kept: str | DescribedTree | None, *, whole: bool
 ) -> tuple[TreeSpec, Tree]:
-    count = None
+    count, sent, place = None, parse_sent_tree(written), _expand_home(written)
+    source = written if sent is not None else str(place.absolute())
     if isinstance(kept, DescribedTree):
-        source, tree, count = written, kept.tree, kept.count
+        tree, count = kept.tree, kept.count
     elif kept is not None:
-        source, tree = kept, read_snapshot(Path(kept))
-    elif (sent := parse_sent_tree(written)) is not None:
-        from orchestrator.engine.state.sent_trees import find_snapshot  # it may open the store, which plans do not
+        tree = _load_kept_tree(label, kept)
+    elif sent is not None:
+        from orchestrator.engine.state.shared_trees import fetch_trees  # it may open the store, which plans do not
 
-        source = str(find_snapshot(sent, label))
-        tree = read_snapshot(Path(source))
+        tree = _load_kept_tree(label, fetch_trees({label: sent.digest})[label])
     else:
-        place = _expand_home(written)
         known = load_file_index(load_paths().state / FILE_INDEX, place)
-        source, tree = str(place.absolute()), read_tree(place, whole=whole, known=known)
+        tree = read_tree(place, whole=whole, known=known)
     return _describe_tree(label, source, destination, tree, count), tree
+
+
+def _load_kept_tree(label: str, digest: str) -> Tree:
+    tree = load_kept_tree(load_paths(), digest)
+    if tree is None:
+        raise StorageError(
+            f"the copies of the files of '{label}' are lost", "the state folder lacks them", "launch again"
+        )
+    return tree
 
 
 def read_workdir_tree(folder: Path) -> tuple[TreeSpec, Tree]:

@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from orchestrator.engine.services import real_services
+from orchestrator.engine.state.file_objects import RECENT, count_kept_bytes, delete_trees, plan_deletion
+from orchestrator.engine.state.kept_trees import FILE_INDEX, drop_unused_trees, has_stale_tree, is_kept
 from orchestrator.engine.state.opening import open_store
-from orchestrator.engine.state.snapshots import (
-    FILE_INDEX,
-    drop_unused_snapshots,
-    find_kept_copy,
-    has_stale_snapshot,
-    list_snapshots,
-)
 from orchestrator.errors import UserError
 from orchestrator.paths import Paths, load_paths
 from orchestrator.remote.file_index import drop_old_indexes
@@ -26,20 +20,20 @@ from orchestrator.task.config import load_config
 from orchestrator.task.sent_tree import SCHEME, find_sent_digests
 
 RESUMABLE = 30 * 86400.0  # seconds for which the files that were sent for a run outlive its cluster
-_OPENING = 600.0  # seconds after which a copy that no record names is not that of a launch that begins
+_FULL = 0.9  # of the limit: room for more than one launch is made, for it reads all records
 _KEY = "files.keep_bytes"
 _NAMED_PARTS = 3
 
 
-def drop_stale_snapshots() -> None:
+def drop_stale_trees() -> None:
     """Delete the copies on this computer that no job needs: each launch does it, for there may be no engine."""
     where = load_paths()
     drop_old_indexes(where.state / FILE_INDEX)
-    if not has_stale_snapshot(where):
+    if not has_stale_tree(where):
         return
     services = real_services(where)
     with open_store(where, services) as store:
-        drop_unused_snapshots(where, list_used_snapshots(store, services.clock.now()))
+        drop_unused_trees(where, list_used_trees(store, services.clock.now()))
 
 
 def make_room(store: Store, where: Paths, trees: Iterable[Tree], now: float) -> None:
@@ -49,45 +43,49 @@ def make_room(store: Store, where: Paths, trees: Iterable[Tree], now: float) -> 
         UserError: They cannot: they are too large, or jobs need the copies of other launches.
     """
     most = load_config(os.environ).number(_KEY)
-    fresh = [tree for tree in trees if find_kept_copy(where, tree) is None]
+    fresh = [tree for tree in trees if not is_kept(where, tree.digest)]
     for tree in fresh:
-        if tree.total_bytes > most:
+        if sum(_sizes_of(tree).values()) > most:
             raise _too_large_error(tree, most)
-    needed = sum(tree.total_bytes for tree in fresh)
-    kept = list_snapshots(where) if fresh else {}
-    if needed + sum(kept.values()) <= most:
+    if not fresh or count_kept_bytes(where) + sum(tree.total_bytes for tree in fresh) <= most:
         return
-    used = list_used_snapshots(store, now)
-    for digest in [digest for digest in kept if digest not in used]:
-        if needed + sum(kept.values()) > most:
-            drop_unused_snapshots(where, kept.keys() - {digest}, older=_OPENING)
-            kept = list_snapshots(where)
-    if needed + sum(kept.values()) > most:
+    sizes = {sha256: size for tree in fresh for sha256, size in _sizes_of(tree).items()}
+    deletion = plan_deletion(where, sizes, most)
+    if deletion.bytes > most:
+        deletion = plan_deletion(where, sizes, int(most * _FULL), list_used_trees(store, now))
+    if deletion.bytes > most:
+        others = deletion.bytes - sum(sizes.values())
         raise UserError(
             "what is sent cannot be kept for later attempts",
-            f"{_KEY} is {most / 1e6:,.1f} MB, of which other jobs need {sum(kept.values()) / 1e6:,.1f} MB",
+            f"{_KEY} is {most / 1e6:,.1f} MB, of which other jobs need {others / 1e6:,.1f} MB",
             f"orch config set {_KEY} BYTES",
         )
+    if deletion.digests:
+        delete_trees(where, deletion.digests, older=RECENT, needed=sizes.keys())
 
 
-def list_used_snapshots(store: Store, now: float) -> set[str]:
+def _sizes_of(tree: Tree) -> dict[str, int]:
+    """Return the size of each content of a tree by its SHA-256."""
+    return {file.sha256: file.size for file in tree.files}
+
+
+def list_used_trees(store: Store, now: float) -> set[str]:
     """Return the digests of the copies that jobs may still need, or a resume of what was sent not long ago."""
     used: set[str] = set()
     for request in store.launch_requests():
-        for source in json.loads(request).get("trees", {}).values():
-            used.add(Path(source).parent.name)
+        used.update(json.loads(request).get("trees", {}).values())
     for pipeline in store.unended_pipelines():
-        used |= _list_pipeline_snapshots(pipeline)
+        used |= _list_pipeline_trees(pipeline)
     tasks = store.tasks_that_name(SCHEME, now - RESUMABLE)
     for text in (*tasks, *(order.arguments for order in store.open_orders())):
         used |= find_sent_digests(text)
     return used
 
 
-def _list_pipeline_snapshots(record: PipelineRecord) -> set[str]:
+def _list_pipeline_trees(record: PipelineRecord) -> set[str]:
     """Return the digests of the copies that the stages of a pipeline may still need."""
     stages: list[dict[str, str]] = json.loads(record.launch_request or "{}").get("trees", [])
-    return {Path(source).parent.name for stage in stages for source in stage.values()}
+    return {digest for stage in stages for digest in stage.values()}
 
 
 def _too_large_error(tree: Tree, most: int) -> UserError:

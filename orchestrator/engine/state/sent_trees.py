@@ -1,8 +1,8 @@
 """Trees of files that members sent to the service of this computer, for what they will launch.
 
-The files are snapshots, found by their digest and kept once, whoever sent them. A member may name only what they sent
+The trees are kept as those of launches, found by their digest, whoever sent them. A member may name only what they sent
 themselves: the digest of a tree is in plans and events that others see, and must not give them its files. What each
-member sent is noted in a folder of theirs. A note counts while the snapshot exists.
+member sent is noted in a folder of theirs. A note counts while the tree is kept.
 
 Several servers of one team have a bucket in common, with the notes and with trees that are too large for the store.
 Then a note counts while the store has the tree, or its place in the bucket, whichever server has received it.
@@ -14,9 +14,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
-import secrets
-import shutil
 import zlib
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -25,23 +22,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.services import real_services
+from orchestrator.engine.state.kept_trees import is_kept, take_kept_contents, use_kept_tree
 from orchestrator.engine.state.opening import open_store
-from orchestrator.engine.state.shared_snapshots import INLINE_BYTES, fetch_snapshots, publish_snapshot
-from orchestrator.engine.state.snapshot_archives import unpack_tree
-from orchestrator.engine.state.snapshots import snapshots_folder
+from orchestrator.engine.state.shared_trees import INLINE_BYTES, publish_tree
+from orchestrator.engine.state.tree_archives import ArchiveLimits, keep_archive
 from orchestrator.errors import NotFoundError, StorageError, UserError
-from orchestrator.paths import Paths, load_paths, to_portable
+from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, open_private, write_whole
-from orchestrator.received_files import ReceivingLimits, RefusedEntryError
-from orchestrator.remote.tree import Tree, read_snapshot
+from orchestrator.received_files import RefusedEntryError
+from orchestrator.remote.tree import Tree
 from orchestrator.store.store import Store
-from orchestrator.task.sent_tree import SentTree
+from orchestrator.task.sent_tree import SentTree, parse_sent_tree
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
 
 _AGAIN = "the same command again"
-_UNPACKED, _KEPT = "unpacked", "kept"
 _BLOCK = 4096  # bytes of a disk
 _NOTE_BYTES = 4096
 
@@ -76,8 +72,8 @@ class _Note:
     def parse(cls, content: bytes) -> _Note:
         try:
             found = json.loads(content)
-            digest = str(found["tree"]).partition(":")[2].partition("/")[0]
-            return cls(digest=digest, size=int(found["bytes"]))
+            tree = parse_sent_tree(str(found["tree"]))
+            return cls(digest=tree.digest if tree is not None else "", size=int(found["bytes"]))
         except (ValueError, KeyError, TypeError):  # half written when the computer lost its power
             return cls(digest="", size=0)
 
@@ -106,12 +102,7 @@ class MemberTrees:
                 return False
             with self._open_store() as store:
                 return store.use_blob(tree.digest)
-        if not note.exists() or not os.path.lexists(_place(self.where, tree)):
-            return False
-        with contextlib.suppress(FileNotFoundError):  # deleted at this moment, as unused
-            os.utime(_place(self.where, tree).parent)
-            return True
-        return False
+        return note.exists() and use_kept_tree(self.where, tree.digest)
 
     def find_missing(self, trees: Iterable[SentTree]) -> tuple[SentTree, ...]:
         """Return those that the member has to send."""
@@ -131,11 +122,9 @@ class MemberTrees:
         make_private_folder(self._folder)
         with self._lock():
             left = self._find_space_left()
-            fresh = snapshots_folder(self.where) / f".{tree.digest[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
             try:
-                found = self._unpack(tree, archive, fresh, left)
+                found = self._keep(tree, archive, left)
                 self._publish(found)
-                _install(fresh, _place(self.where, tree))
                 note, content = self._note(tree), json.dumps({"tree": str(tree), "bytes": _count_disk_bytes(found)})
                 write_whole(note, content, flush=False)
                 if self.common:
@@ -143,30 +132,24 @@ class MemberTrees:
             except OSError as error:
                 why, step = f"{error.strerror or error}", "its disk may be full; ask who runs it"
                 raise StorageError("the service cannot keep the files", why, step) from error
-            finally:
-                shutil.rmtree(fresh, ignore_errors=True)
         return found.total_bytes
 
-    def _unpack(self, tree: SentTree, archive: Path, fresh: Path, left: int) -> Tree:
-        entries = min(self.limits.tree_files, left // _BLOCK)
-        limits = ReceivingLimits(entries=entries, bytes=min(left, self.limits.tree_bytes))
-        make_private_folder(fresh / _UNPACKED)
+    def _keep(self, tree: SentTree, archive: Path, left: int) -> Tree:
+        limits = ArchiveLimits(
+            entries=min(self.limits.tree_files, left // _BLOCK), bytes=min(left, self.limits.tree_bytes)
+        )
         try:
             with archive.open("rb") as packed:
-                unpack_tree(packed, fresh / _UNPACKED, tree.name, limits)
+                return keep_archive(self.where, tree.digest, packed, limits)
         except RefusedEntryError as error:
             raise UserError(
                 error.what, error.why, "leave files out: .orchignore; large data goes into a bucket"
             ) from error
-        except (EOFError, zlib.error, OSError) as error:
+        except (ValueError, EOFError, zlib.error, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of the disk; a damaged archive has none
                 raise
-            raise UserError("what was sent cannot be unpacked", str(error), _AGAIN) from error
-        place = fresh / _UNPACKED / tree.name
-        found = read_snapshot(place) if os.path.lexists(place) and not place.is_symlink() else None
-        if found is None or found.digest != tree.digest:
-            raise UserError("other files were sent than announced", "they changed meanwhile, or were damaged", _AGAIN)
-        return found
+            what = "what was sent is not what was announced"
+            raise UserError(what, f"{error}; files changed meanwhile, or were damaged", _AGAIN) from error
 
     def _find_space_left(self) -> int:
         """Return how many bytes the member may still send. Notes of trees that were deleted are deleted, too."""
@@ -200,21 +183,18 @@ class MemberTrees:
 
     def _list_kept(self, digests: set[str]) -> frozenset[str]:
         if not self.common:
-            return frozenset(one for one in digests if one and (snapshots_folder(self.where) / one).exists())
+            return frozenset(one for one in digests if one and is_kept(self.where, one))
         with self._open_store() as store:
             return store.list_kept(digests)
 
     def _publish(self, tree: Tree) -> None:
-        """Put a tree where engines on other computers find it: a small one into the store, another into the bucket.
-
-        It is packed again: beside the files that were compared, what was sent could have others.
-        """
+        """Put a tree where engines on other computers find it: a small one into the store, another into the bucket."""
         large = tree.total_bytes > INLINE_BYTES or len(tree.files) * 512 > INLINE_BYTES
         if large and not self.common:
             return
         with self._open_store() as store:
             if not store.use_blob(tree.digest):
-                publish_snapshot(store, tree.root, tree, self.common, project="")
+                publish_tree(store, take_kept_contents(self.where, tree), self.common, project="")
 
     def _open_store(self) -> Store:
         return open_store(self.where, real_services(self.where))
@@ -243,33 +223,6 @@ class MemberTrees:
             yield
 
 
-def find_snapshot(tree: SentTree, label: str) -> Path:
-    """Return where the files of a tree are on this computer; they are fetched from the store where they are not.
-
-    Raises:
-        NotFoundError: They are neither here nor in the store.
-    """
-    where = load_paths()
-    return Path(fetch_snapshots({label: to_portable(str(_place(where, tree)), where.state)})[label])
-
-
 def _count_disk_bytes(tree: Tree) -> int:
     """Return what a tree takes on a disk: each file a block for itself, and its content in whole blocks."""
     return sum(_BLOCK * (1 + -(-file.size // _BLOCK)) for file in tree.files)
-
-
-def _place(where: Paths, tree: SentTree) -> Path:
-    return snapshots_folder(where) / tree.digest / tree.name
-
-
-def _install(fresh: Path, place: Path) -> None:
-    """Move the one tree that was compared to its place, unless an equal one is there."""
-    kept = fresh / _KEPT
-    make_private_folder(kept)
-    (fresh / _UNPACKED / place.name).rename(kept / place.name)
-    with contextlib.suppress(OSError):  # there is such a folder already
-        kept.rename(place.parent)
-        return
-    os.utime(place.parent)
-    if not os.path.lexists(place):  # a folder with one file has the digest of that file
-        (kept / place.name).rename(place)

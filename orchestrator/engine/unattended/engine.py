@@ -21,12 +21,12 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.member_access import list_withdrawals, withdraw_members
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.services import Services
-from orchestrator.engine.state.kept_files import list_used_snapshots
+from orchestrator.engine.state.kept_files import list_used_trees
+from orchestrator.engine.state.kept_trees import drop_unused_trees
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.old_output import drop_old_output
 from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_other_key
-from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
-from orchestrator.engine.state.snapshots import drop_unused_snapshots
+from orchestrator.engine.state.shared_trees import drop_unused_blobs
 from orchestrator.engine.state.store_backup import back_up_if_due
 from orchestrator.engine.unattended.handover import ENGINE_ENV_NAMES
 from orchestrator.engine.unattended.notifier import notifying
@@ -110,8 +110,8 @@ class UnattendedEngine:
                 self.stop.wait(POLL)
 
     def _drop_unused(self, store: Store) -> None:
-        used = list_used_snapshots(store, self.services.clock.now())
-        drop_unused_snapshots(self.where, used)
+        used = list_used_trees(store, self.services.clock.now())
+        drop_unused_trees(self.where, used)
         for bucket, error in drop_unused_blobs(store, used).items():
             if (name := f"unused files in {bucket}") not in self._reported:
                 self._record(name, f"{error}; tried again each hour")

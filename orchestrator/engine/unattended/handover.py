@@ -25,10 +25,10 @@ from orchestrator.engine.state.names import new_run_id
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.planned_trees import find_planned_tree, note_grown_files
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.engine.state.shared_snapshots import share_snapshot
+from orchestrator.engine.state.shared_trees import share_tree
 from orchestrator.engine.unattended.secrets import secrets_fingerprint
 from orchestrator.errors import StorageError, UserError
-from orchestrator.paths import from_portable, load_paths
+from orchestrator.paths import load_paths
 from orchestrator.plan.desired import Run
 from orchestrator.plan.steps import Done
 from orchestrator.private_files import make_private_folder, open_private
@@ -59,25 +59,22 @@ def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) ->
     provider = real_services(where).provider(desired.candidates[0].provider)
     if isinstance(provider, LogsInAsOwner):
         provider.check_unattended_login(desired.candidates[0])
-    shared: dict[str, str] = {}
     with open_store(where, real_services(where), project=ready.project) as store:
         found = {one.label: find_planned_tree(where, ready.trees, one.source, one.digest) for one in desired.trees}
         make_room(store, where, found.values(), real_services(where).clock.now())
-        for tree in desired.trees:
-            planned = found[tree.label]
-            shared[tree.label], problem = share_snapshot(store, where, planned, job.bucket)
-            note_grown_files(planned, report)
-            if problem:
+        for tree in found.values():
+            if problem := share_tree(store, where, tree, job.bucket):
                 report(problem)
-    trees = tuple(replace(tree, source=from_portable(shared[tree.label], where.state)) for tree in desired.trees)
+    for tree in ready.trees:
+        note_grown_files(tree, report)
     kept = {
-        "trees": shared,
+        "trees": {label: tree.digest for label, tree in found.items()},
         "secrets": secrets_fingerprint(job.digest, secret_values(ready)),
         "accept_host_keys": ready.accept_host_keys,
     }
     files = json.dumps(kept, sort_keys=True)
     job = replace(job, launch_request=files, watch=ENGINE)
-    return replace(ready, desired=replace(desired, trees=trees), job=job, trees=())
+    return replace(ready, job=job)
 
 
 def secret_values(ready: PreparedCommand) -> dict[str, str]:

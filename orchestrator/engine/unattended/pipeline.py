@@ -21,7 +21,7 @@ from orchestrator.engine.preparation.trees import read_trees
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.opening import open_store
-from orchestrator.engine.state.shared_snapshots import fetch_snapshots, share_snapshot
+from orchestrator.engine.state.shared_trees import fetch_trees, share_tree
 from orchestrator.engine.unattended.handover import prepare_for_engine
 from orchestrator.engine.unattended.secrets import missing_secret_error, secrets_fingerprint
 from orchestrator.errors import UserError
@@ -83,8 +83,9 @@ def hand_over_pipeline(spec: PipelineSpec) -> PipelineRecord:
         for task in spec.tasks:
             sent, trees = read_trees(task)
             bucket = task.checkpoint.bucket.rstrip("/")
-            found = zip(sent, trees, strict=True)
-            kept.append({one.label: share_snapshot(store, where, tree, bucket)[0] for one, tree in found})
+            for tree in trees:
+                share_tree(store, where, tree, bucket)
+            kept.append({one.label: one.digest for one in sent})
         traces = [secrets_fingerprint(spec.uid, {one.name: one.value for one in task.secrets}) for task in spec.tasks]
         return _open(store, spec, {"watch": ENGINE, "trees": kept, "secrets": traces})
 
@@ -191,7 +192,7 @@ def _next(store: Store, record: PipelineRecord, job: JobRecord | None, tasks: Ma
     name = _cluster(record.name, settings["cluster"], index)
     if job is not None:
         return replace(commands.prepare_continuation(name, job, project=record.project), continued_uid=job.cluster_uid)
-    kept = fetch_snapshots(kept, record.project)
+    kept = fetch_trees(kept, record.project)
     ready = _stage(
         record.name, settings["cluster"], settings["down"], index, task, len(record.tasks), kept, record.project
     )

@@ -67,7 +67,7 @@ def upload_tree(
 
 def _write_archive(file: IO[bytes], tree: Tree) -> None:
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        single = not tree.root.is_dir()
+        single = tree.is_file
         if not single:
             top = tarfile.TarInfo(_TOP)
             top.type, top.mode = tarfile.DIRTYPE, 0o755

@@ -1,15 +1,15 @@
-"""As whom snapshots in buckets are uploaded, fetched and deleted: as a job's project, or as the servers themselves."""
+"""As whom trees in buckets are uploaded, fetched and deleted: as a job's project, or as the servers themselves."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from support.kept import lose_kept, read_kept
 
 from orch_fronts.aws.roles import Roles
 from orch_fronts.aws.s3 import S3Server
@@ -21,12 +21,11 @@ from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.project_settings import set_project_setting
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.state.sent_trees import MemberTrees
-from orchestrator.engine.state.shared_snapshots import drop_unused_blobs, fetch_snapshots, share_snapshot
-from orchestrator.engine.state.snapshot_archives import pack_tree
-from orchestrator.engine.state.snapshots import snapshots_folder
+from orchestrator.engine.state.shared_trees import drop_unused_blobs, fetch_trees, publish_tree
+from orchestrator.engine.state.tree_archives import write_archive
 from orchestrator.engine.unattended.engine import UnattendedEngine
-from orchestrator.paths import Paths, load_paths, to_portable
-from orchestrator.remote.tree import Tree, read_snapshot
+from orchestrator.paths import Paths, load_paths
+from orchestrator.remote.tree import Tree, read_tree
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
@@ -62,18 +61,17 @@ class Site:
         folder = self.folder / "content"
         folder.mkdir()
         (folder / "large").write_bytes(os.urandom(2 << 20))
-        return read_snapshot(folder)
+        return read_tree(folder)
 
     def share(self, tree: Tree, bucket: str, project: str = "") -> None:
         with open_store(self.where, real_services(self.where), project=project) as store:
-            share_snapshot(store, self.where, tree, bucket)
+            publish_tree(store, tree, bucket, store.project)
 
     def fetch(self, tree: Tree, project: str) -> None:
         """Fetch the files of a job of a project, on a computer that does not have them."""
-        shutil.rmtree(snapshots_folder(self.where))
-        place = snapshots_folder(self.where) / tree.digest / tree.root.name
-        found = fetch_snapshots({"workdir": to_portable(str(place), self.where.state)}, project)
-        assert read_snapshot(Path(found["workdir"])).digest == tree.digest
+        lose_kept(self.where)
+        fetch_trees({"workdir": tree.digest}, project)
+        assert len(read_kept(self.where, tree.digest)["large"]) == 2 << 20
 
     def take_callers(self) -> set[str]:
         """Return who has called S3 since the last time: roles, or the key of this computer."""
@@ -91,9 +89,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_the_common_bucket_of_servers_is_reached_as_the_servers_alone(site: Site) -> None:
     tree = site.make_tree()
     with (site.folder / "archive").open("wb") as archive:
-        pack_tree(tree, archive, tree.root)
+        write_archive(tree, archive)
     trees = MemberTrees(where=site.where, member="ada", common="s3://team/sent")
-    sent = SentTree(digest=tree.digest, name=tree.root.name)
+    sent = SentTree(digest=tree.digest)
     trees.keep(sent, site.folder / "archive")
     assert trees.has(sent)
     assert site.take_callers() == {OWN}
@@ -139,7 +137,7 @@ def test_what_a_bucket_refuses_to_delete_is_kept_for_later_and_reported_once(sit
         assert store.find_blob(tree.digest) is None
 
 
-def test_a_launch_while_a_snapshot_is_deleted_keeps_it_again(site: Site) -> None:
+def test_a_launch_while_a_tree_is_deleted_keeps_it_again(site: Site) -> None:
     tree = site.make_tree()
     site.share(tree, "s3://vision-runs", "vision")
     with open_store(site.where, real_services(site.where)) as store:
