@@ -51,7 +51,7 @@ class Result:
         id: Of the fault; empty for the tests without a fault.
         digest: Of the product's files and the tests that ran.
         noticed: Whether a test failed.
-        test: The test that failed first; empty where none had begun, or where the time was over.
+        test: The test that failed first, or how the run ended before one had failed; empty where none did.
         seconds: Of the processor, for the tests without a fault.
     """
 
@@ -82,11 +82,11 @@ class Trial:
         self.digest = sha256(b"".join(path.read_bytes() for path in [*product, *modules])).hexdigest()[:12]
 
     def check_green(self) -> bool:
-        """Return whether the tests are green without a fault."""
+        """Return whether the tests are green where a file without a fault is mounted in the same way."""
         if self.is_current(""):
             return True
         began = sum(os.times()[2:4])
-        status, output = run_tests(self.texts)
+        status, output = run_tests(self.texts, make_unchanged(list_files(self.part)[0]))
         if status not in (GREEN, NO_TESTS):
             print(output, "the tests fail without any fault: fix them first", sep="\n", file=sys.stderr)
             return False
@@ -103,7 +103,7 @@ class Trial:
             return self.results[mutant.id]
         limit = 2 * self.results[""].seconds + 20
         before = self.results.get(mutant.id)
-        if before and before.test and run_tests([before.test], mutant, limit)[0] == RED:
+        if before and before.test.startswith("tests/") and run_tests([before.test], mutant, limit)[0] == RED:
             return self._keep(mutant.id, True, before.test)
         stem = re.escape(Path(mutant.file).name.partition(".")[0])
         near = [name for name, text in self.texts.items() if re.search(rf"\b{stem}\b", text)]
@@ -111,7 +111,7 @@ class Trial:
             status, output = run_tests(tests, mutant, limit) if tests else (NO_TESTS, "")
             if status not in (GREEN, NO_TESTS):
                 match = re.search(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::\w+)*)", output, re.M)
-                return self._keep(mutant.id, True, match[1] if match else "")
+                return self._keep(mutant.id, True, match[1] if match else f"pytest ended with {status}")
         return self._keep(mutant.id, False, "")
 
     def _keep(self, id: str, noticed: bool, test: str, seconds: float = 0.0) -> Result:
@@ -141,7 +141,7 @@ def main(words: list[str]) -> int:
         return 1
     with ThreadPoolExecutor(WORKERS) as pool:
         for number, (mutant, result) in enumerate(zip(sample, pool.map(trial.try_fault, sample), strict=True), 1):
-            print(f"{number}/{len(sample)} {describe(mutant)}: {result.test or result.noticed}", flush=True)
+            print(f"{number}/{len(sample)} {describe(mutant)}: {result.test or 'NOT NOTICED'}", flush=True)
     return conclude(part, {mutant.id: mutant for mutant in sample}, trial.results)
 
 
@@ -165,7 +165,7 @@ def conclude(part: MutatedPart, sample: dict[str, Mutant], results: dict[str, Re
         fault = json.dumps(describe(sample[id]), ensure_ascii=False)
         print(f'\n[[mutant]]\nid = "{id}"\nfault = {fault}\nequivalent = "because ..."')
     for id in listed_wrong:
-        print(f"tests/mutants.toml: delete {id}, which {results[id].test or 'a test'} notices")
+        print(f"tests/mutants.toml: delete {id}, which {results[id].test} notices")
     enough = noticed >= GOAL * len(sample)
     print(f"{noticed} of {len(sample)} noticed" + ("" if enough else f": fewer than {GOAL:.0%}"))
     return 1 if missing or listed_wrong or not enough else 0
@@ -178,6 +178,14 @@ def describe(mutant: Mutant) -> str:
 def notices(test: str, mutant: Mutant) -> bool:
     """Return whether a test fails with the fault, and is green without it."""
     return run_tests([test], mutant)[0] == RED and run_tests([test])[0] == GREEN
+
+
+def make_unchanged(file: str) -> Mutant:
+    """Return a fault that is none."""
+    from mutations import Mutant
+
+    text = (ROOT / file).read_text("utf-8")
+    return Mutant(id="0", file=file, operator="", line=0, before="", after="", text=text)
 
 
 def list_files(part: MutatedPart) -> list[str]:
