@@ -41,7 +41,8 @@ def main(words: list[str]) -> int:
     if words and not words[0].startswith(("--changed", "--full")):
         os.execvp("python", ["python", "-m", "pytest", *words])
     option, parts = (words[0] if words else "", words[1:])
-    known = [CHECKS, *([CORE] if option == "--changed" else []), *parts_of(Watches.load())]
+    watches = Watches.load()
+    known = [CHECKS, *([CORE] if option == "--changed" else watches.mutated), *parts_of(watches)]
     unknown = sorted(set(parts) - set(known))
     if option not in ("", "--changed", "--full") or unknown:
         print(__doc__)
@@ -209,15 +210,18 @@ def checks(run: Run) -> None:
 def full(run: Run, chosen: list[str]) -> int:
     """Run these parts, or all that are due, each at every point, and record each by itself in docs/proofs.json."""
     watches = Watches.load()
-    names = chosen or [part for part in [CHECKS, *parts_of(watches)] if part in proofs.due_parts()]
+    names = chosen or list(proofs.due_parts())
     for part in names:
         before, records = len(run.failed), run.folder / f"proofs-{part}"
         records.touch()
+        reported = {"ORCH_PROOF_REPORT": str(records)}
         if part == CHECKS:
             checks(run)
+        elif part in watches.mutated:
+            run.step(f"faults: {part}", "python", "scripts/mutants.py", part, env=reported)
         else:
             for folder in parts_of(watches)[part]:
-                whole_folder(run, folder, watches, {"ORCH_LANE": "full", "ORCH_PROOF_REPORT": str(records)})
+                whole_folder(run, folder, watches, {"ORCH_LANE": "full", **reported})
         if len(run.failed) == before:
             if proofs.add(records, part):
                 run.failed.append(f"record of {part}")

@@ -104,8 +104,9 @@ def named_by_tests() -> dict[str, str]:
 
 def due_parts() -> dict[str, str]:
     """Return the parts of the full lane that are due, each with the reason."""
-    folders = Watches.load(ROOT).folders
-    parts = [CHECKS, *dict.fromkeys(folder.part for folder in folders.values())]
+    watches = Watches.load(ROOT)
+    folders = watches.folders
+    parts = [CHECKS, *dict.fromkeys(folder.part for folder in folders.values()), *watches.mutated]
     due = out_of_date(load_parts(), parts, datetime.now(tz=UTC).date(), is_ancestor)
     rows = load()
     for name, folder in named_by_tests().items():

@@ -39,6 +39,28 @@ class Folder:
         return is_below(path, (*self.watches, f"tests/{self.name}"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class MutatedPart:
+    """A part of the full lane that puts faults into the product: scripts/mutants.py.
+
+    Attributes:
+        name: Of the part.
+        what: The part of the product that has the faults; for readers.
+        files: Patterns of its files.
+        tests: Folders that have to notice the faults.
+    """
+
+    name: str
+    what: str
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    @property
+    def proof(self) -> str:
+        """Name of its row in docs/proofs.json."""
+        return f"faults put into {self.what}, one at a time: its tests notice them"
+
+
 @dataclass(frozen=True)
 class Watches:
     """The table of a checkout."""
@@ -46,6 +68,7 @@ class Watches:
     root: Path
     everywhere: tuple[str, ...]
     folders: dict[str, Folder]
+    mutated: dict[str, MutatedPart]
     _named: dict[str, set[str]] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -60,7 +83,13 @@ class Watches:
             name: Folder(name=name, part=row["part"], minutes=row["minutes"], watches=expand(row["watches"]))
             for name, row in table["folders"].items()
         }
-        return cls(root, tuple(table["everywhere"]), folders)
+        mutated = {
+            f"mutants-{name}": MutatedPart(
+                name=f"mutants-{name}", what=row["what"], files=tuple(row["files"]), tests=tuple(row["tests"])
+            )
+            for name, row in table.get("mutants", {}).items()
+        }
+        return cls(root, tuple(table["everywhere"]), folders, mutated)
 
     def touched(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the folders that watch one of the changed paths, each with the first of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from orchestrator.hosts import HostOutcome
 from orchestrator.messages import count_noun
@@ -46,16 +46,12 @@ def label_rank(rank: int) -> str:
     return "head" if rank == 0 else f"worker{rank}"
 
 
-def find_rank_spans(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last rank of each run of consecutive ranks."""
-    first: int | None = None
-    last = 0
+def find_rank_spans(ranks: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last rank of each run of consecutive ranks."""
+    spans: list[tuple[int, int]] = []
     for rank in sorted(set(ranks)):
-        if first is None:
-            first = rank
-        elif rank != last + 1:
-            yield first, last
-            first = rank
-        last = rank
-    if first is not None:
-        yield first, last
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    return spans

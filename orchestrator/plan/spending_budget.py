@@ -252,7 +252,7 @@ def _find_unknown_price(budget: SpendingBudget, usage: Usage, candidate: Candida
         (budget.dollars_per_run, usage.run + usage.run_held),
     )
     limited = [amount for limit, amount in counted if limit is not None]
-    if budget.unknown_prices == "allow" or not limited or candidate.price_per_hour == 0:
+    if budget.unknown_prices == "allow" or not limited:
         return None
     if candidate.price_per_hour is None:
         why = f"the price of {candidate.accelerator} in {candidate.where} is not known"
@@ -267,8 +267,6 @@ def _find_excess_dollars(
     budget: SpendingBudget, usage: Usage, candidate: Candidate, run_id: str | None, *, exists: bool
 ) -> Excess | None:
     price = candidate.price_per_hour
-    if price == 0:
-        return None
     more = price or 0.0
     price_text = (
         f"the first hour of {candidate.accelerator} costs {format_amount(price) if price else 'an unknown price'}"

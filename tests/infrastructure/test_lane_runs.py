@@ -203,6 +203,26 @@ def test_each_part_of_the_full_lane_is_recorded_and_only_what_is_due_runs_again(
     assert (status, ran(output)) == (0, []), output
 
 
+FAULTS = """
+import json, os, sys
+with open(os.environ["ORCH_PROOF_REPORT"], "a") as file:
+    file.write(json.dumps({"name": "faults", "counts": {"faults": 7}, "violations": 0}) + "\\n")
+sys.exit(sys.argv[1:] != ["mutants-plan"])
+"""
+
+
+def test_a_part_with_faults_is_a_part_of_the_full_lane_alone(checkout: Path) -> None:
+    row = '[mutants.plan]\nwhat = "the plan"\nfiles = ["product/plan.py"]\ntests = ["plan"]\n'
+    (checkout / "tests" / "watches.toml").write_text(TABLE.format(minutes=1) + row)
+    (checkout / "scripts" / "mutants.py").write_text(FAULTS)
+    commit(checkout)
+    status, output = lane(checkout, "--full", "mutants-plan")
+    assert (status, ran(output)) == (0, []) and "== faults: mutants-plan" in output, output
+    record = json.loads((checkout / "docs" / "proofs.json").read_text())
+    assert set(record["parts"]) == {"mutants-plan"} and record["proofs"]["faults"]["counts"] == {"faults": 7}
+    assert lane(checkout, "--changed", "mutants-plan")[0] == 2
+
+
 def test_a_part_that_fails_is_not_recorded(checkout: Path) -> None:
     (checkout / "product" / "plan.py").write_text("broken")
     commit(checkout)

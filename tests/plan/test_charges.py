@@ -17,11 +17,12 @@ from orchestrator.plan.charges import (
     PARTS,
     BilledAmount,
     Charge,
+    is_free,
     list_charges,
     to_milliseconds,
 )
 from orchestrator.plan.observed import Intent, IntentState
-from orchestrator.slices import Candidate, CapacityBlock, Market, OnDemand, Spot
+from orchestrator.slices import Candidate, CapacityBlock, Market, OnDemand, Owned, Spot
 
 HOUR = 3600.0
 DAY0 = 1_700_006_400.0
@@ -58,6 +59,18 @@ def test_machines_disks_and_addresses_cost_their_hours() -> None:
     found = list_charges(rent(), DAY0 + 20 * HOUR, attached=PRICES)
     assert sum_parts(found) == {"machines": 36_000_000, "disks": 136_990, "addresses": 50_000}
     assert {one.source for one in found} == {"list"} and count_hours(found) == 20
+
+
+@pytest.mark.parametrize("rate", [0, 1])
+def test_what_costs_nothing_is_no_charge_and_a_millionth_of_a_dollar_is_one(rate: int) -> None:
+    prices = AttachedPrices(disks=rate, addresses=5_000, minimum_seconds=60)
+    found = list_charges(rent(), DAY0 + 20 * HOUR, attached=prices)
+    assert [one.microdollars for one in found if one.part == "disks"] == [rate] * rate
+
+
+def test_machines_are_free_at_no_price_and_where_they_are_owned() -> None:
+    assert is_free(rent(price=0.0)) and is_free(rent(market=Owned()))
+    assert not is_free(rent(price=1.0)) and not is_free(rent(price=None))
 
 
 def test_stopped_machines_cost_their_disks_alone() -> None:
