@@ -37,10 +37,10 @@ def test_amounts_add_up_and_one_unknown_part_makes_the_sum_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("largest", "chips", "wanted"), [(16, 4, ""), (15, 4, "--largest-slice 16"), (3, 0, "--largest-slice 4")]
+    ("largest", "chips", "spec"), [(16, 4, ""), (15, 4, "--largest-slice 16"), (3, 0, "--largest-slice 4")]
 )
-def test_a_size_is_in_chips_or_in_hosts_without_chips(largest: int, chips: int, wanted: str) -> None:
-    assert option(replace(BUDGET, largest_slice=largest), chips_per_host=chips) == wanted
+def test_a_size_is_in_chips_or_in_hosts_without_chips(largest: int, chips: int, spec: str) -> None:
+    assert option(replace(BUDGET, largest_slice=largest), chips_per_host=chips) == spec
 
 
 def test_a_refused_size_names_its_unit() -> None:
@@ -59,16 +59,16 @@ def test_a_market_is_allowed_where_it_is_named_or_none_is() -> None:
     assert option(replace(BUDGET, markets=("spot",)), market=Reservation("r")) == "--markets spot,reservation"
 
 
-@pytest.mark.parametrize(("limit", "value", "wanted"), [
+@pytest.mark.parametrize(("limit", "value", "spec"), [
     ("dollars_per_hour", 6.0, ""), ("dollars_per_hour", 5.9, "--per-hour N"),
     ("dollars_per_month", 7.0, ""), ("dollars_per_month", 6.9, "--per-month N"),
     ("dollars_per_run", 3.5, ""), ("dollars_per_run", 3.4, "--per-run N"),
 ])  # fmt: skip
-def test_what_is_used_and_the_first_hour_fit_together_or_not(limit: str, value: float, wanted: str) -> None:
+def test_what_is_used_and_the_first_hour_fit_together_or_not(limit: str, value: float, spec: str) -> None:
     budget = replace(BUDGET, **{limit: value})
-    assert option(budget, run="r") == wanted
-    assert option(budget) == ("" if limit == "dollars_per_run" else wanted), "no run, no limit of one"
-    assert option(budget, run="r", exists=True) == ("" if limit == "dollars_per_hour" else wanted), "counted already"
+    assert option(budget, run="r") == spec
+    assert option(budget) == ("" if limit == "dollars_per_run" else spec), "no run, no limit of one"
+    assert option(budget, run="r", exists=True) == ("" if limit == "dollars_per_hour" else spec), "counted already"
 
 
 def test_machines_that_cost_nothing_are_in_no_budget() -> None:
