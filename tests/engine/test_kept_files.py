@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.driving import Listener, fulfil, local_task
-from support.kept import list_kept, read_kept
+from support.kept_copies import list_kept, read_kept
 from support.slice_names import slice_name
 from support.small_disk import small_disk
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.kept import list_kept, list_objects, list_staged, read_kept
+from support.kept_copies import list_kept, list_objects, list_staged, read_kept
 from support.small_disk import small_disk
 
 from orchestrator.engine.state.file_objects import adding, count_kept_bytes, objects_folder, record_path

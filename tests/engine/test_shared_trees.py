@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.hostile_bucket import BODIES
-from support.kept import list_kept, list_objects, list_staged, read_kept
+from support.kept_copies import list_kept, list_objects, list_staged, read_kept
 
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from support.kept import lose_kept, read_kept
+from support.kept_copies import lose_kept, read_kept
 
 from orch_fronts.aws.roles import Roles
 from orch_fronts.aws.s3 import S3Server

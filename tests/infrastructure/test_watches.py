@@ -207,7 +207,7 @@ def test_without_the_variable_nothing_is_recorded(log: Path, monkeypatch: pytest
 def test_a_row_is_red_when_a_process_opens_what_it_does_not_name(log: Path) -> None:
     run_python("import orchestrator.errors, trainer.errors")
     narrow = Folder(name="plan", part="pure", minutes=1, watches=("orchestrator",))
-    watches = Watches(ROOT, WATCHES.everywhere, {"plan": narrow})
+    watches = Watches(ROOT, WATCHES.everywhere, {"plan": narrow}, {})
     assert "trainer/errors.py" in watches.missing("plan", log.read_text().splitlines())
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from service_site import pack, serve
-from support.kept import list_kept, read_kept
+from support.kept_copies import list_kept, read_kept
 from support.orch_process import Orch, until
 from support.postgres import PostgresServer, postgres_server
 

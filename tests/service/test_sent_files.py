@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from service_site import EMPTY, Reply, Served, pack, record_run, serve, write_files
-from support.kept import list_kept, lose_kept, read_kept
+from support.kept_copies import list_kept, lose_kept, read_kept
 from support.orch_process import Orch
 
 from orchestrator.engine.state.file_objects import record_path
