@@ -254,5 +254,5 @@ def test_the_plan_says_which_launcher_hides_the_status_that_decides() -> None:
         return [note for note in plan_notes(written, shares_files()) if "exit_codes" in note]
 
     (hidden,) = notes("ray job submit -- python train.py", rules)
-    assert hidden.startswith("restart_on_exit_codes: Ray does not report")
+    assert hidden.startswith("restart_on_exit_codes: Ray reports the status of a process of the program where")
     assert notes("ray job submit -- python train.py", "") == notes("torchrun train.py", rules) == []
