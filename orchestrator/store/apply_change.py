@@ -64,7 +64,7 @@ def apply_change(tx: Connection, request: ChangeRequest) -> Applied:
     if known or failed is not None:
         batches.roll_back()
         texts = {row["what"] for row in known}
-        was_made = tuple(change.event.what in texts for change in request.changes) if known else ()
+        was_made = tuple(clean_text(change.event.what) in texts for change in request.changes) if known else ()
         return Applied(made=was_made, failed=None if known else failed)
     writing = _Writing(request, head)
     made = [*map(writing.add, first, answers[len(reads) :])]

@@ -9,6 +9,7 @@ each statement sees what was committed before it began, as in READ COMMITTED.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -102,7 +103,7 @@ class _Together:
         self.send([*statements, _COMMIT])
 
     def roll_back(self) -> None:
-        self._driver.rollback()
+        self.send([_ROLLBACK])
 
     def send(self, statements: Sequence[Statement]) -> list[Rows]:
         from psycopg import Error
@@ -113,12 +114,17 @@ class _Together:
             )
             return list(self._fetch(statements))
         except Error as error:
-            is_lost = bool(self._driver.closed)
-            if is_lost:
-                self._tx.invalidate()
-            else:
-                self._driver.rollback()
-            raise DBAPIError(None, None, error, connection_invalidated=is_lost) from error
+            raise DBAPIError(None, None, error, connection_invalidated=self._leave()) from error
+
+    def _leave(self) -> bool:
+        """End the transaction after an error, and return whether the connection is lost."""
+        from psycopg import Error
+
+        with suppress(Error):
+            self._driver.rollback()
+        if self._driver.closed:
+            self._tx.invalidate()
+        return bool(self._driver.closed)
 
     def _fetch(self, statements: Sequence[Statement]) -> Iterator[Rows]:
         for number, statement in enumerate(statements):
@@ -181,7 +187,7 @@ def _format_for_server(statement: Statement) -> str:
     return statement.sql.replace("?", "%s") + (" FOR UPDATE" if statement.locks else "")
 
 
-_BEGIN, _COMMIT = Statement(sql="BEGIN"), Statement(sql="COMMIT")
+_BEGIN, _COMMIT, _ROLLBACK = (Statement(sql=one) for one in ("BEGIN", "COMMIT", "ROLLBACK"))
 
 _FLAGS = {  # columns that SQLite keeps as numbers
     table.name: [column.name for column in table.columns if isinstance(column.type, Boolean)]
