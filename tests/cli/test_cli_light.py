@@ -195,11 +195,6 @@ def test_an_option_of_the_command_of_a_host_belongs_behind_the_dashes(orch: Orch
     assert said.status == 2 and f"orch ssh {step}" in said.err
 
 
-def test_a_store_that_is_a_file_is_refused_before_a_missing_password(orch: Orch) -> None:
-    said = orch("store", "serve-only", "https://orch.example.org", "--dry-run")
-    assert said.status == 2 and "is a file of this user" in said.err and "--password-file" not in said.err
-
-
 def test_machines_without_accelerators_are_listed_by_cpu_and_by_name(orch: Orch) -> None:
     plain = orch("accelerators", "--cpu").out.splitlines()
     assert plain[0].split()[:3] == ["NAME", "VCPUS", "MEMORY"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.orch_process import Orch, until
 from support.postgres import postgres_server
+from support.servers import make_servers_key, name_server
 
 from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
@@ -44,7 +45,7 @@ def test_the_queue_of_a_lost_computer_runs_on_another_with_the_same_files(tmp_pa
     with ExitStack() as stack:
         store = stack.enter_context(postgres_server()).new_store()
         google = stack.enter_context(SimulatedGoogle(tmp_path / "cloud"))
-        more = {**google.env, "ORCH_STORE": store, "MARKS": str(marks)}
+        more = {**google.env, **name_server(store, make_servers_key(tmp_path), "ann"), "MARKS": str(marks)}
         ann, bob = (Orch(tmp_path / name, more) for name in ("ann", "bob"))
         stack.callback(bob, "down", "mine")
         for name in ("one", "two"):
