@@ -34,7 +34,7 @@ _MOST_EVENTS = 5000  # between two requests; after more of them everything is su
 
 @dataclass(slots=True)
 class _Period:
-    """What deleted clusters cost on one day, or in one hour of it.
+    """The cost of deleted clusters on one day, or in one hour of it.
 
     Attributes:
         sums: By owner, project, part and source.
@@ -74,7 +74,7 @@ def _intersect(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Kept:
-    """What deleted clusters cost.
+    """The cost of deleted clusters.
 
     Attributes:
         seq: The newest event that was regarded; `digest` is its hash.

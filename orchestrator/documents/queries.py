@@ -1,13 +1,20 @@
-"""What read commands and requests choose, as values: the parameters of the functions that make documents."""
+"""The parameters of the functions that make documents, as values: what read commands and requests choose."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.store.lookup import find_cluster
+
+if TYPE_CHECKING:
+    from orchestrator.store.read import Reader
+    from orchestrator.store.records import ClusterRecord
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """Whose records are shown.
+    """The project and member whose records are shown.
 
     Attributes:
         project: The project; "" for all.
@@ -24,7 +31,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class ClustersQuery:
-    """Which open clusters are shown: all of a scope, or the one of a name."""
+    """The open clusters that are shown: all of a scope, or the one of a name."""
 
     scope: Scope = Scope()
     cluster: str = ""
@@ -32,7 +39,7 @@ class ClustersQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class RunsQuery:
-    """Which runs are shown.
+    """The runs that are shown.
 
     Attributes:
         cluster: Only those on clusters of this name; "" for any.
@@ -50,7 +57,7 @@ class RunsQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueQuery:
-    """Which jobs and pipelines are shown.
+    """The jobs and pipelines that are shown.
 
     Attributes:
         cluster: Only jobs of this cluster; "" for those of all in the scope, and their pipelines.
@@ -76,3 +83,14 @@ class EventsQuery:
     cluster: str = ""
     after: int = 0
     limit: int = 1000
+
+
+def choose_clusters(store: Reader, scope: Scope, name: str) -> list[ClusterRecord]:
+    """Return the open cluster of a name, or without one all of a scope.
+
+    Raises:
+        NotFoundError: There is no cluster of this name; the nearest names are suggested.
+    """
+    if name:
+        return [find_cluster(store, name)]
+    return [one for one in store.clusters() if scope.includes(one.project, one.owner)]

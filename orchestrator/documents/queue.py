@@ -6,10 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.documents.queries import QueueQuery
+from orchestrator.documents.queries import QueueQuery, choose_clusters
 from orchestrator.formatting import format_utc
 from orchestrator.store.audited import format_subject
-from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 
@@ -44,10 +43,7 @@ def read_queue(store: Reader, now: float, query: QueueQuery) -> dict[str, Any]:
     Raises:
         NotFoundError: There is no cluster of this name; the nearest names are suggested.
     """
-    if query.cluster:
-        clusters = [find_cluster(store, query.cluster)]
-    else:
-        clusters = [one for one in store.clusters() if query.scope.includes(one.project, one.owner)]
+    clusters = choose_clusters(store, query.scope, query.cluster)
     listed = list_queue(store, clusters, ended=query.ended)
     every = () if query.cluster else listed.pipelines
     pipelines = tuple(one for one in every if query.scope.includes(one.project, one.owner))

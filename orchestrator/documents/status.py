@@ -14,10 +14,9 @@ from orchestrator.documents.clusters import (
 )
 from orchestrator.documents.output_forms import output_as_json
 from orchestrator.documents.output_progress import add_cluster_output
-from orchestrator.documents.queries import ClustersQuery
+from orchestrator.documents.queries import ClustersQuery, choose_clusters
 from orchestrator.formatting import format_utc
 from orchestrator.plan.observed import FINAL_STATES, Intent
-from orchestrator.store.lookup import find_cluster
 from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -31,10 +30,7 @@ def read_status(store: Reader, now: float, query: ClustersQuery) -> dict[str, An
     Raises:
         NotFoundError: There is no cluster of this name; the nearest names are suggested.
     """
-    if query.cluster:
-        chosen = [find_cluster(store, query.cluster)]
-    else:
-        chosen = [one for one in store.clusters() if query.scope.includes(one.project, one.owner)]
+    chosen = choose_clusters(store, query.scope, query.cluster)
     document = clusters_as_json(store, now, chosen)
     if query.cluster:
         events = store.events(chosen[0].qualified_name, limit=_RECENT)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import UserError
-from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.store.location import Location, secrets_of
 
 PASSWORD_FILE_VARIABLE = "ORCH_STORE_PASSWORD_FILE"  # noqa: S105  # the name of a variable
@@ -53,20 +52,6 @@ def read_passwords(file: Path) -> tuple[str, ...]:
         why = "it has no line" if not lines else f"it has more than {MOST_BYTES} bytes"
         raise UserError(f"the password file {file} is not used", why, "write the password into it, one a line")
     return lines
-
-
-def write_passwords(file: Path, passwords: tuple[str, ...]) -> None:
-    """Write the file for this user alone, by rename: a reader finds the old lines or the new.
-
-    Raises:
-        UserError: It cannot be written.
-    """
-    try:
-        make_private_folder(file.parent)
-        write_whole(file, "".join(f"{one}\n" for one in passwords))
-    except OSError as error:
-        step = "name a file in a folder that you may write, or put a new password before the present one yourself"
-        raise UserError(f"the password file {file} cannot be written", error.strerror or str(error), step) from error
 
 
 def connect_with_passwords(location: Location, environ: Mapping[str, str], connect: Callable[[dict[str, Any]], T]) -> T:

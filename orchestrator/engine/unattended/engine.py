@@ -55,7 +55,6 @@ POLL = 1.0  # seconds between two polls of the store
 LOGIN_POLL = 15.0  # seconds between two tries with credentials that a cloud does not accept
 DROP_EVERY = 3600.0  # seconds between two deletions of files that no job needs
 TURN_POLL = 2.0  # seconds between two looks whether another engine of this computer has ended
-LAST_STEPS = 30.0  # seconds that work may still take after this computer was removed from the team
 REPORT_MISSING_AFTER = 10.0  # seconds; the engine that has the secrets may only be starting
 
 Narrators = Callable[[str, int], Narrator]  # of a cluster's name and a job's number
