@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
+    from orchestrator.client.http import Client
     from orchestrator.errors import OrchError
 
 __version__ = "0.2.0"
 __all__ = ["Client", "OrchError", "__version__"]
-_PLACES = {"Client": "orchestrator.client", "OrchError": "orchestrator.errors"}
+_PLACES = {"Client": "orchestrator.client.http", "OrchError": "orchestrator.errors"}
 
 
 def __getattr__(name: str) -> Any:

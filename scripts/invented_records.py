@@ -14,8 +14,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from service_site import CANDIDATE, OUTCOMES, record_run, save_steps, write_points
 from support.orch_process import Orch
+from support.service_site import CANDIDATE, OUTCOMES, record_run, save_steps, write_points
 
 from orchestrator.hosts import ChipReport, ChipSample, JobPhase
 from orchestrator.next_step import NextStep

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
+from typing import Any
 
 from orchestrator.documents.curves import CurveReader, Point
 from orchestrator.documents.runs import RunSummary, summarize_runs
 from orchestrator.errors import OrchError
-from orchestrator.formatting import format_amount, format_duration
+from orchestrator.formatting import format_amount, format_duration, format_utc
 from orchestrator.offers.own_speeds import OwnSpeed, measure_ratio
 from orchestrator.offers.predictions import Compared, compare_estimate
 from orchestrator.storage.bucket import Bucket
@@ -131,12 +132,13 @@ def _write_amount(value: float, quantity: str) -> str:
             return f"{value:,.0f}"
 
 
-def accuracy_as_json(runs: Sequence[JudgedRun]) -> dict[str, object]:
+def accuracy_as_json(runs: Sequence[JudgedRun], now: float) -> dict[str, Any]:
     """Return the runs as in data/accuracy.schema.json."""
     inside, every = count_inside(runs)
     return {
         "version": 1,
         "kind": "accuracy",
+        "now": format_utc(now),
         "inside": inside,
         "compared": every,
         "runs": [

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from time import gmtime, strftime
 from typing import Any
 
-from orchestrator.formatting import format_amount
+from orchestrator.formatting import format_amount, format_utc
 from orchestrator.plan.spending_budget import SpendingBudget, Usage, find_month_end, measure_usage
 from orchestrator.store.budget_records import list_billed_slices
 from orchestrator.store.read import Reader
 
 _HOUR = 3600.0
+
+
+def read_budgets(store: Reader, now: float) -> dict[str, Any]:
+    """Return the document of data/budgets.schema.json for all budgets."""
+    return budgets_as_json(summarize_budgets(store, now), now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,7 @@ def budgets_as_json(states: tuple[BudgetState, ...], now: float) -> dict[str, ob
     return {
         "version": 1,
         "kind": "budgets",
+        "now": format_utc(now),
         "month": strftime("%Y-%m", gmtime(now)),
         "budgets": [_state_as_json(state) for state in states],
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from orchestrator.formatting import format_utc
 from orchestrator.offers.capacity import (
     ANYWHERE,
     WINDOW,
@@ -41,7 +43,12 @@ class _Request:
     why: str = ""
 
 
-def read_capacity(store: Reader, now: float) -> dict[CapacityKey, CapacityFigures]:
+def read_capacity(store: Reader, now: float) -> dict[str, Any]:
+    """Return the document of data/capacity.schema.json."""
+    return capacity_as_json(find_capacity(store, now), now)
+
+
+def find_capacity(store: Reader, now: float) -> dict[CapacityKey, CapacityFigures]:
     """Return what the requests of the last weeks say of capacity.
 
     Args:
@@ -104,29 +111,48 @@ def _conclude(one: _Request, now: float) -> CapacityRequest:
     return CapacityRequest(key=one.key, at=one.at, wait=max(0.0, until - one.at), got=False if refused else None)
 
 
-def capacity_as_json(found: dict[CapacityKey, CapacityFigures]) -> dict[str, object]:
-    """Return the history as in data/capacity.schema.json."""
-    rows = [
-        {
-            "provider": key.provider,
-            "place": key.place,
-            "accelerator": key.accelerator,
-            "hosts": key.hosts,
-            "market": key.market,
-            "requests": one.requests,
-            "got": one.got,
-            "refused": one.refused,
-            "lost": one.lost,
-            "median_wait": one.median_wait,
-            "chance_within": {str(seconds): one.chance_within(seconds) for seconds in _SHOWN_WAITS},
-            "losses_per_hour": one.losses_per_hour,
-        }
-        for key, one in sort_capacity(found)
-    ]
-    return {"version": 1, "kind": "capacity", "rows": rows}
+def capacity_as_json(found: Mapping[CapacityKey, CapacityFigures], now: float) -> dict[str, Any]:
+    """Return the history: the places of each machine and market together, those with the most requests first."""
+    ordered = sorted(
+        found.items(), key=lambda item: (item[0].accelerator, item[0].market, -item[1].requests, item[0].place)
+    )
+    return {
+        "version": 1,
+        "kind": "capacity",
+        "now": format_utc(now),
+        "rows": [_row_as_json(key, one) for key, one in ordered if key.place != ANYWHERE],
+        "anywhere": [_row_as_json(key, one) for key, one in ordered if key.place == ANYWHERE],
+    }
 
 
-def sort_capacity(found: dict[CapacityKey, CapacityFigures]) -> list[tuple[CapacityKey, CapacityFigures]]:
-    """Return the places of each machine and market together, those with the most requests first."""
-    named = [(key, one) for key, one in found.items() if key.place != ANYWHERE]
-    return sorted(named, key=lambda item: (item[0].accelerator, item[0].market, -item[1].requests, item[0].place))
+def _row_as_json(key: CapacityKey, one: CapacityFigures) -> dict[str, Any]:
+    return {
+        "provider": key.provider,
+        "place": key.place,
+        "accelerator": key.accelerator,
+        "hosts": key.hosts,
+        "market": key.market,
+        "requests": one.requests,
+        "got": one.got,
+        "refused": one.refused,
+        "lost": one.lost,
+        "median_wait": one.median_wait,
+        "chance_within": {str(seconds): one.chance_within(seconds) for seconds in _SHOWN_WAITS},
+        "losses_per_hour": one.losses_per_hour,
+        "waits": [list(wait) for wait in one.waits],
+    }
+
+
+def capacity_from_json(document: Mapping[str, Any]) -> dict[CapacityKey, CapacityFigures]:
+    """Return the figures of a document."""
+    return {
+        CapacityKey(
+            provider=row["provider"], place=row["place"], accelerator=row["accelerator"], hosts=row["hosts"],
+            market=row["market"],
+        ): CapacityFigures(
+            requests=row["requests"], got=row["got"], refused=row["refused"], median_wait=row["median_wait"],
+            losses_per_hour=row["losses_per_hour"], lost=row["lost"],
+            waits=tuple((weight, wait, got) for weight, wait, got in row["waits"]),
+        )
+        for row in (*document["rows"], *document["anywhere"])
+    }  # fmt: skip

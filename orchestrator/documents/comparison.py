@@ -17,6 +17,7 @@ from orchestrator.documents.curves import CurveReader, Point
 from orchestrator.documents.run_view import RunView, read_run
 from orchestrator.documents.runs import run_as_item
 from orchestrator.errors import UserError
+from orchestrator.formatting import format_utc
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.read import Reader
 from orchestrator.task.likely_secrets import mask_likely_secrets
@@ -176,11 +177,12 @@ def _write_value(value: Any) -> str:
     return f"{first[:_LONGEST]}… ({len(text):,} characters, sha256:{sha256(text.encode()).hexdigest()[:8]})"
 
 
-def comparison_as_json(comparison: Comparison) -> dict[str, object]:
+def comparison_as_json(comparison: Comparison, now: float) -> dict[str, Any]:
     """Return a comparison as in data/comparison.schema.json."""
     return {
         "version": 1,
         "kind": "comparison",
+        "now": format_utc(now),
         "common_loss": comparison.common_loss,
         "runs": [
             {

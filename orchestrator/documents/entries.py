@@ -47,6 +47,11 @@ class Entry:
         return about | shown | {"counts": self.counts_at(now)}
 
 
+def read_entries(store: Reader, now: float) -> dict[str, Any]:
+    """Return the document of data/tokens.schema.json for everything that lets someone in, or did."""
+    return entries_as_json(list_entries(store, now), now)
+
+
 def list_entries(store: Reader, now: float) -> tuple[Entry, ...]:
     """Return everything that lets someone in, or did; of the tokens that a rule has given only those that count."""
     known = KnownEntries.read(store)
@@ -62,7 +67,7 @@ def list_entries(store: Reader, now: float) -> tuple[Entry, ...]:
 
 def entries_as_json(entries: Iterable[Entry], now: float) -> dict[str, Any]:
     """Return the document of entries."""
-    return {"version": 1, "kind": "tokens", "tokens": [one.to_json(now) for one in entries]}
+    return {"version": 1, "kind": "tokens", "now": format_utc(now), "tokens": [one.to_json(now) for one in entries]}
 
 
 def entry_of_token(one: TokenRecord) -> Entry:

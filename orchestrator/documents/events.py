@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.documents.queries import EventsQuery, Scope
+from orchestrator.documents.queries import ChosenScope, EventsQuery
 from orchestrator.formatting import format_utc
 from orchestrator.project import qualify_name, split_name
 from orchestrator.store.lookup import find_cluster
@@ -25,14 +25,16 @@ def read_events(store: Reader, now: float, query: EventsQuery) -> dict[str, Any]
         NotFoundError: There is no cluster of this name; the nearest names are suggested.
     """
     qualified = qualify_name(store.project, query.cluster) if query.cluster else None
-    recent = store.events(qualified, after=query.after, limit=query.limit)
-    found = [event for event in recent if _is_shown(event, query.scope)]
-    if query.cluster and not found and not query.after:
+    scope = query.scope.resolve(store)
+    recent = store.events(qualified, after=query.after, before=query.before, limit=query.limit)
+    found = [event for event in recent if _is_shown(event, scope)]
+    if query.cluster and not found and not query.after and query.before is None:
         find_cluster(store, query.cluster)
-    return {**events_as_json(found, now), "until": recent[-1].seq if recent else query.after}
+    until = recent[-1].seq if recent else query.after
+    return {**events_as_json(found, now), "from": recent[0].seq if recent else None, "until": until}
 
 
-def _is_shown(event: EventRecord, scope: Scope) -> bool:
+def _is_shown(event: EventRecord, scope: ChosenScope) -> bool:
     """Return whether an event is of the project and the member. Those of no cluster are of all projects."""
     return scope.includes(
         split_name(event.cluster)[0] if event.cluster else scope.project, event.actor.partition("@")[0]

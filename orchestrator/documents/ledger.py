@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import gmtime, strftime
+from typing import Any
 
 from orchestrator.catalog.attached import find_attached_prices
+from orchestrator.documents.queries import SpendingQuery
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_utc
 from orchestrator.plan.charges import (
@@ -78,8 +80,13 @@ class SpendingRow:
 
     @property
     def basis(self) -> str:
-        """Which cost it is, in words: that of list prices, of spot prices that were seen, or what was billed."""
-        return ", ".join(SOURCE_WORDS[one] for one in self.sources)
+        """Which cost it is, in words."""
+        return describe_sources(self.sources)
+
+
+def describe_sources(sources: Iterable[str]) -> str:
+    """Return which cost it is, in words: that of list prices, of spot prices that were seen, or what was billed."""
+    return ", ".join(SOURCE_WORDS[one] for one in sources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +186,13 @@ class Owned:
     charges: tuple[Charge, ...]
     intent: str = ""
     runs: tuple[tuple[str, int, int], ...] = ()
+
+
+def read_spending(store: Reader, now: float, query: SpendingQuery) -> dict[str, Any]:
+    """Return the document of data/spending.schema.json for what a query sums. Raises as `summarize_spending`."""
+    scope, since = query.scope.resolve(store), query.find_begin(now)
+    table = summarize_spending(store, now, since=since, by=query.by, project=scope.project, owner=scope.owner)
+    return spending_as_json(table)
 
 
 def summarize_spending(
@@ -317,11 +331,12 @@ def _cut_by_run(begin: int, end: int, runs: Sequence[tuple[str, int, int]]) -> I
         yield NO_RUN, begin, end
 
 
-def spending_as_json(table: SpendingTable) -> dict[str, object]:
+def spending_as_json(table: SpendingTable) -> dict[str, Any]:
     """Return a table as in data/spending.schema.json."""
     return {
         "version": 2,
         "kind": "spending",
+        "now": format_utc(table.until),
         "by": list(table.by),
         "since": format_utc(table.since),
         "until": format_utc(table.until),

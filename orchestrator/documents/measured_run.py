@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from orchestrator.catalog.accelerators import resolve
 from orchestrator.documents.accuracy import measure_speed
 from orchestrator.documents.curves import CurveReader
 from orchestrator.documents.run_view import RunView, read_run
 from orchestrator.errors import NotFoundError, UserError
+from orchestrator.formatting import format_utc
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.read import Reader
 
@@ -36,14 +38,23 @@ class MeasuredRun:
     memory_gib: float
 
 
-def measure_run(store: Reader, run_id: str, now: float, open_bucket: Callable[[str, str], Bucket]) -> MeasuredRun:
+def measure_run(
+    store: Reader, run_id: str, now: float, open_bucket: Callable[[str, str], Bucket], curves: CurveReader | None = None
+) -> MeasuredRun:
     """Return what a run reached, by the numbers that its program logged.
+
+    Args:
+        store: Open.
+        run_id: The run.
+        now: Epoch seconds.
+        open_bucket: Returns the bucket of a URI, as it is reached in a project.
+        curves: Keeps what was read of its files before.
 
     Raises:
         NotFoundError: No such run is on record.
         UserError: Its program logged too little, or its machines have no known peak.
     """
-    view = read_run(store, run_id, now, open_bucket, CurveReader())
+    view = read_run(store, run_id, now, open_bucket, curves or CurveReader())
     if view.bucket_problem:
         raise NotFoundError(f"the metrics of '{run_id}' cannot be read", view.bucket_problem, f"orch runs {run_id}")
     candidate = view.spending.newest_machines
@@ -64,6 +75,20 @@ def measure_run(store: Reader, run_id: str, now: float, open_bucket: Callable[[s
         utilisation=utilisation,
         memory_gib=memory / _GIB,
     )
+
+
+def measured_as_json(run: MeasuredRun, now: float) -> dict[str, Any]:
+    """Return what a run reached as in data/measured-run.schema.json."""
+    return {
+        "version": 1,
+        "kind": "measured-run",
+        "now": format_utc(now),
+        "machines": run.machines,
+        "tokens": run.tokens,
+        "flops_per_token": run.flops_per_token,
+        "utilisation": run.utilisation,
+        "memory_gib": run.memory_gib,
+    }
 
 
 def _median_share(view: RunView) -> float:

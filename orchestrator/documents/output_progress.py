@@ -1,6 +1,6 @@
 """Step and loss of jobs whose program reports none, from the end of the output that this computer has kept.
 
-A copy of a service's records has what the service read. Nothing is decided by it, so no restart depends on it.
+Nothing is decided by it, so no restart depends on it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.documents.output_forms import OutputProgress, read_output
 from orchestrator.paths import load_paths
 from orchestrator.remote.output import find_last_state
-from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
 from orchestrator.task.output_pattern import OutputPattern, parse_pattern
 
@@ -30,39 +28,19 @@ _MOST_LINES = 200
 _MOST_HOSTS = 8  # whose logs are read: with pipeline stages the last one prints the loss
 
 
-def add_output(store: Reader, runs: Sequence[RunSummary]) -> list[RunSummary]:
+def add_output(runs: Sequence[RunSummary]) -> list[RunSummary]:
     """Return the runs with what the output of each says, of its newest job that says anything."""
-    return [replace(run, output=_find_newest(store, run.jobs)) for run in runs]
+    return [replace(run, output=_find_newest(run.jobs)) for run in runs]
 
 
-def add_cluster_output(store: Reader, clusters: Sequence[ClusterSummary]) -> list[ClusterSummary]:
+def add_cluster_output(clusters: Sequence[ClusterSummary]) -> list[ClusterSummary]:
     """Return the clusters with what the output of each one's current job says."""
     return [
-        replace(one, output=find_progress(store, one.current_job)) if one.current_job is not None else one
-        for one in clusters
+        replace(one, output=find_progress(one.current_job)) if one.current_job is not None else one for one in clusters
     ]
 
 
-def find_progress(store: Reader, job: JobRecord) -> OutputProgress | None:
-    """Return what the output of a job's newest attempt says; None where it says nothing, or is not kept here."""
-    sent = store.sent_progress()
-    if sent is None:
-        return read_kept_progress(job)
-    found = sent.get(_name(job))
-    return None if found is None else OutputProgress(step=found["step"], loss=found["loss"], form=found["form"])
-
-
-def list_progress(store: Reader) -> dict[str, dict[str, Any]]:
-    """Return what the output of the newest runs says by job, for a copy of the records."""
-    newest = frozenset(store.newest_runs(limit=MOST_RUNS))
-    jobs = chain.from_iterable(store.jobs_by_uid(store.clusters_of_runs(newest)).values())
-    found = {_name(job): read_kept_progress(job) for job in jobs if job.run_id in newest}
-    return {
-        name: {"step": one.step, "loss": one.loss, "form": one.form} for name, one in found.items() if one is not None
-    }
-
-
-def read_kept_progress(job: JobRecord) -> OutputProgress | None:
+def find_progress(job: JobRecord) -> OutputProgress | None:
     """Return what the kept output of a job's newest attempt says; None where it says nothing."""
     if job.kind == "exec" or not job.started:
         return None
@@ -76,12 +54,8 @@ def read_kept_progress(job: JobRecord) -> OutputProgress | None:
     return None
 
 
-def _find_newest(store: Reader, jobs: Sequence[JobRecord]) -> OutputProgress | None:
-    return next((found for job in reversed(jobs) if (found := find_progress(store, job)) is not None), None)
-
-
-def _name(job: JobRecord) -> str:
-    return f"{job.cluster_uid}/{job.id}"
+def _find_newest(jobs: Sequence[JobRecord]) -> OutputProgress | None:
+    return next((found for job in reversed(jobs) if (found := find_progress(job)) is not None), None)
 
 
 def _read_own_pattern(job: JobRecord) -> OutputPattern | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.store.known_names import refuse_unknown_member
 from orchestrator.store.lookup import find_cluster
 
 if TYPE_CHECKING:
@@ -12,17 +13,34 @@ if TYPE_CHECKING:
     from orchestrator.store.records import ClusterRecord
 
 
+ME = "me"  # an owner: for whom the records are read
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scope:
     """The project and member whose records are shown.
 
     Attributes:
-        project: The project; "" for all.
-        owner: The member; "" for all.
+        project: The project; "" for all, None for the one in which names are found.
+        owner: The member; "" for all, ME for who asks.
     """
 
-    project: str = ""
+    project: str | None = ""
     owner: str = ""
+
+    def resolve(self, store: Reader) -> ChosenScope:
+        """Return the names that this means in records. Raises UserError for a member of whom nothing is on record."""
+        owner = store.member if self.owner == ME else self.owner
+        refuse_unknown_member(store, owner)
+        return ChosenScope(project=store.project if self.project is None else self.project, owner=owner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenScope:
+    """The names of a project and a member; "" for all."""
+
+    project: str
+    owner: str
 
     def includes(self, project: str, owner: str) -> bool:
         """Return whether something of this project and member is shown."""
@@ -76,13 +94,33 @@ class EventsQuery:
     Attributes:
         cluster: Only those of this cluster; "" for any.
         after: Only those past this number.
+        before: Only those below this number; None for any.
         limit: The most.
     """
 
     scope: Scope = Scope()
     cluster: str = ""
     after: int = 0
+    before: int | None = None
     limit: int = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendingQuery:
+    """What is summed of the cost of machines.
+
+    Attributes:
+        by: The columns, of ledger.DIMENSIONS.
+        seconds: How far back; None for all on record.
+    """
+
+    scope: Scope = Scope()
+    by: tuple[str, ...] = ("cluster",)
+    seconds: int | None = None
+
+    def find_begin(self, now: float) -> float:
+        """Return from when on costs are summed, in epoch seconds."""
+        return 0.0 if self.seconds is None else max(now - self.seconds, 0.0)
 
 
 def choose_clusters(store: Reader, scope: Scope, name: str) -> list[ClusterRecord]:
@@ -90,7 +128,9 @@ def choose_clusters(store: Reader, scope: Scope, name: str) -> list[ClusterRecor
 
     Raises:
         NotFoundError: There is no cluster of this name; the nearest names are suggested.
+        UserError: Nothing of the member is on record.
     """
+    chosen = scope.resolve(store)
     if name:
         return [find_cluster(store, name)]
-    return [one for one in store.clusters() if scope.includes(one.project, one.owner)]
+    return [one for one in store.clusters() if chosen.includes(one.project, one.owner)]

@@ -46,7 +46,8 @@ def read_queue(store: Reader, now: float, query: QueueQuery) -> dict[str, Any]:
     clusters = choose_clusters(store, query.scope, query.cluster)
     listed = list_queue(store, clusters, ended=query.ended)
     every = () if query.cluster else listed.pipelines
-    pipelines = tuple(one for one in every if query.scope.includes(one.project, one.owner))
+    scope = query.scope.resolve(store)
+    pipelines = tuple(one for one in every if scope.includes(one.project, one.owner))
     return queue_as_json(store, now, replace(listed, pipelines=pipelines))
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from orchestrator.documents.output_forms import OutputProgress, output_as_json
 from orchestrator.documents.output_progress import add_output
-from orchestrator.documents.queries import RunsQuery
+from orchestrator.documents.queries import ChosenScope, RunsQuery
 from orchestrator.documents.spending import BilledTime, Spending, list_billed_times
 from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_utc
@@ -82,7 +82,7 @@ class RunSummary:
 
 def read_runs(store: Reader, now: float, query: RunsQuery) -> dict[str, Any]:
     """Return the document of data/runs.schema.json for the newest runs that a query chooses. Raises as `find_runs`."""
-    return runs_as_json(add_output(store, find_runs(store, now, query)), now)
+    return runs_as_json(add_output(find_runs(store, now, query)), now)
 
 
 def find_runs(store: Reader, now: float, query: RunsQuery) -> list[RunSummary]:
@@ -90,31 +90,28 @@ def find_runs(store: Reader, now: float, query: RunsQuery) -> list[RunSummary]:
 
     Raises:
         NotFoundError: No such run or cluster is on record; the nearest names are suggested.
+        UserError: Nothing of the member is on record.
     """
+    scope = query.scope.resolve(store)
     if query.run_id:
-        found = [run for run in summarize_runs(store, now, [query.run_id]) if _includes(query, run)]
+        found = [
+            run
+            for run in summarize_runs(store, now, [query.run_id])
+            if scope.includes(run.project, run.owner) and query.cluster in ("", run.cluster.name)
+        ]
     else:
-        found = summarize_runs(store, now, list_run_ids(store, query))
-    if not found and (query.run_id or query.cluster):
-        _refuse_unknown(store, query)
+        newest = store.newest_runs(
+            limit=query.limit, before=query.before, project=scope.project, owner=scope.owner, cluster=query.cluster
+        )
+        found = summarize_runs(store, now, newest)
+    if not found and query.before is None and (query.run_id or query.cluster):
+        _refuse_unknown(store, query, scope)
     return found
 
 
-def list_run_ids(store: Reader, query: RunsQuery) -> list[str]:
-    """Return the ids of the newest runs that a query chooses, the one with the newest job first."""
-    return store.newest_runs(
-        limit=query.limit, before=query.before, project=query.scope.project, owner=query.scope.owner,
-        cluster=query.cluster,
-    )  # fmt: skip
-
-
-def _includes(query: RunsQuery, run: RunSummary) -> bool:
-    return query.scope.includes(run.project, run.owner) and query.cluster in ("", run.cluster.name)
-
-
-def _refuse_unknown(store: Reader, query: RunsQuery) -> None:
+def _refuse_unknown(store: Reader, query: RunsQuery, scope: ChosenScope) -> None:
     """Raise NotFoundError where the run or the cluster of a query is not on record."""
-    clusters = store.cluster_names(query.scope.project, query.scope.owner)
+    clusters = store.cluster_names(scope.project, scope.owner)
     everything = "orch runs   (lists the runs on record)"
     if query.cluster and query.cluster not in clusters:
         raise NotFoundError(
@@ -124,7 +121,7 @@ def _refuse_unknown(store: Reader, query: RunsQuery) -> None:
         why, step = f"'{query.run_id}' is a cluster", f"orch runs -c {query.run_id}"
         raise NotFoundError(f"no run '{query.run_id}' on record", why, step)
     if query.run_id:
-        near = suggest_run(store, query.run_id, project=query.scope.project, owner=query.scope.owner)
+        near = suggest_run(store, query.run_id, project=scope.project, owner=scope.owner)
         raise NotFoundError(f"no run '{query.run_id}' on record", near, everything)
 
 

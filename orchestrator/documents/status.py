@@ -49,7 +49,7 @@ def clusters_as_json(
         records: The clusters, or a page of them.
         paid: What all pages cost an hour; None for the sum of these clusters.
     """
-    found = add_cluster_output(store, [summarize_cluster(store, record) for record in records])
+    found = add_cluster_output([summarize_cluster(store, record) for record in records])
     actors = store.last_actors("cluster", [record.qualified_name for record in records])
     paid = paid or sum_prices(found)
     return {

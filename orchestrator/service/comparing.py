@@ -9,7 +9,7 @@ from orchestrator.service.route import Answer, Call
 
 def compare(call: Call) -> Answer:
     """Answer with the runs that the query names, side by side."""
-    return Answer(document=comparison_as_json(_read_comparison(call)))
+    return Answer(document=comparison_as_json(_read_comparison(call), call.site.now()))
 
 
 def show_comparison(call: Call) -> Answer:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
-from orchestrator.client import Client
+from orchestrator.client.http import Client
 from orchestrator.engine.unattended.handover import start_engine
 from orchestrator.paths import Paths, load_paths
 from orchestrator.service.application import build_application

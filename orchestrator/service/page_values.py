@@ -9,7 +9,6 @@ from orchestrator.documents.clusters import ClusterSummary, summarize_cluster
 from orchestrator.documents.curves import reduce_points
 from orchestrator.documents.queue import list_queue
 from orchestrator.documents.run_view import RunView
-from orchestrator.documents.runs import summarize_runs
 from orchestrator.documents.topology import describe_topology
 from orchestrator.hosts import ChipReport, ChipSample
 from orchestrator.plan.observed import FINAL_STATES, Intent
@@ -18,7 +17,7 @@ from orchestrator.service.drawing.chip_marks import MEASURES, Measure, mark_chip
 from orchestrator.service.drawing.chips import ChipDrawing, HostHealth, HostState, draw_chips
 from orchestrator.service.drawing.run_charts import Axis, draw_curves
 from orchestrator.service.host_board import HostReport
-from orchestrator.service.records import read_run_of, select_clusters
+from orchestrator.service.records import read_run_of, select_clusters, select_runs
 from orchestrator.service.route import Answer, Call
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import find_cluster
@@ -28,12 +27,8 @@ _RECENT = 30  # events on a page
 
 def show_runs(call: Call) -> Answer:
     """Show the newest runs."""
-    limit = call.query["limit"]
     with call.open_reader() as store:
-        project, owner = call.read_filter(store)
-        ids = store.newest_runs(limit=limit + 1, before=call.query["before"], project=project, owner=owner)
-        found = summarize_runs(store, call.site.now(), ids[:limit])
-    older = {"before": repr(found[-1].last.created)} if len(ids) > limit else None
+        found, older = select_runs(store, call)
     return Answer(template="runs.html", values={"runs": found}, following=older)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from orchestrator.documents.capacity import read_capacity
+from orchestrator.documents.cluster_rows import list_cluster_rows
 from orchestrator.documents.clusters import PaidPerHour, sum_prices_of
-from orchestrator.documents.events import events_as_json
+from orchestrator.documents.events import events_as_json, read_events
+from orchestrator.documents.measured_run import measure_run, measured_as_json
 from orchestrator.documents.output_progress import add_output
-from orchestrator.documents.queries import ClustersQuery, QueueQuery, RunsQuery, Scope
+from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, choose_clusters
 from orchestrator.documents.queue import read_queue
 from orchestrator.documents.run_view import RunView, curves_as_json, read_run, run_as_json
-from orchestrator.documents.runs import list_run_ids, runs_as_json, summarize_runs
+from orchestrator.documents.runs import RunSummary, find_runs, runs_as_json
 from orchestrator.documents.status import clusters_as_json, read_status
 from orchestrator.errors import NotFoundError
 from orchestrator.project import qualify_name, split_name
@@ -34,14 +36,22 @@ def show_member(call: Call) -> Answer:
 
 def list_runs(call: Call) -> Answer:
     """Answer with the newest runs; the next page begins before the last of them."""
-    limit = call.query["limit"]
     with call.open_reader() as store:
-        project, owner = call.read_filter(store)
-        scope = Scope(project=project, owner=owner)
-        ids = list_run_ids(store, RunsQuery(scope=scope, limit=limit + 1, before=call.query["before"]))
-        found = add_output(store, summarize_runs(store, call.site.now(), ids[:limit]))
-    more = {"before": repr(found[-1].last.created)} if len(ids) > limit else None
-    return Answer(document=runs_as_json(found, call.site.now()), following=more)
+        found, following = select_runs(store, call)
+        shown = add_output(found)
+    return Answer(document=runs_as_json(shown, call.site.now()), following=following)
+
+
+def select_runs(store: Reader, call: Call) -> tuple[list[RunSummary], Mapping[str, str] | None]:
+    """Return a page of the newest runs that the query chooses, and the query of the next page."""
+    limit: int = call.query["limit"]
+    query = RunsQuery(
+        scope=call.read_scope(store), cluster=call.query.get("cluster", ""), run_id=call.query.get("run", ""),
+        limit=limit + 1, before=call.query["before"],
+    )  # fmt: skip
+    found = find_runs(store, call.site.now(), query)
+    more = {"before": repr(found[limit - 1].last.created)} if len(found) > limit else None
+    return found[:limit], more
 
 
 def show_run(call: Call) -> Answer:
@@ -58,7 +68,15 @@ def read_run_of(call: Call) -> RunView:
     """Return the run that the path names."""
     with call.open_reader() as store:
         view = read_run(store, call.path["run_id"], call.site.now(), call.site.open_bucket, call.site.curves)
-        return replace(view, run=add_output(store, [view.run])[0])
+        return replace(view, run=add_output([view.run])[0])
+
+
+def show_measured(call: Call) -> Answer:
+    """Answer with what a run reached on its machines."""
+    now = call.site.now()
+    with call.open_reader() as store:
+        found = measure_run(store, call.path["run_id"], now, call.site.open_bucket, call.site.curves)
+    return Answer(document=measured_as_json(found, now))
 
 
 def list_clusters(call: Call) -> Answer:
@@ -66,19 +84,13 @@ def list_clusters(call: Call) -> Answer:
     with call.open_reader() as store:
         chosen = select_clusters(store, call)
         document = clusters_as_json(store, call.site.now(), chosen.records, chosen.paid)
-    return Answer(document=_as_seen(call, document), following=chosen.following)
+    return Answer(document=document, following=chosen.following)
 
 
 def show_cluster(call: Call) -> Answer:
     """Answer with one cluster."""
     with call.open_reader() as store:
-        document = read_status(store, call.site.now(), ClustersQuery(cluster=call.path["name"]))
-    return Answer(document=_as_seen(call, document))
-
-
-def _as_seen(call: Call, document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document for who asks: the reader's member is the user of the service."""
-    return document | ({} if call.person is None else {"member": call.person.name})
+        return Answer(document=read_status(store, call.site.now(), ClustersQuery(cluster=call.path["name"])))
 
 
 def show_chips(call: Call) -> Answer:
@@ -118,9 +130,8 @@ class ClusterPage:
 
 def select_clusters(store: Reader, call: Call) -> ClusterPage:
     """Return a page of the open clusters that the query chooses."""
-    project, owner = call.read_filter(store)
     limit: int = call.query["limit"]
-    chosen = [one for one in store.clusters() if project in ("", one.project) and owner in ("", one.owner)]
+    chosen = choose_clusters(store, call.read_scope(store), "")
     chosen.sort(key=lambda one: (one.name, one.project))
     after_project, after_name = split_name(call.query["after"])
     left = [one for one in chosen if (one.name, one.project) > (after_name, after_project)] if after_name else chosen
@@ -129,9 +140,33 @@ def select_clusters(store: Reader, call: Call) -> ClusterPage:
 
 
 def show_queue(call: Call) -> Answer:
-    """Answer with the jobs and pipelines that are not finished."""
+    """Answer with jobs and pipelines in their order."""
     with call.open_reader() as store:
-        return Answer(document=read_queue(store, call.site.now(), QueueQuery()))
+        ended = call.query["ended"] == "yes"
+        query = QueueQuery(scope=call.read_scope(store), cluster=call.query["cluster"], ended=ended)
+        return Answer(document=read_queue(store, call.site.now(), query))
+
+
+def list_newest_events(call: Call) -> Answer:
+    """Answer with the newest events, oldest first, as `orch events` shows them."""
+    with call.open_reader() as store:
+        query = EventsQuery(
+            scope=call.read_scope(store), cluster=call.query["cluster"], after=call.query["after"],
+            before=call.query["before"], limit=call.query["limit"],
+        )  # fmt: skip
+        return Answer(document=read_events(store, call.site.now(), query))
+
+
+def show_capacity(call: Call) -> Answer:
+    """Answer with what own requests for machines say of capacity."""
+    with call.open_reader() as store:
+        return Answer(document=read_capacity(store, call.site.now()))
+
+
+def list_records(call: Call) -> Answer:
+    """Answer with the rows of clusters that a command on their hosts needs."""
+    with call.open_reader() as store:
+        return Answer(document=list_cluster_rows(store, call.site.now(), call.query["cluster"]))
 
 
 def list_events(call: Call) -> Answer:

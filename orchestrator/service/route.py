@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from orchestrator.documents.queries import Scope
 from orchestrator.errors import UserError
 from orchestrator.service.site import Site
 from orchestrator.service_version import OLDEST_CLIENT
-from orchestrator.store.known_names import refuse_unknown_member, refuse_unknown_project
+from orchestrator.store.known_names import refuse_unknown_project
 
 if TYPE_CHECKING:
     from orchestrator.service.gate import Gate
@@ -155,14 +156,21 @@ class Call:
 
     def open_reader(self) -> Reader:
         """Open the records that who asks may see. Use it as a context manager. Raises StoreError as the site does."""
-        return self.site.open_reader(self.project, self.only_project)
+        reader = self.site.open_reader(self.project, self.only_project)
+        reader.asking_member = self.person.name if self.person is not None else ""
+        return reader
 
-    def read_filter(self, reader: Reader) -> tuple[str, str]:
-        """Return the project and the owner that a list is limited to, "" for all. Raises UserError for unknown ones."""
-        project, owner = str(self.query["project"]), str(self.query["owner"])
-        refuse_unknown_project(reader, project, self.only_project or self.site.project)
-        refuse_unknown_member(reader, owner)
-        return project, owner
+    def read_scope(self, reader: Reader) -> Scope:
+        """Return whose records a list shows. Raises UserError for a project of which nothing is on record."""
+        project: str | None = str(self.query["project"])
+        match self.query.get("scope"):
+            case "project":
+                project = None
+            case "all":
+                project = ""
+            case _:
+                refuse_unknown_project(reader, str(project), self.only_project or self.site.project)
+        return Scope(project=project, owner=str(self.query["owner"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from orchestrator.documents.comparison import MOST_COMPARED
-from orchestrator.documents.records import MOST_EVENTS
 from orchestrator.engine.state.sent_trees import TreeLimits
 from orchestrator.service import (
     accuracy_page,
@@ -32,7 +31,6 @@ from orchestrator.service.entry_pages import JoinForm, LinkForm, NameForm, SignO
 from orchestrator.service.job_output import show_output
 from orchestrator.service.order_pages import LaunchForm, OrderForm
 from orchestrator.service.plans import OrderRequest, PlanRequest
-from orchestrator.service.replication import list_records
 from orchestrator.service.route import Medium, Parameter, Role, Route
 from orchestrator.store.order_records import ORDER_VERBS
 
@@ -43,7 +41,6 @@ _IN = Parameter(name="project", default="", meaning="The project of the cluster;
 _OWNER = Parameter(name="owner", default="", meaning="Only those on clusters of one member.")
 _AFTER = Parameter(name="after", kind=int, default=0, meaning="Only events past this number.")
 _PAST = Parameter(name="after", default="", meaning="Only clusters whose names come later: NAME or PROJECT/NAME.")
-_MOST = Parameter(name="limit", kind=int, default=MOST_EVENTS, least=1, most=MOST_EVENTS, meaning="The most events.")
 _OUTPUT = (
     Parameter(name="project", default="", meaning="The project of the cluster; yours without it."),
     Parameter(name="job", kind=int, least=1, meaning="The job; the current one without it."),
@@ -55,6 +52,16 @@ _OUTPUT = (
     Parameter(name="begin", most_values=1000, meaning="FILE:BYTE where a file is read on; once for each file."),
 )
 _CLUSTER = Parameter(name="cluster", default="", meaning="Only those of one cluster.")
+_RUN = Parameter(name="run", default="", meaning="Only this run.")
+_ENDED = Parameter(name="ended", default="no", choices=("yes", "no"), meaning="Also those that have ended.")
+_UNTIL = Parameter(name="before", kind=int, meaning="Only events below this number.")
+_SCOPE = Parameter(
+    name="scope",
+    default="",
+    choices=("", "project", "all"),
+    meaning="project: those of the project that `project` names, or of yours; all: those of every project.",
+)
+_WHOSE = (_SCOPE, _PROJECT, _OWNER)
 _POINTS = Parameter(name="points", kind=int, default=600, least=4, most=2000, meaning="The most points, about.")
 _AXIS = Parameter(name="x", default="step", choices=("step", "time", "dollars"), meaning="The axis of the charts.")
 _CHIPS = Parameter(name="chips", default="steps", choices=MEASURES, meaning="What the chips of a topology show.")
@@ -91,15 +98,17 @@ ROUTES: tuple[Route, ...] = (
     Route(name="member", path="/v1/me", role=_VIEWER, medium=_JSON, schema="member", handler=records.show_member,
           parameters=(_IN,), meaning="Who asks, and what they may do."),
     Route(name="runs", path="/v1/runs", role=_VIEWER, medium=_JSON, schema="runs", handler=records.list_runs,
-          parameters=(_LIMIT, _BEFORE, _PROJECT, _OWNER), meaning="The newest runs."),
+          parameters=(_LIMIT, _BEFORE, _CLUSTER, _RUN, *_WHOSE), meaning="The newest runs."),
     Route(name="run", path="/v1/runs/{run_id}", role=_VIEWER, medium=_JSON, schema="run", handler=records.show_run,
           meaning="One run with its attempts, checkpoints and costs."),
     Route(name="curves", path="/v1/runs/{run_id}/curves", role=_VIEWER, medium=_JSON, schema="curves",
           handler=records.show_curves, parameters=(_POINTS,), meaning="Loss, rate and cost of a run by step."),
+    Route(name="measured", path="/v1/runs/{run_id}/measured", role=_VIEWER, medium=_JSON, schema="measured-run",
+          handler=records.show_measured, meaning="What a run reached on its machines."),
     Route(name="compare", path="/v1/compare", role=_VIEWER, medium=_JSON, schema="comparison",
           handler=comparing.compare, parameters=(_RUNS,), meaning="Runs side by side: results and settings."),
     Route(name="clusters", path="/v1/clusters", role=_VIEWER, medium=_JSON, schema="status",
-          handler=records.list_clusters, parameters=(_LIMIT, _PAST, _PROJECT, _OWNER), meaning="The open clusters."),
+          handler=records.list_clusters, parameters=(_LIMIT, _PAST, *_WHOSE), meaning="The open clusters."),
     Route(name="cluster", path="/v1/clusters/{name}", role=_VIEWER, medium=_JSON, schema="status",
           handler=records.show_cluster, parameters=(_IN,), meaning="One cluster."),
     Route(name="job-output", path="/v1/clusters/{name}/logs", role=_VIEWER, medium=_JSON, schema="job-output",
@@ -111,9 +120,9 @@ ROUTES: tuple[Route, ...] = (
           handler=host_access.grant_access, request=host_access.AccessRequest, parameters=(_IN,),
           meaning="Let a key log in to the hosts of a cluster for some hours; an engine writes it there."),
     Route(name="queue", path="/v1/queue", role=_VIEWER, medium=_JSON, schema="queue", handler=records.show_queue,
-          meaning="Jobs and pipelines that have not ended."),
+          parameters=(_CLUSTER, _ENDED, *_WHOSE), meaning="Jobs in their order, and pipelines."),
     Route(name="spend", path="/v1/spend", role=_VIEWER, medium=_JSON, schema="spending",
-          handler=spending.list_spending, parameters=(_BY, _SINCE, _PROJECT, _OWNER),
+          handler=spending.list_spending, parameters=(_BY, _SINCE, *_WHOSE),
           meaning="What machines have cost, summed."),
     Route(name="budgets", path="/v1/budgets", role=_VIEWER, medium=_JSON, schema="budgets",
           handler=budgets.list_budgets, meaning="What is used of each budget, and what is left."),
@@ -143,9 +152,16 @@ ROUTES: tuple[Route, ...] = (
           audit="setting", meaning="Remove a setting of a project."),
     Route(name="events", path="/v1/events", role=_VIEWER, medium=_JSON, schema="events", handler=records.list_events,
           parameters=(_AFTER, _LIMIT, _CLUSTER, _IN), meaning="Events of the audit, oldest first."),
+    Route(name="events-newest", path="/v1/events/newest", role=_VIEWER, medium=_JSON, schema="events",
+          handler=records.list_newest_events, parameters=(_AFTER, _UNTIL, _LIMIT, _CLUSTER, *_WHOSE),
+          meaning="The newest events of the audit, oldest first."),
+    Route(name="capacity", path="/v1/capacity", role=_VIEWER, medium=_JSON, schema="capacity",
+          handler=records.show_capacity, meaning="What requests for machines say of capacity."),
+    Route(name="accuracy", path="/v1/accuracy", role=_VIEWER, medium=_JSON, schema="accuracy",
+          handler=accuracy_page.list_accuracy, meaning="What was estimated for runs, beside what was measured."),
     Route(name="records", path="/v1/records", role=_VIEWER, medium=_JSON, schema="records",
-          handler=list_records, parameters=(_AFTER, _MOST),
-          meaning="The records after an event, for the copy that read commands use."),
+          handler=records.list_records, parameters=(_CLUSTER, _IN),
+          meaning="The rows of clusters that a command on their hosts needs."),
     Route(name="event-stream", path="/v1/events/stream", role=_VIEWER, medium=_EVENTS, handler=None,
           parameters=(_AFTER,), meaning="Events as they happen; the header Last-Event-ID resumes after one."),
     Route(name="plan", computes=True, path="/v1/plans", method="POST", role=_MEMBER, medium=_JSON, schema="order-plan",

@@ -63,15 +63,15 @@ def read_page(call: Call) -> dict[str, Any]:
 
 
 def _read_table(call: Call, store: Reader) -> SpendingTable:
-    now, (project, owner) = call.site.now(), call.read_filter(store)
+    now, scope = call.site.now(), call.read_scope(store).resolve(store)
     with call.site.open_reader() as everything:
         return call.site.spending.summarize(
             everything,
             now,
             since=_find_begin(call.query["since"], now),
             by=[one for one in call.query["by"].split(",") if one],
-            project=call.only_project or project,
-            owner=owner,
+            project=call.only_project or scope.project,
+            owner=scope.owner,
         )
 
 

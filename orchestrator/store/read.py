@@ -23,8 +23,9 @@ from orchestrator.store.failures import StoreError, refuse_truncated_file, trans
 from orchestrator.store.location import Location
 from orchestrator.store.project_limit import limit_query
 from orchestrator.store.read_events import EventReads
+from orchestrator.store.read_leases import LeaseReads
 from orchestrator.store.read_only_file import open_read_only
-from orchestrator.store.read_replicated import ReplicatedReads
+from orchestrator.store.read_rows import RowReads
 from orchestrator.store.read_team import TeamReads
 from orchestrator.store.records import (
     ClusterRecord,
@@ -74,15 +75,17 @@ def open_reader_at(location: Location, project: str = DEFAULT_PROJECT, only_proj
     return reader
 
 
-class Reader(TeamReads, ReplicatedReads, EventReads):
+class Reader(TeamReads, LeaseReads, RowReads, EventReads):
     """A read-only view of the store, used as a context manager. An absent store reads as an empty one.
 
     Attributes:
         project: in which clusters are found by their names.
         only_project: the only one whose records are seen; "" for every project.
+        asking_member: for whom a service reads; "" for the person at this computer.
     """
 
     only_project = ""
+    asking_member = ""
 
     def __init__(self, database: Path, project: str = DEFAULT_PROJECT) -> None:
         self.project = project
@@ -105,7 +108,7 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
     @property
     def member(self) -> str:
         """For whom it reads: see Ledger.member."""
-        return find_acting_member() or read_member()
+        return self.asking_member or find_acting_member() or read_member()
 
     def installation(self) -> str | None:
         """Return the installation's name, None for an absent store."""
@@ -333,10 +336,6 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
 
-    def sent_progress(self) -> Mapping[str, Any] | None:
-        """Return what the output of jobs says where these records are a copy; None for the store itself."""
-        return None
-
     def hold_snapshot(self) -> None:
         """Read one state of the store from here on, whatever others write meanwhile."""
         if self._connection is not None:
@@ -353,42 +352,13 @@ class Reader(TeamReads, ReplicatedReads, EventReads):
 
         return read_file_tie(self._file)
 
-    def rows(self, table: str) -> tuple[Mapping[str, Any], ...]:
-        """Return all rows of a table of audited.KEYS, unconverted."""
-        return tuple(self._rows(f"SELECT * FROM {table}"))  # noqa: S608  # a constant name
-
-    def count_rows(self, table: str) -> int:
-        """Return how many rows a table of audited.KEYS has."""
-        return next((int(row["number"]) for row in self._rows(f"SELECT count(*) AS number FROM {table}")), 0)  # noqa: S608  # a constant name
-
     def find_page_fault(self) -> str:
         """Return what SQLite finds wrong with the file's pages, or ""."""
         found = [str(row["quick_check"]) for row in self._rows("PRAGMA quick_check(1)")]
         return "" if found in ([], ["ok"]) else found[0]
 
     def lease_time(self) -> float:
-        """Return the seconds in which leases expire; see leases.py."""
         return SteadyClock(self._file.parent).uncorrected()
-
-    def lease_holder(self, name: str) -> str:
-        """Return a description of the lease's holder, or "" when it is free or its process has ended."""
-        from orchestrator.store.lease_process import is_alive
-
-        query = "SELECT * FROM leases WHERE name = ? AND owner != '' AND expires > ?"
-        for row in self._rows(query, name, self.lease_time()):
-            if is_alive(row):
-                return f"process {row['pid']} on {row['machine']} ({row['doing']})"
-        return ""
-
-    def other_engines(self, own: str) -> tuple[str, ...]:
-        """Return the names of the engines that work on the store now, but for that of this computer: other servers."""
-        from orchestrator.store.lease_process import is_alive
-
-        query = (
-            "SELECT * FROM leases WHERE substr(name, 1, 7) = 'engine:' AND name <> ? AND owner <> '' AND expires > ?"
-        )
-        rows = self._rows(query, f"engine:{own}", self.lease_time())
-        return tuple(sorted(str(row["name"]).partition(":")[2] for row in rows if is_alive(row)))
 
     @property
     def incarnation(self) -> int:

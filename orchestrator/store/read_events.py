@@ -25,17 +25,21 @@ class EventReads(ABC):
     @abstractmethod
     def _meta(self, key: str) -> str | None: ...
 
-    def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
-        """Return the newest `limit` events past sequence number `after`, oldest first.
+    def events(
+        self, cluster: str | None, *, after: int = 0, before: int | None = None, limit: int = 1000
+    ) -> tuple[EventRecord, ...]:
+        """Return the newest `limit` events between two sequence numbers, oldest first.
 
         Args:
             cluster: Qualified name of a cluster (project.qualify_name); None for all of all projects.
-            after: The sequence number.
+            after: The lower number; it is left out.
+            before: The higher one, which is left out, too; None for none.
             limit: The most.
         """
         only = "" if cluster is None else "AND cluster = ? "
+        only += "" if before is None else "AND seq < ? "
         query = f"SELECT * FROM events WHERE seq > ? {only}ORDER BY seq DESC LIMIT ?"  # noqa: S608  # constant parts
-        values = (after, limit) if cluster is None else (after, cluster, limit)
+        values = (after, *(one for one in (cluster, before) if one is not None), limit)
         return tuple(event_from_row(row) for row in reversed(list(self._rows(query, *values))))
 
     def events_after(self, seq: int, limit: int, cluster: str | None = None) -> tuple[EventRecord, ...]:

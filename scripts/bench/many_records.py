@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "service")]
-from service_site import record_run
+sys.path.insert(0, str(ROOT / "tests"))
+from support.service_site import record_run
 
 from orchestrator.plan.observed import IntentState
 from orchestrator.store.audited import Head, hash_event

@@ -25,10 +25,10 @@ from many_records import record_ended_pipelines, record_open_clusters, record_ru
 from streams import read_cpu
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "service")]
-from service_site import serve
+sys.path.insert(0, str(ROOT / "tests"))
 from support.orch_process import Orch
 from support.postgres import postgres_server
+from support.service_site import serve
 
 from orchestrator.store.read import Reader
 
@@ -115,7 +115,7 @@ def engine(orch: Orch) -> Generator[subprocess.Popen[bytes]]:
 
 def _has_engine(orch: Orch) -> bool:
     with Reader(orch.state / "orch.db") as reader:
-        return any(str(row["name"]).startswith("engine:") for row in reader.held_leases())
+        return bool(reader.other_engines(""))
 
 
 def measure_requests(orch: Orch, path: str) -> tuple[float, float, int]:

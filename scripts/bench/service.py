@@ -25,9 +25,9 @@ from context import print_context
 from streams import measure_streams, read_cpu, read_memory
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "service")]
-from service_site import Served, record_run, serve
+sys.path.insert(0, str(ROOT / "tests"))
 from support.orch_process import Orch
+from support.service_site import Served, record_run, serve
 
 from orchestrator.store.store import Store
 

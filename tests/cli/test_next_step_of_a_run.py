@@ -11,10 +11,7 @@ from typing import Any
 
 from support.command_lines import accepts
 from support.orch_process import Orch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "service"))
-
-from service_site import serve
+from support.service_site import serve
 
 TASK = """
 name: {name}

@@ -13,7 +13,7 @@ from support.served import served
 
 from orchestrator.cli.execution.act import PerformMode
 from orchestrator.cli.execution.served_orders import ServedCommand, carry_out_served
-from orchestrator.client import Client
+from orchestrator.client.http import Client
 from orchestrator.errors import ConflictError, OrchError, UserError
 
 ENDED = {

@@ -100,7 +100,7 @@ def test_runs_are_judged_by_their_metrics_and_machines(tmp_path: Path, monkeypat
     assert speed is not None and (speed.chip, speed.settings, speed.ratio) == ("v5e", "engine=jax dtype=bf16", 1.05)
     assert speed.day == "2023-11-15"
     schema = Path(orchestrator.documents.__file__).parent / "data" / "accuracy.schema.json"
-    jsonschema.validate(accuracy_as_json(list(found.values())), json.loads(schema.read_text()))
+    jsonschema.validate(accuracy_as_json(list(found.values()), NOW), json.loads(schema.read_text()))
 
 
 def test_a_bucket_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.acting import acting_as
-from orchestrator.documents.capacity import read_capacity
+from orchestrator.documents.capacity import find_capacity
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.state.own_capacity import read_own_capacity
 from orchestrator.errors import AccessError, CapacityError
@@ -153,7 +153,7 @@ def test_events_of_real_records_are_counted(tmp_path: Path, monkeypatch: pytest.
                 store.update_intent(lease, cluster, f"{name}-1", IntentState.ENDING, cause, "why")
                 store.update_intent(lease, cluster, f"{name}-1", IntentState.DELETED)
     with Reader(tmp_path / "orch.db") as reader:
-        found = read_capacity(reader, NOW)
+        found = find_capacity(reader, NOW)
     one = found[KEY]
     assert one == found[KEY.anywhere()]
     assert (one.requests, one.got, one.refused, one.lost) == (9, 5, 1, 1)

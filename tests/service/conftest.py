@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from service_site import EMPTY, Served, pack, record_run, save_steps, serve, write_points
 from support.orch_process import Orch
+from support.service_site import EMPTY, Served, pack, record_run, save_steps, serve, write_points
 
 from orchestrator.next_step import NextStep
 from orchestrator.plan.observed import Outcome

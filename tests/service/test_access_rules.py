@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_site import CANDIDATE, record_run
+from support.service_site import CANDIDATE, record_run
 
 from orchestrator.acting import acting_as
 from orchestrator.cloud_access import CloudAccess

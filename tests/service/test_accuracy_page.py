@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from service_ci import Server, serve_ci
-from service_site import CANDIDATE, OUTCOMES, PRICE, record_run, write_points
+from support.service_site import CANDIDATE, OUTCOMES, PRICE, record_run, write_points
 
 from orchestrator.acting import acting_as
 from orchestrator.engine.training.kept_speeds import load_speeds, read_project_speeds

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from service_site import CANDIDATE
+from support.service_site import CANDIDATE
 
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.service import event_stream

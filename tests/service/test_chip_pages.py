@@ -16,8 +16,8 @@ import jsonschema
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from service_here import serve_here
-from service_site import CANDIDATE, record_run, serve
 from support.orch_process import Orch, until
+from support.service_site import CANDIDATE, record_run, serve
 from test_pages import LOOKS, RULES
 
 from orchestrator.hosts import ChipReport, ChipSample, JobPhase

@@ -22,8 +22,8 @@ from service_ci import Server, make_job_token, make_rule, serve_ci
 from support.oidc_provider import Provider, SigningKey, oidc_provider
 from support.orch_process import Orch
 
-from orchestrator.client import Client
-from orchestrator.client_transport import ServiceError
+from orchestrator.client.http import Client
+from orchestrator.client.transport import ServiceError
 from orchestrator.errors import AccessError, CloudError, UserError
 from orchestrator.service.entrance import Entrance
 from orchestrator.service.token_exchange import GRANT, ID_TOKEN

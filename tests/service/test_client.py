@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_site import Served, record_run, serve
 from support.orch_process import Orch
+from support.service_site import Served, record_run, serve
 
 import orchestrator
-from orchestrator.client import Client
-from orchestrator.client_transport import ServiceError
+from orchestrator.client.http import Client
+from orchestrator.client.transport import ServiceError
 from orchestrator.errors import AccessError, CloudError, UserError
 from orchestrator.store.store import Store
 

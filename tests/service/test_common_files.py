@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_site import pack, serve
 from support.kept_copies import list_kept, read_kept
 from support.orch_process import Orch, until
 from support.postgres import PostgresServer, postgres_server
+from support.service_site import pack, serve
 
 from orchestrator.engine.state.sent_trees import MemberTrees, TreeLimits
 from orchestrator.engine.state.shared_trees import INLINE_BYTES, drop_unused_blobs, fetch_trees

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_site import PRICE, record_run, write_points
+from support.service_site import PRICE, record_run, write_points
 
 from orchestrator.documents.comparison import Comparison, compare_runs, list_settings
 from orchestrator.documents.curves import CurveReader

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_site import Reply, Served, serve
 from support.orch_process import Orch
+from support.service_site import Reply, Served, serve
 
 from orchestrator.store.token_parents import MOST_PARENTS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from service_site import make_certificate
+from support.service_site import make_certificate
 
 from orchestrator.service.connections import MOST_HANDSHAKES, limit_connections
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
-from service_site import Served, serve
 from support.orch_process import Orch
+from support.service_site import Served, serve
 
 from orchestrator.service.entry_pages import choose_target
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from service_site import Served, serve
 from support.orch_process import Orch
 from support.postgres import postgres_server
+from support.service_site import Served, serve
 
 pytestmark = pytest.mark.slow
 

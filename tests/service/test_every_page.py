@@ -16,7 +16,7 @@ import pytest
 from page_walk import WAYS, open_path, refuse_budget, sign_in
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from service_here import Shown, serve_here
-from service_site import record_run, save_steps, write_points
+from support.service_site import record_run, save_steps, write_points
 from test_pages import CHROMIUM, RULES, browser
 
 from orchestrator.next_step import NextStep

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 from playwright.sync_api import Browser, expect
-from service_site import Reply, Served, serve
 from support.orch_process import Orch
+from support.service_site import Reply, Served, serve
 from test_pages import CHROMIUM, LOOKS, RULES, address, browser, open_context
 
 CANARY = "canary-of-the-server"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from service_site import serve
 from support.orch_process import Orch
+from support.service_site import serve
 
 from orchestrator.hosts import ChipReport, JobPhase
 from orchestrator.plan.observed import Contact, HostView

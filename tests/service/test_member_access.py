@@ -17,9 +17,9 @@ from urllib.request import urlopen
 
 import jsonschema
 import pytest
-from service_site import Reply, Served, serve
 from support.jupyter import JUPYTER, PUT_JUPYTER
 from support.orch_process import Orch, until
+from support.service_site import Reply, Served, serve
 
 from orchestrator.remote.keys import make_host_key
 from orchestrator.remote.scripts import shell_source

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_site import Reply, Served, serve
 from support.orch_process import Orch, until
+from support.service_site import Reply, Served, serve
 
 from orch_fronts.aws.cloud import SimulatedAws
 from orch_fronts.aws.ec2 import visit as aws

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from service_site import Reply, Served, serve
 from support.orch_process import Orch
+from support.service_site import Reply, Served, serve
 
 CLOUD = "resources: {infra: aws, accelerators: 'L4:1'}\nrun: 'true'\n"
 MANY = [{"infra": "aws", "accelerators": "L4:1", "disk_size": 100 + number} for number in range(101)]

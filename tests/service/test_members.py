@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from service_site import EMPTY, Served, make_certificate, pack, record_run, serve
 from support.orch_process import Orch, until
+from support.service_site import EMPTY, Served, make_certificate, pack, record_run, serve
 
 from orchestrator.acting import acting_as
 from orchestrator.service.connections import HEADER_SECONDS, MOST_HANDSHAKES
@@ -105,7 +105,7 @@ def test_a_member_changes_their_own_clusters_and_an_owner_all(team: tuple[Served
     assert any(event["actor"].startswith("bob@") and event["kind"] == "order" for event in events)
 
 
-@pytest.mark.parametrize("path", ["/v1/events?limit=1000", "/v1/records?after=0"])
+@pytest.mark.parametrize("path", ["/v1/events?limit=1000", "/v1/events/newest?limit=1000"])
 def test_a_viewer_reads_nothing_of_how_others_enter(team: tuple[Served, dict[str, str]], path: str) -> None:
     site, tokens = team
     answer = site.ask(path, signed=False, authorization=f"Bearer {tokens['viewer']}")

@@ -20,9 +20,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from playwright.sync_api import expect, sync_playwright
-from service_site import Reply, Served, serve
 from support.oidc_provider import CLIENT, SECRET, Provider, SigningKey, join, oidc_provider
 from support.orch_process import Orch
+from support.service_site import Reply, Served, serve
 
 from orchestrator.errors import UserError
 from orchestrator.service.oidc import Attempt

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import pytest
 from jsonschema import Draft202012Validator
-from service_site import CANDIDATE, Reply, Served, record_run, serve
 from support.orch_process import Orch, until
+from support.service_site import CANDIDATE, Reply, Served, record_run, serve
 
 from orchestrator.cli.drawing.engine_log import EngineLog
 from orchestrator.engine.services import real_services

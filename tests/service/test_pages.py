@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from service_site import Served, record_run, serve, write_points
 from support.orch_process import Orch, until
+from support.service_site import Served, record_run, serve, write_points
 
 from orchestrator.store.store import Store
 

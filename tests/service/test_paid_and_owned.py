@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_site import PRICE, record_run, serve
 from support.orch_process import Orch
 from support.postgres import postgres_server
+from support.service_site import PRICE, record_run, serve
 
 from orchestrator.acting import acting_as
 from orchestrator.plan.causes import EndCause

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cli.execution import served_patience
 from orchestrator.cli.execution.served_patience import Patience
-from orchestrator.client_transport import ServiceError
+from orchestrator.client.transport import ServiceError
 from orchestrator.errors import CloudError, OrchError
 
 AWAY = CloudError("https://orch.example.org does not answer", "refused", "")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from service_site import Reply, Served, serve
 from support.orch_process import Orch
+from support.service_site import Reply, Served, serve
 
 from orchestrator.computing_limit import check_computing
 from orchestrator.service import planners

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 from canaries import Canaries, list_forms
-from service_site import Served, serve
 from support.oidc_provider import CLIENT, oidc_provider
 from support.orch_process import Orch, until
 from support.postgres import PASSWORD, PostgresServer, postgres_server
+from support.service_site import Served, serve
 
 from orchestrator.service.route import Medium
 from orchestrator.service.routes import ROUTES

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_site import EMPTY, Reply, Served, pack, record_run, serve, write_files
 from support.kept_copies import list_kept, lose_kept, read_kept
 from support.orch_process import Orch
+from support.service_site import EMPTY, Reply, Served, pack, record_run, serve, write_files
 
 from orchestrator.engine.state.file_objects import record_path
 from orchestrator.engine.state.kept_trees import drop_unused_trees, keep_tree

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_site import Served, log_in, record_run, serve
 from support.counting_relay import CountingRelay, counting_relay
 from support.orch_process import Orch, until
+from support.service_site import Served, log_in, record_run, serve
 
 from orchestrator.acting import acting_as
 from orchestrator.store.store import Store

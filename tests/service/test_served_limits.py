@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from service_site import Served, log_in, serve
 from support.orch_process import Orch, until
+from support.service_site import Served, log_in, serve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import logging
 import signal
 import socket
 import stat
@@ -16,10 +17,10 @@ from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator
-from service_site import EMPTY, Served, serve, write_points
 from starlette.requests import Request
 from starlette.responses import Response
 from support.orch_process import Orch, until
+from support.service_site import EMPTY, Served, serve, write_points
 
 from orchestrator.service.application import _answer_or_explain
 from orchestrator.service.openapi import load_schema
@@ -329,7 +330,12 @@ def test_a_defect_is_a_problem_that_shows_nothing_of_it(caplog: pytest.LogCaptur
         raise ValueError("a value that no one should see")
 
     request = Request({"type": "http", "method": "GET", "path": "/x", "headers": [], "query_string": b""})
-    answer = asyncio.run(_answer_or_explain(cast(Any, None), fail, request))
+    log = logging.getLogger("uvicorn.error")  # a server in this process keeps its lines from the root logger
+    log.addHandler(caplog.handler)
+    try:
+        answer = asyncio.run(_answer_or_explain(cast(Any, None), fail, request))
+    finally:
+        log.removeHandler(caplog.handler)
     assert (answer.status_code, answer.media_type) == (500, "application/problem+json")
     assert b"ValueError" in bytes(answer.body) and b"no one should see" not in bytes(answer.body)
     assert "no one should see" in caplog.text, "the log has the traceback"

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator
 
 import anyio
 import pytest
-from service_site import Served, serve
 from support.orch_process import Orch
+from support.service_site import Served, serve
 
 from orchestrator.service.connections import OF_NETWORK, choose_connection_limit
 from orchestrator.service.event_stream import MOST_OF_MEMBER

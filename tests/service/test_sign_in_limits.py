@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from service_site import Reply, Served, serve
 from support.oidc_provider import CLIENT, Claims, Provider, oidc_provider
 from support.orch_process import Orch, until
+from support.service_site import Reply, Served, serve
 
 from orchestrator.errors import AccessError
 from orchestrator.service.guesses import GUESS_SECONDS, MOST_WRONG, GuessCounter

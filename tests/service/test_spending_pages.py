@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from service_site import CANDIDATE, PRICE, Served, record_run, serve
 from support.orch_process import Orch
+from support.service_site import CANDIDATE, PRICE, Served, record_run, serve
 
 from orchestrator.plan.spending_budget import SpendingBudget
 from orchestrator.store.store import Store

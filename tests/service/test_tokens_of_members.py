@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from service_ci import Server, serve_ci
 from support.orch_process import Orch
 
-from orchestrator.client import Client
+from orchestrator.client.http import Client
 from orchestrator.service.entrance import Entrance
 from orchestrator.service.openapi import load_schema
 from orchestrator.service.route import Medium, Role
@@ -79,7 +79,8 @@ def test_a_member_makes_and_takes_back_their_own_token(server: Server, database:
     secret = make_token()
     status, made = create(server, "member", secret)
     assert status == 200, made
-    assert create(server, "member", secret, days=366)[1] == made, "what is on record"
+    again = create(server, "member", secret, days=366)[1]
+    assert again["tokens"] == made["tokens"], "what is on record"
     Draft202012Validator(load_schema("tokens")).validate(made)
     assert [(one["name"], one["member"], one["role"]) for one in made["tokens"]] == [("made", "member", "member")]
     assert create(server, "member", secret)[0] == 200, "the same request again"

@@ -13,8 +13,8 @@ import pytest
 from service_ci import Server, serve_ci
 
 from orchestrator import __version__
-from orchestrator.client import Client
-from orchestrator.client_transport import OlderServiceError, ServiceError
+from orchestrator.client.http import Client
+from orchestrator.client.transport import OlderServiceError, ServiceError
 from orchestrator.errors import CloudError
 from orchestrator.service.route import Medium, Role
 from orchestrator.service.routes import ROUTES

@@ -248,10 +248,10 @@ def _leave_to_engine(ready: PreparedCommand, mode: PerformMode) -> CommandResult
 
 def _after_interrupt(ready: PreparedCommand) -> list[str]:
     """Return what continues without us, and how to come back to it."""
-    from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.client.local import open_own_reader
 
     cluster = ready.cluster
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         record = store.cluster(cluster)
         running = [job for job in store.jobs(record) if job.state == "running"] if record is not None else []
     kept = _kept_machines(ready)
@@ -264,14 +264,14 @@ def _after_interrupt(ready: PreparedCommand) -> list[str]:
 
 def _kept_machines(ready: PreparedCommand) -> list[str]:
     """Return lines about the machines that exist, and maybe cost money, after a command; none when there are none."""
-    from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.client.local import open_own_reader
     from orchestrator.plan.desired import Run
     from orchestrator.plan.observed import IntentState
     from orchestrator.plan.preview_format import describe_idle
     from orchestrator.plan.ranks import count_hosts
     from orchestrator.slices import SliceState
 
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         record = store.cluster(ready.cluster)
         intents = store.intents(record) if record is not None else ()
         if record is None or record.last_state == SliceState.STOPPED:

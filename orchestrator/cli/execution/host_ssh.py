@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.execution.host_access import enter_hosts
-from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.client.host_records import open_host_records
 from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostAddress
 from orchestrator.slices import SliceState
@@ -27,7 +27,7 @@ def prepare_ssh(cluster: str, rank: int, identity: str = "", *, connects: bool =
     Raises:
         OrchError: There is no such host, its cluster is stopped, or it does not admit this computer.
     """
-    with open_store_reader() as store:
+    with open_host_records(cluster) as store:
         record = find_cluster(store, cluster)
         if connects:
             refuse_stopped(record)

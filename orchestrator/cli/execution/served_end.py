@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_patience import Patience
-from orchestrator.client import Client
-from orchestrator.client_events import FollowedEvents
-from orchestrator.client_transport import ServiceError
+from orchestrator.client.events import FollowedEvents
+from orchestrator.client.http import Client
+from orchestrator.client.transport import ServiceError
 from orchestrator.exits import Exit
 from orchestrator.formatting import format_rate
 from orchestrator.messages import escape_controls

@@ -14,7 +14,7 @@ from orchestrator.cli.execution.end_signals import interrupt_on_end_signals
 from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import refuse_stopped
 from orchestrator.cli.failures import print_error
-from orchestrator.cli.parameters.clusters import record_source
+from orchestrator.client.host_records import host_record_source
 from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
 from orchestrator.store.lookup import find_cluster
@@ -44,7 +44,7 @@ def exec_served(
     from orchestrator.engine.preparation.commands import prepare_exec
     from orchestrator.remote.host_operations import SshHostOperations
 
-    with record_source() as open_records, interrupt_on_end_signals() as received:
+    with host_record_source(cluster) as open_records, interrupt_on_end_signals() as received:
         if isinstance(mode, PreviewMode):
             return show(
                 prepare_exec(cluster, command, hosts=hosts, workdir=workdir, env=env, open_records=open_records), mode

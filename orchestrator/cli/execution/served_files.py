@@ -16,7 +16,7 @@ from orchestrator.messages import count_noun
 from orchestrator.task.sent_tree import SentTree
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
+    from orchestrator.client.http import Client
     from orchestrator.engine.preparation.tree_notes import TreeNotes
     from orchestrator.remote.tree import Tree
     from orchestrator.task.model import Task

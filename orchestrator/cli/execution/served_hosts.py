@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from orchestrator.cli.drawing.terminal import write_stderr
-from orchestrator.cli.execution.served import explain_refusals
 from orchestrator.cli.execution.served_orders import connect
-from orchestrator.client import Client
-from orchestrator.client_transport import read_exit_status
+from orchestrator.client.http import Client, explain_refusals
+from orchestrator.client.transport import read_exit_status
 from orchestrator.engine.operations.addresses import find_gated_intent
 from orchestrator.engine.state.keys import make_user_key
 from orchestrator.errors import AccessError, CloudError, DeadlineError, OrchError, UserError

@@ -14,7 +14,7 @@ from orchestrator.cli.failures import report_error
 from orchestrator.errors import NotFoundError, OrchError
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client, Verb
+    from orchestrator.client.http import Client, Verb
 
 
 def change_served(

@@ -7,10 +7,9 @@ import time
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.execution.served import explain_refusals
 from orchestrator.cli.execution.served_patience import Patience
-from orchestrator.cli.parameters.clusters import open_store_reader
-from orchestrator.client import Client
+from orchestrator.client.host_records import open_host_records
+from orchestrator.client.http import Client, explain_refusals
 from orchestrator.engine.operations.log_sources import LogStart, Sink, choose_ranks, find_logged_host
 from orchestrator.engine.operations.logs import describe_absence, describe_recorded_end, find_job
 from orchestrator.engine.operations.setup_logs import describe_setup
@@ -21,7 +20,7 @@ from orchestrator.service_address import find_server
 from orchestrator.slices import SliceState
 
 if TYPE_CHECKING:
-    from orchestrator.client_transport import Document
+    from orchestrator.client.transport import Document
     from orchestrator.engine.narrator import Narrator
     from orchestrator.store.records import ClusterRecord, JobRecord
 
@@ -45,7 +44,7 @@ def follow_served_logs(
         NotFoundError: There is no such job, or nothing of its output is kept.
         UserError: The job did not run on one of `hosts`.
     """
-    with open_store_reader() as reader:
+    with open_host_records(cluster) as reader:
         record, chosen = find_job(reader, cluster, job)
     known = {host.rank: host for host in record.hosts}
     positions: dict[str, int] = {}
@@ -78,7 +77,7 @@ def follow_served_logs(
         narrator.note(f"{describe_absence(record)}; this is the service's copy of its output")
     if not follow:
         return CommandResult(step=Done(""), outcomes=(), job_id=chosen.id, run_id=chosen.run_id)
-    with open_store_reader() as reader:
+    with open_host_records(cluster) as reader:
         ended = next((one for one in reader.jobs(record) if one.id == chosen.id), chosen)
     return CommandResult(step=describe_recorded_end(ended), outcomes=(), job_id=ended.id, run_id=ended.run_id)
 

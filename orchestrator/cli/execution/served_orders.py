@@ -20,8 +20,8 @@ from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode, as
 from orchestrator.cli.execution.missing_files_consent import agree_to_missing_files
 from orchestrator.cli.execution.real_command import real_command
 from orchestrator.cli.execution.transfer_consent import agree_to_lines
-from orchestrator.client import Client, Plan, Verb
-from orchestrator.client_transport import ServiceError
+from orchestrator.client.http import Client, Plan, Verb
+from orchestrator.client.transport import ServiceError
 from orchestrator.errors import ConflictError, OrchError, UserError
 from orchestrator.formatting import format_price
 from orchestrator.service_address import find_server

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from orchestrator.acting import find_acting_member
-from orchestrator.documents.capacity import read_capacity
+from orchestrator.documents.capacity import find_capacity
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.offers.capacity import CapacityFigures, CapacityKey
 
@@ -25,4 +25,4 @@ def read_own_capacity(
             projects, and writes what it finds where members of this one read it.
     """
     with open_reader(project, alone=alone or bool(find_acting_member())) as reader:
-        return read_capacity(reader, time.time() if now is None else now)
+        return find_capacity(reader, time.time() if now is None else now)

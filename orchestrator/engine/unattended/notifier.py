@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 
-from orchestrator.documents.output_progress import read_kept_progress
+from orchestrator.documents.output_progress import find_progress
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
@@ -203,7 +203,7 @@ class Notifier:
 
 
 def _describe_progress(job: JobRecord) -> str:
-    found = read_kept_progress(job)
+    found = find_progress(job)
     return f"{found} (from output)" if found is not None else ""
 
 

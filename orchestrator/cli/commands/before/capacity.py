@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import open_store_reader
-from orchestrator.documents.capacity import capacity_as_json, read_capacity, sort_capacity
-from orchestrator.offers.capacity import ENOUGH_HOURS, FEWEST, SHOWN_WAIT, CapacityFigures, CapacityKey
+from orchestrator.client.base import Document
+from orchestrator.client.choose import open_documents
+from orchestrator.offers.capacity import ENOUGH_HOURS, FEWEST, SHOWN_WAIT
 
 _NOT_KNOWN = "not known"
 
 
 def show_capacity(output: str) -> None:
     """Show the requests of the last weeks by place, machines and market, of everyone who uses the store."""
-    with open_store_reader() as store:
-        found = read_capacity(store, time.time())
-    if output == "json":
-        write_stdout(json.dumps(capacity_as_json(found), indent=2))
-        return
-    rows = [_row(key, one) for key, one in sort_capacity(found)]
+    with open_documents() as documents:
+        document = documents.read_capacity()
+        if output == "json":
+            write_stdout(json.dumps(document, indent=2))
+            return
+        rows = [_row(row) for row in document["rows"]]
     if not rows:
         write_stderr("no machines were requested in the last 84 days")
         return
@@ -35,17 +34,17 @@ def show_capacity(output: str) -> None:
     )
 
 
-def _row(key: CapacityKey, one: CapacityFigures) -> tuple[str, ...]:
-    chance, losses = one.chance_within(SHOWN_WAIT), one.losses_per_hour
+def _row(row: Document) -> tuple[str, ...]:
+    chance, wait, losses = row["chance_within"][str(int(SHOWN_WAIT))], row["median_wait"], row["losses_per_hour"]
     return (
-        f"{key.provider}/{key.place}".rstrip("/"),
-        key.accelerator,
-        str(key.hosts),
-        key.market,
-        str(one.requests),
-        str(one.got),
+        f"{row['provider']}/{row['place']}".rstrip("/"),
+        row["accelerator"],
+        str(row["hosts"]),
+        row["market"],
+        str(row["requests"]),
+        str(row["got"]),
         _NOT_KNOWN if chance is None else f"{100 * chance:.0f} %",
-        "-" if one.median_wait is None else f"{one.median_wait / 60:,.0f} min",
-        str(one.lost),
+        "-" if wait is None else f"{wait / 60:,.0f} min",
+        str(row["lost"]),
         _NOT_KNOWN if losses is None else f"{losses:.3f}",
     )

@@ -186,21 +186,19 @@ def _read_like(run_id: str, tokens: float | None) -> OwnProgram:
     Raises:
         UserError: Its metrics say too little.
     """
-    from orchestrator.cli.parameters.clusters import open_store_reader
-    from orchestrator.documents.measured_run import measure_run
-    from orchestrator.engine.state.identities import open_project_bucket
+    from orchestrator.client.choose import open_documents
     from orchestrator.engine.training.work import OwnProgram
 
-    with open_store_reader() as store:
-        found = measure_run(store, run_id, time.time(), open_project_bucket)
     least, most = _OTHER_MACHINES
-    share = found.utilisation
-    return OwnProgram(
-        flops=(tokens or found.tokens) * found.flops_per_token,
-        memory_gib=found.memory_gib,
-        utilisation=(least * share, min(most * share, _MOST_UTILISATION)),
-        source=f"measured: {run_id} reached {100 * share:.0f} % of the peak on {found.machines}",
-    )
+    with open_documents() as documents:
+        found = documents.measure_run(run_id)
+        share = found["utilisation"]
+        return OwnProgram(
+            flops=(tokens or found["tokens"]) * found["flops_per_token"],
+            memory_gib=found["memory_gib"],
+            utilisation=(least * share, min(most * share, _MOST_UTILISATION)),
+            source=f"measured: {run_id} reached {100 * share:.0f} % of the peak on {found['machines']}",
+        )
 
 
 def _refuse_others(ctx: click.Context, table: str) -> None:
@@ -218,12 +216,12 @@ def _refuse_others(ctx: click.Context, table: str) -> None:
 
 def _read_capacity() -> dict[CapacityKey, CapacityFigures]:
     """Return what own requests say of capacity; nothing where the records cannot be read: offers need none."""
-    from orchestrator.cli.parameters.clusters import open_store_reader
-    from orchestrator.documents.capacity import read_capacity
+    from orchestrator.client.choose import open_documents
+    from orchestrator.documents.capacity import capacity_from_json
 
     try:
-        with open_store_reader() as store:
-            return read_capacity(store, time.time())
+        with open_documents() as documents:
+            return capacity_from_json(documents.read_capacity())
     except OrchError:
         return {}
 

@@ -15,7 +15,8 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.execution.host_access import enter_hosts
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, select_hosts
+from orchestrator.client.host_records import open_host_records
 from orchestrator.errors import (
     HostError,
     IdentityMismatch,
@@ -206,7 +207,7 @@ def _agree_to_cost(fleet: Fleet, cluster: str, path: str, *, agreed: bool) -> No
     from orchestrator.engine.operations.transfers import assess_host_download, is_download_paid
     from orchestrator.remote.files import measure_tree
 
-    with open_store_reader() as store:
+    with open_host_records(cluster) as store:
         slices = store.intents(find_cluster(store, cluster))
     if not slices or not is_download_paid(place := slices[-1].candidate):
         return
@@ -238,7 +239,7 @@ def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddres
 
 
 def _hosts(place: RemotePath, *, connects: bool) -> tuple[HostAddress, ...]:
-    with open_store_reader() as store:
+    with open_host_records(place.cluster) as store:
         record = find_cluster(store, place.cluster)
         return enter_hosts(store, record, place.ranks) if connects else select_hosts(record, place.ranks)
 

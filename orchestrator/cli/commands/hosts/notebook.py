@@ -74,7 +74,7 @@ def _open(cluster: str, rank: int) -> Generator[tuple[Notebook, str]]:
     """Give the notebook and the command that ends it; "" for one that ends with the block."""
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.execution.host_ssh import prepare_ssh
-    from orchestrator.cli.parameters.clusters import record_source
+    from orchestrator.client.host_records import host_record_source
     from orchestrator.engine.operations.notebook import hold_notebook, open_notebook
 
     address, _ = prepare_ssh(cluster, rank)
@@ -84,7 +84,7 @@ def _open(cluster: str, rank: int) -> Generator[tuple[Notebook, str]]:
         yield found, _name_end(cluster, rank, found)
         return
     with (
-        record_source() as open_records,
+        host_record_source(cluster) as open_records,
         TerminalNarrator(sys.stderr) as narrator,
         hold_notebook(cluster, address, open_records, narrator) as found,
     ):

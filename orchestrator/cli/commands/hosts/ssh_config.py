@@ -17,7 +17,9 @@ from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdou
 from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import write_pinned_keys
 from orchestrator.cli.execution.served_commands import refuse_option
-from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, select_hosts
+from orchestrator.client.host_records import open_host_records
+from orchestrator.client.local import open_own_reader
 from orchestrator.errors import CloudError, OrchError, UserError
 from orchestrator.messages import count_noun, escape_controls
 from orchestrator.service_address import find_server
@@ -58,11 +60,12 @@ def ssh_config(clusters: tuple[str, ...], write: bool, yes: bool) -> None:
         refuse_option("ssh-config", "--write", why, os.environ, "orch ssh-config > FILE   for an Include line")
     if yes and not write:
         raise UserError("--yes is an answer to the question of --write", next_step="orch ssh-config --write --yes")
-    with open_store_reader() as store:
-        if write:
+    if write:
+        with open_own_reader() as store:
             _write(store, yes=yes)
-        else:
-            _print(store, clusters)
+        return
+    with open_host_records() as store:
+        _print(store, clusters)
 
 
 def _print(store: Reader, clusters: Sequence[str]) -> None:

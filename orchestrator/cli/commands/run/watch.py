@@ -29,11 +29,11 @@ def watch(ctx: click.Context, cluster: str, job: int | None, mode: ActMode) -> N
     """
     from dataclasses import replace
 
-    from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.client.local import open_own_reader
     from orchestrator.engine.preparation.commands import prepare_watch as prepare
 
     ready = prepare(cluster, job)
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         record = store.cluster(cluster)
     if record is not None:
         ready = replace(ready, continued_uid=record.uid)

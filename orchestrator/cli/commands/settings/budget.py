@@ -6,7 +6,6 @@ import json
 import math
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.client.choose import open_documents
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_amount
 from orchestrator.service_address import find_server
@@ -92,27 +91,14 @@ def budget(ctx: click.Context, output: str) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    found = _read_budgets()
-    if output == "json":
-        write_stdout(json.dumps(found, indent=2))
-    elif found["budgets"]:
-        write_stdout(*draw_table(_list_rows(found["budgets"]), sys.stdout))
-    else:
-        write_stderr("no budgets; orch budget set --per-month DOLLARS makes one (docs/team.md)")
-
-
-def _read_budgets() -> dict[str, Any]:
-    """Return the document of the budgets: of the service that ORCH_SERVER names, else of the store."""
-    if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
-
-        with open_client(url) as client:
-            return client.list_budgets()
-    from orchestrator.documents.budgets import budgets_as_json, summarize_budgets
-
-    now = time.time()
-    with open_store_reader() as store:
-        return budgets_as_json(summarize_budgets(store, now), now)
+    with open_documents() as documents:
+        found = documents.list_budgets()
+        if output == "json":
+            write_stdout(json.dumps(found, indent=2))
+        elif found["budgets"]:
+            write_stdout(*draw_table(_list_rows(found["budgets"]), sys.stdout))
+        else:
+            write_stderr("no budgets; orch budget set --per-month DOLLARS makes one (docs/team.md)")
 
 
 def _list_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -206,10 +192,10 @@ def set_command(
 
 def _set_limits(project: str, member: str, values: dict[str, Any]) -> SpendingBudget:
     if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
         from orchestrator.documents.budgets import budget_from_json
 
-        with open_client(url) as client:
+        with open_service(url) as client:
             return budget_from_json(client.set_budget(project, member, values))
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
@@ -226,9 +212,9 @@ def _set_limits(project: str, member: str, values: dict[str, Any]) -> SpendingBu
 def remove_command(project: str, member: str) -> None:
     """Remove a budget. Without --project and --member it is that of everything."""
     if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
 
-        with open_client(url) as client:
+        with open_service(url) as client:
             client.remove_budget(project, member)
         write_stderr("the budget is removed")
         return

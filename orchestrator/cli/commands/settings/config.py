@@ -155,9 +155,9 @@ def set_(key: str, value: str, project: str | None) -> None:
 
 def _set_project(project: str, name: str, value: str) -> None:
     if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
 
-        with open_client(url) as client:
+        with open_service(url) as client:
             client.set_setting(project, name, value)
         return
     from orchestrator.engine.state.project_settings import set_project_setting
@@ -167,9 +167,9 @@ def _set_project(project: str, name: str, value: str) -> None:
 
 def _unset_project(project: str, name: str) -> None:
     if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
 
-        with open_client(url) as client:
+        with open_service(url) as client:
             client.remove_setting(project, name)
         return
     from orchestrator.engine.state.project_settings import remove_project_setting
@@ -179,9 +179,9 @@ def _unset_project(project: str, name: str) -> None:
 
 def _list_project(project: str, output: str) -> None:
     if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
 
-        with open_client(url) as client:
+        with open_service(url) as client:
             found = client.list_settings(project)
     else:
         from orchestrator.engine.state.project_settings import read_project_settings

@@ -7,7 +7,8 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, select_hosts
+from orchestrator.client.local import open_own_reader
 from orchestrator.documents.clusters import summarize_cluster
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.store.lookup import find_cluster
@@ -46,7 +47,7 @@ def local() -> None:
 @click.option("--dry-run", is_flag=True, help="Print what would be killed; kill nothing.")
 def preempt(cluster: str, rank: int, dry_run: bool) -> None:
     """Kill host RANK of CLUSTER hard, as a cloud that preempts its machine."""
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         record = find_cluster(store, cluster)
         host = select_hosts(record, (rank,))[0]
         intent = summarize_cluster(store, record).current

@@ -14,7 +14,7 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import AccessError, UserError
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client
+    from orchestrator.client.http import Client
 
 _UNAUTHORIZED = 401
 
@@ -48,8 +48,8 @@ def login(
     With --ci a job is let in by the token that its CI gives to it, where a rule is for it (`orch token trust`). Jobs of
     GitHub Actions need no login: with ORCH_SERVER each command takes its own token.
     """
-    from orchestrator.client import Client
-    from orchestrator.client_logins import keep_login
+    from orchestrator.client.http import Client
+    from orchestrator.client.logins import keep_login
 
     if by_job:
         _print_token_of_job(url, str(ca.absolute()) if ca else "", id_token_variable, id_token_file)
@@ -68,8 +68,8 @@ def login(
 
 
 def _print_token_of_job(url: str | None, ca: str, variable: str, file: Path | None) -> None:
-    from orchestrator.client import Client
-    from orchestrator.client_ci import read_id_token
+    from orchestrator.client.ci import read_id_token
+    from orchestrator.client.http import Client
     from orchestrator.service_address import find_server
 
     address = url or find_server(os.environ)
@@ -87,7 +87,7 @@ def _print_token_of_job(url: str | None, ca: str, variable: str, file: Path | No
 
 def _show_member(client: Client) -> dict[str, object]:
     """Return for whom the token acts. Raises AccessError for one that the service does not accept."""
-    from orchestrator.client_transport import ServiceError
+    from orchestrator.client.transport import ServiceError
 
     try:
         return client.show_member()

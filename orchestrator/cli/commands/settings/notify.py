@@ -14,7 +14,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.client.local import open_own_reader
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.formatting import format_age, format_utc
@@ -57,7 +57,7 @@ def notify(ctx: click.Context, output: str) -> None:
         return
     config = load_config(os.environ)
     names, kinds = list_channels(config), sorted(read_kinds(config))
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         records = {record.name: record for record in store.notification_channels()}
         head = store.head().seq
     targets = {name: _describe_target(config, name) for name in names}
@@ -98,7 +98,7 @@ def test_command(ctx: click.Context, channel: str | None, output: str) -> None:
         raise UserError(f"the channel '{channel}' is not set up", "", "orch config list   shows the keys of [notify]")
     if not names:
         raise UserError("no channel is set up", "", "docs/notifications.md   says how")
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         installation = store.installation() or "none"
     tried = [_try(config, name, installation) for name in names if channel in (None, name)]
     if output == "json":

@@ -15,7 +15,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.client.choose import open_documents
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_age, format_local_time, parse_duration
 from orchestrator.service_address import find_server
@@ -61,35 +61,25 @@ def token(ctx: click.Context, output: str) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    found = _read_entries()
-    if output == "json":
-        write_stdout(json.dumps(found, indent=2))
-        return
-    if not found["tokens"]:
-        write_stderr("no tokens; orch token create NAME --member MEMBER makes one (docs/service.md)")
-        return
-    now = time.time()
+    with open_documents() as documents:
+        found = documents.list_tokens()
+        if output == "json":
+            write_stdout(json.dumps(found, indent=2))
+        elif found["tokens"]:
+            write_stdout(*draw_table(_list_rows(found), sys.stdout))
+        else:
+            write_stderr("no tokens; orch token create NAME --member MEMBER makes one (docs/service.md)")
+
+
+def _list_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    now = _parse_utc(found["now"])
     rows: list[tuple[str, ...]] = [("NAME", "KIND", "MEMBER", "ROLE", "PROJECT", "STATE", "CREATED")]
     rows += [
         (one["name"], one["kind"], one["member"], one["role"] or "-", one["project"] or "all",
          _describe_state(one, now), format_age(_parse_utc(one["created"]), now))
         for one in found["tokens"]
     ]  # fmt: skip
-    write_stdout(*draw_table(rows, sys.stdout))
-
-
-def _read_entries() -> dict[str, Any]:
-    """Return the document of what lets members in: of the service that ORCH_SERVER names, else of the store."""
-    if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
-
-        with open_client(url) as client:
-            return client.list_tokens()
-    from orchestrator.documents.entries import entries_as_json, list_entries
-
-    now = time.time()
-    with open_store_reader() as store:
-        return entries_as_json(list_entries(store, now), now)
+    return rows
 
 
 def _parse_utc(text: str) -> float:
@@ -137,9 +127,9 @@ def create_command(name: str, member: str, role: str, project: str, days: int) -
     check_entry_names(name, member or "yourself", project)
     secret = make_token()
     if url:
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
 
-        with open_client(url) as client:
+        with open_service(url) as client:
             made = client.create_token(
                 digest_token(secret), name, member=member, role=role, project=project, days=days
             )  # fmt: skip
@@ -202,9 +192,9 @@ def invite_command(name: str, member: str, role: str, project: str, expires: str
     check_entry_names(name, member, project)
     seconds, secret, server = _parse_life(expires), secrets.token_urlsafe(32), find_server(os.environ)
     if server:
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
 
-        with open_client(server) as client:
+        with open_service(server) as client:
             client.create_invitation(
                 digest_token(secret), name, member, role=role, project=project, days=days, seconds=seconds
             )
@@ -269,9 +259,9 @@ def revoke_command(name: str | None, member: str) -> None:
     if (name is None) == (not member):
         raise UserError("a name is needed, or a member", "", "orch token revoke NAME   or: --member MEMBER")
     if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import open_client
+        from orchestrator.client.http import open_service
 
-        with open_client(url) as client:
+        with open_service(url) as client:
             taken = client.revoke_tokens(name=name or "", member=member)["tokens"]
         what, count = " and ".join(map(_describe_entry, taken)), len(taken)
     else:

@@ -15,8 +15,9 @@ from orchestrator.cli.drawing.terminal import can_ask, write_stderr
 from orchestrator.cli.execution.act import ActMode, PerformMode, WithoutStore, carry_out
 from orchestrator.cli.execution.confirm_all import confirm_deletion_of_all
 from orchestrator.cli.failures import report_error
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import action_options
+from orchestrator.client.local import open_own_reader, read_record_time
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_duration
 from orchestrator.service_address import find_server
@@ -157,14 +158,14 @@ def cancel(ctx: click.Context, cluster: str, job: int | None, every: bool, force
 
 def _list_own_clusters() -> list[tuple[str, str]]:
     """Return name and summary of the user's clusters in this project."""
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         mine = [one for one in store.clusters() if one.project == store.project and one.owner in ("", store.member)]
     return [(one.name, one.summary) for one in mine]
 
 
 def _open_jobs(cluster: str) -> list[int]:
     """Return the jobs that run or wait, the last one first: none of them starts when the one before it ends."""
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         jobs = [job.id for job in store.jobs(find_cluster(store, cluster)) if job.state != "ended"]
     if not jobs:
         write_stderr(f"no job of '{cluster}' runs or waits")
@@ -212,7 +213,7 @@ def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode, question: st
         return
     running: list[str] = []
     now = read_record_time()
-    with open_store_reader() as store:
+    with open_own_reader() as store:
         for name in dict.fromkeys(clusters):
             record = store.cluster(name)
             jobs = store.jobs(record) if record is not None else ()

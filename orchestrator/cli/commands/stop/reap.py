@@ -76,14 +76,14 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
 
 def _describe_abandoned(findings: tuple[PlaceFindings, ...]) -> list[str]:
     """Return what to do about machines on record whose command ended before it used them: no orphans, but billed."""
-    from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.client.local import open_own_reader
     from orchestrator.documents.clusters import describe_abandoned_job, summarize_cluster
     from orchestrator.plan.sweep import SweepVerdict
 
     judged = [one for finding in findings for one in finding.judged]
     used = {one.slice.cluster for one in judged if one.verdict is SweepVerdict.TRACKED}
     lines: list[str] = []
-    with open_store_reader() as reader:
+    with open_own_reader() as reader:
         for record in reader.clusters():
             job = summarize_cluster(reader, record).abandoned if record.name in used else None
             if job is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -12,34 +13,29 @@ import click
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.cli.parameters.clusters import open_store_reader, read_record_time
 from orchestrator.cli.parameters.scope import make_scope, scope_options
-from orchestrator.documents.ledger import (
-    DIMENSIONS,
-    SOURCE_WORDS,
-    SpendingRow,
-    SpendingTable,
-    spending_as_json,
-    summarize_spending,
-)
-from orchestrator.formatting import format_microdollars, format_utc
+from orchestrator.client.base import Document
+from orchestrator.client.choose import open_documents
+from orchestrator.documents.ledger import DIMENSIONS, SOURCE_WORDS, describe_sources
+from orchestrator.documents.queries import SpendingQuery
+from orchestrator.formatting import format_microdollars, parse_utc
 from orchestrator.messages import join_words
 from orchestrator.plan.charges import BILL
 
-_SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-class Since(click.ParamType[float]):
-    """A time before now, such as `12h`, `30d` and `4w`, in seconds; infinity for `all`."""
+class Since(click.ParamType["int | None"]):
+    """A time before now, such as `12h`, `30d` and `4w`, in seconds; None for `all`."""
 
     name = "time"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         text = str(value).strip().lower()
         matched = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
         if matched is None and text != "all":
             self.fail(f"cannot read '{value}' as a time; write 12h, 30d, 4w or all", param, ctx)
-        return float("inf") if matched is None else int(matched[1]) * _SECONDS[matched[2]]
+        return None if matched is None else int(matched[1]) * _SECONDS[matched[2]]
 
 
 class Dimensions(click.ParamType["tuple[str, ...]"]):
@@ -89,7 +85,9 @@ class Dimensions(click.ParamType["tuple[str, ...]"]):
 @scope_options("--all")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
-def cost(ctx: click.Context, by: tuple[str, ...], since: float, all_projects: bool, owner: str, output: str) -> None:
+def cost(
+    ctx: click.Context, by: tuple[str, ...], since: int | None, all_projects: bool, owner: str, output: str
+) -> None:
     """Show what machines cost by the records of orch: dollars, and hours of machines.
 
     Machines, their disks and addresses are estimated from prices on record, and replaced by what bills say once they
@@ -98,35 +96,31 @@ def cost(ctx: click.Context, by: tuple[str, ...], since: float, all_projects: bo
     """
     if ctx.invoked_subcommand is not None:
         return
-    now = read_record_time()
-    with open_store_reader() as store:
-        scope = make_scope(store, owner, all_projects=all_projects)
-        table = summarize_spending(
-            store, now, since=max(now - since, 0.0), by=by, project=scope.project, owner=scope.owner
-        )
-    if output == "json":
-        write_stdout(json.dumps(spending_as_json(table), indent=2))
-    elif table.rows:
-        write_stdout(*draw_table(_list_rows(table), sys.stdout))
-        write_stderr(*_notes(table))
-    else:
-        write_stderr(f"no machine was billed since {_day(table.since)}; all on record: orch cost --all --since all")
+    with open_documents() as documents:
+        query = SpendingQuery(scope=make_scope(owner, all_projects=all_projects), by=by, seconds=since)
+        table = documents.read_spending(query)
+        if output == "json":
+            write_stdout(json.dumps(table, indent=2))
+        elif table["rows"]:
+            write_stdout(*draw_table(_list_rows(table), sys.stdout))
+            write_stderr(*_notes(table["total"]))
+        else:
+            write_stderr(f"no machine was billed since {_day(table)}; all on record: orch cost --all --since all")
 
 
-def _list_rows(table: SpendingTable) -> list[tuple[str, ...]]:
+def _list_rows(table: Document) -> list[tuple[str, ...]]:
     """Return the table: its parts have columns where there are several, and what bills say where there are bills."""
-    total = table.total
+    total, by, rows = table["total"], table["by"], table["rows"]
     shown = _Columns(
-        parts=tuple(total.parts) if len(total.parts) > 1 else (),
-        basis="source" not in table.by,
-        billed=total.billed != 0,
-        unknown=total.unknown_hours > 0,
+        parts=tuple(total["parts"]) if len(total["parts"]) > 1 else (),
+        basis="source" not in by,
+        billed=total["billed_microdollars"] != 0,
+        unknown=total["unknown_hours"] > 0,
     )
-    rows = table.rows
-    if table.by[:1] == ("day",):  # days are read in their order
-        rows = tuple(sorted(rows, key=lambda row: row.key[0], reverse=True))
-    last = (*("TOTAL" if at == 0 else "" for at in range(len(table.by))), *shown.list_sums(total))
-    return [shown.list_names(table.by), *(_row(table, row, shown) for row in rows), *([last] if table.by else [])]
+    if by[:1] == ["day"]:  # days are read in their order
+        rows = sorted(rows, key=lambda row: str(row["key"]["day"]), reverse=True)
+    last = (*("TOTAL" if at == 0 else "" for at in range(len(by))), *shown.list_sums(total))
+    return [shown.list_names(by), *(_row(row, shown) for row in rows), *([last] if by else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,52 +132,49 @@ class _Columns:
     billed: bool
     unknown: bool
 
-    def list_names(self, by: tuple[str, ...]) -> tuple[str, ...]:
+    def list_names(self, by: Sequence[str]) -> tuple[str, ...]:
         more = [*map(str.upper, self.parts), *(["BILLED"] if self.billed else [])]
         names = (name.upper() for name in by)
         basis = ["BY"] if self.basis else []
         return (*names, "COST", *basis, *more, "HOURS", *(["PRICE NOT KNOWN"] if self.unknown else []))
 
-    def list_sums(self, row: SpendingRow) -> tuple[str, ...]:
+    def list_sums(self, row: Document) -> tuple[str, ...]:
         """Format the sums; a cost that is not known is never shown as 0."""
-        free = "not known" if row.unknown_hours or row.unpriced else "free"
-        parts = (_part(row, part) for part in self.parts)
-        billed = [f"{100 * row.billed / row.microdollars:.0f} %" if row.microdollars > 0 else ""] if self.billed else []
-        unknown = [_hours(row.unknown_hours) if row.unknown_hours else ""] if self.unknown else []
+        cost, billed, unknown = row["microdollars"], row["billed_microdollars"], row["unknown_hours"]
+        free = "not known" if unknown or row["unpriced"] else "free"
         return (
-            format_microdollars(row.microdollars) if row.microdollars else free,
-            *([row.basis] if self.basis else []),
-            *parts,
-            *billed,
-            _hours(row.hours),
-            *unknown,
+            format_microdollars(cost) if cost else free,
+            *([describe_sources(row["sources"])] if self.basis else []),
+            *(_part(row, part) for part in self.parts),
+            *([f"{100 * billed / cost:.0f} %" if cost > 0 else ""] if self.billed else []),
+            _hours(row["hours"]),
+            *([_hours(unknown) if unknown else ""] if self.unknown else []),
         )
 
 
-def _part(row: SpendingRow, part: str) -> str:
-    if part in row.parts:
-        return format_microdollars(row.parts[part])
-    return "not known" if part in row.unpriced else ""
+def _part(row: Document, part: str) -> str:
+    if part in row["parts"]:
+        return format_microdollars(row["parts"][part])
+    return "not known" if part in row["unpriced"] else ""
 
 
-def _row(table: SpendingTable, row: SpendingRow, shown: _Columns) -> tuple[str, ...]:
-    named = (value or ("no run" if name == "run" else "-") for name, value in zip(table.by, row.key, strict=True))
+def _row(row: Document, shown: _Columns) -> tuple[str, ...]:
+    named = (value or ("no run" if name == "run" else "-") for name, value in row["key"].items())
     return (*named, *shown.list_sums(row))
 
 
-def _notes(table: SpendingTable) -> list[str]:
+def _notes(total: Document) -> list[str]:
     """Return what is not in the sums, and where they are from."""
-    total = table.total
-    words = [SOURCE_WORDS[one] for one in total.sources if one != BILL]
+    words = [SOURCE_WORDS[one] for one in total["sources"] if one != BILL]
     source = f"by {join_words(words, 'and')}, recorded when the machines were requested" if words else "by bills"
-    source = f"what is not billed is estimated, {source}" if total.billed and words else source
-    missing = f"not in it, as the price is not known: {join_words(total.unpriced, 'and')} of some slices"
-    return [source, *([missing] if total.unpriced else [])]
+    source = f"what is not billed is estimated, {source}" if total["billed_microdollars"] and words else source
+    missing = f"not in it, as the price is not known: {join_words(total['unpriced'], 'and')} of some slices"
+    return [source, *([missing] if total["unpriced"] else [])]
 
 
 def _hours(hours: float) -> str:
     return f"{hours:,.1f} h" if hours >= 0.1 else f"{hours * 60:.1f} min"
 
 
-def _day(moment: float) -> str:
-    return format_utc(moment)[:10] if moment else "the first record"
+def _day(table: Document) -> str:
+    return str(table["since"])[:10] if parse_utc(table["since"]) else "the first record"

@@ -14,7 +14,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import ON_SERVICE, refuse_option
-from orchestrator.cli.parameters.clusters import open_store_reader
+from orchestrator.client.local import open_own_reader
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_amount, format_microdollars
 from orchestrator.messages import count_noun, escape_controls, join_some
@@ -65,7 +65,7 @@ def import_bills(files: tuple[str, ...], dry_run: bool, shorter: bool, output: s
         change = compare_bills(known, found.list_records(), found.months)
         if not dry_run:
             store.import_bills(found.list_records(), found.months)
-    with open_store_reader() as reader:
+    with open_own_reader() as reader:
         compared = compare_with_bills(reader, time.time(), change.result)
     if output == "json":
         write_stdout(json.dumps(_as_json(found, change, compared), indent=2))

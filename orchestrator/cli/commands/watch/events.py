@@ -6,8 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +16,16 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import refuse_option
 from orchestrator.cli.execution.served_patience import Patience
-from orchestrator.cli.parameters.clusters import CLUSTER, read_record_time, record_source
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.scope import make_scope, scope_options
-from orchestrator.documents.events import read_events
+from orchestrator.client.base import DocumentReads
+from orchestrator.client.choose import open_documents
 from orchestrator.documents.queries import EventsQuery
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_local_time, parse_utc
 from orchestrator.messages import escape_controls
 from orchestrator.project import qualify_name
 from orchestrator.service_address import find_server
-from orchestrator.store.read import Reader
 
 _NEWER = 1000  # events that are read together while they are followed
 POLL_SECONDS = 0.3
@@ -69,11 +68,10 @@ def events(
         return
     if follow and output == "json":
         raise UserError("-f cannot write one JSON document", "it would never be complete", "orch events -f -o jsonl")
-    with record_source() as open_reader:
-        with open_reader() as store:
-            scope = make_scope(store, owner, all_projects=all_projects)
-            query = EventsQuery(scope=scope, cluster=cluster or "", after=after, limit=limit)
-            document = read_events(store, read_record_time(), query)
+    scope = make_scope(owner, all_projects=all_projects)
+    query = EventsQuery(scope=scope, cluster=cluster or "", after=after, limit=limit)
+    with open_documents() as documents:
+        document = documents.read_events(query)
         if output == "json":
             write_stdout(json.dumps(document, indent=2))
             return
@@ -81,7 +79,7 @@ def events(
             _show(event, output)
         if follow:
             sys.stdout.flush()
-            for event in _poll_newer(open_reader, replace(query, after=document["until"], limit=_NEWER)):
+            for event in _poll_newer(documents, replace(query, after=document["until"], limit=_NEWER)):
                 _show(event, output)
                 sys.stdout.flush()
 
@@ -103,14 +101,11 @@ def _verify() -> None:
     write_stderr("all events are unchanged, and all records match them")
 
 
-def _poll_newer(
-    open_reader: Callable[[], AbstractContextManager[Reader]], query: EventsQuery
-) -> Iterator[dict[str, Any]]:
+def _poll_newer(documents: DocumentReads, query: EventsQuery) -> Iterator[dict[str, Any]]:
     seen = query.after
 
     def read_newer() -> dict[str, Any]:
-        with open_reader() as store:
-            return read_events(store, read_record_time(), replace(query, after=seen))
+        return documents.read_events(replace(query, after=seen))
 
     served = bool(find_server(os.environ))
     patience = Patience(subject="", next_step="orch events -f")

@@ -11,7 +11,8 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.host_access import enter_hosts
-from orchestrator.cli.parameters.clusters import CLUSTER, record_source
+from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.client.host_records import host_record_source
 from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def profile(ctx: click.Context, cluster: str, steps: int, rank: str, into: Path,
     from orchestrator.engine.operations import profile as engine
 
     request = engine.ProfileRequest(cluster=cluster, steps=steps, first_only=rank == "0", into=into, wait=wait * 60)
-    with record_source() as open_records, TerminalNarrator(sys.stderr) as narrator:
+    with host_record_source(cluster) as open_records, TerminalNarrator(sys.stderr) as narrator:
         found = engine.record_profile(
             request,
             lambda done, total: narrator.progress(f"{steps} steps, ranks", done, total),

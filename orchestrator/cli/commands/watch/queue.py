@@ -9,10 +9,10 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.queue_text import draw_queue
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.client.choose import open_documents
 from orchestrator.documents.queries import QueueQuery
-from orchestrator.documents.queue import read_queue
 
 
 @click.command(
@@ -29,14 +29,11 @@ from orchestrator.documents.queue import read_queue
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def queue(cluster: str | None, all_projects: bool, owner: str, everything: bool, output: str) -> None:
     """Show jobs, which run one after the other on each cluster, and the current stage of pipelines."""
-    with open_store_reader() as store:
-        scope = make_scope(store, owner, all_projects=all_projects)
-        query = QueueQuery(scope=scope, cluster=cluster or "", ended=everything)
-        document = read_queue(store, read_record_time(), query)
-    if output == "json":
-        write_stdout(json.dumps(document, indent=2))
-        return
-    lines = draw_queue(document, with_project=all_projects)
+    scope = make_scope(owner, all_projects=all_projects)
+    with open_documents() as documents:
+        document = documents.read_queue(QueueQuery(scope=scope, cluster=cluster or "", ended=everything))
+        text = draw_queue(document, with_project=all_projects)
+        lines = [json.dumps(document, indent=2)] if output == "json" else text
     if lines:
         write_stdout(*lines)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +11,8 @@ import click
 
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stdout
-from orchestrator.cli.parameters.clusters import open_store_reader, read_record_time
+from orchestrator.client.choose import open_documents
 from orchestrator.formatting import format_amount, format_dollars, format_duration
-from orchestrator.service_address import find_server
 
 _UNKNOWN = "not known"
 
@@ -30,25 +28,9 @@ def write_comparison(run_ids: Sequence[str], output: str) -> None:
 
     if len(set(run_ids)) < 2:
         raise click.UsageError("--compare needs two runs or more: orch runs --compare RUN_ID RUN_ID")
-    document = _compare(list_compared(run_ids))
-    write_stdout(*([json.dumps(document, indent=2)] if output == "json" else _draw(document)))
-
-
-def _compare(run_ids: Sequence[str]) -> dict[str, Any]:
-    """Return the document of a comparison. A service reads the buckets itself: some are folders of its computer."""
-    if url := find_server(os.environ):
-        from orchestrator.cli.execution.served import explain_refusals
-        from orchestrator.client import Client
-
-        with Client.connect(url) as client, explain_refusals(client):
-            return client.compare_runs(run_ids)
-    from orchestrator.documents.comparison import compare_runs, comparison_as_json
-    from orchestrator.documents.curves import CurveReader
-    from orchestrator.engine.state.identities import open_project_bucket
-
-    with open_store_reader() as store:
-        found = compare_runs(store, run_ids, read_record_time(), open_project_bucket, CurveReader())
-    return comparison_as_json(found)
+    with open_documents() as documents:
+        document = documents.compare_runs(list_compared(run_ids))
+        write_stdout(*([json.dumps(document, indent=2)] if output == "json" else _draw(document)))
 
 
 def _draw(document: dict[str, Any]) -> list[str]:

@@ -10,10 +10,10 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.watch.run_comparison import write_comparison
 from orchestrator.cli.drawing.runs_text import draw_run, draw_runs
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.client.choose import open_documents
 from orchestrator.documents.queries import RunsQuery
-from orchestrator.documents.runs import read_runs
 
 
 @click.command(
@@ -50,20 +50,15 @@ def runs(
     if len(run_ids) > 1:
         raise click.UsageError("one run is shown at a time; --compare shows several side by side")
     run_id = next(iter(run_ids), None)
-    with open_store_reader() as store:
-        query = RunsQuery(
-            scope=make_scope(store, owner, all_projects=all_projects),
-            cluster=cluster or "",
-            run_id=run_id or "",
-            limit=limit,
-        )
-        document = read_runs(store, read_record_time(), query)
-    if output == "json":
-        write_stdout(json.dumps(document, indent=2))
-    elif run_id is not None:
-        write_stdout(*draw_run(document))
-    elif document["runs"]:
-        write_stdout(*draw_runs(document, with_project=all_projects))
-    else:
-        whose = f" of cluster '{cluster}'" if cluster is not None else ""
-        write_stderr(f"no run{whose} is on record; orch launch --help shows how to begin")
+    scope = make_scope(owner, all_projects=all_projects)
+    with open_documents() as documents:
+        document = documents.read_runs(RunsQuery(scope=scope, cluster=cluster or "", run_id=run_id or "", limit=limit))
+        if output == "json":
+            write_stdout(json.dumps(document, indent=2))
+        elif run_id is not None:
+            write_stdout(*draw_run(document))
+        elif document["runs"]:
+            write_stdout(*draw_runs(document, with_project=all_projects))
+        else:
+            whose = f" of cluster '{cluster}'" if cluster is not None else ""
+            write_stderr(f"no run{whose} is on record; orch launch --help shows how to begin")

@@ -14,11 +14,10 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.status_text import draw_cluster, draw_clusters, draw_limit_notes
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import refuse_option
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, read_record_time
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.client.choose import open_documents
 from orchestrator.documents.queries import ClustersQuery, Scope
-from orchestrator.documents.status import read_status
-from orchestrator.store.read import Reader
 
 
 @click.command(
@@ -41,27 +40,28 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
     """
     if refresh:
         refuse_option("status", "--refresh", "the service observes its machines itself", os.environ)
-        with open_store_reader() as store:
-            _refresh(_read(store, cluster, owner, all_projects=all_projects))
-    with open_store_reader() as store:
-        document = _read(store, cluster, owner, all_projects=all_projects)
-    if output == "json":
-        write_stdout(json.dumps(document, indent=2))
-    elif cluster:
+    scope = Scope() if cluster else make_scope(owner, all_projects=all_projects)
+    query = ClustersQuery(scope=scope, cluster=cluster or "")
+    with open_documents() as documents:
+        if refresh:
+            _refresh(documents.read_status(query))
+        document = documents.read_status(query)
+        if output == "json":
+            write_stdout(json.dumps(document, indent=2))
+        else:
+            _draw(document, alone=bool(cluster), with_project=all_projects)
+        if refusal := document["refusal"]:
+            write_stderr(f"this store is only read, and nothing is changed: {refusal}; orch store   shows what to type")
+
+
+def _draw(document: Mapping[str, Any], *, alone: bool, with_project: bool) -> None:
+    if alone:
         write_stdout(*draw_cluster(document))
     elif document["clusters"]:
-        write_stdout(*draw_clusters(document, with_project=all_projects))
+        write_stdout(*draw_clusters(document, with_project=with_project))
     else:
         write_stderr("no clusters; orch launch --help shows how to create one")
-    if output == "text":
-        write_stderr(*draw_limit_notes(document))
-    if refusal := document["refusal"]:
-        write_stderr(f"this store is only read, and nothing is changed: {refusal}; orch store   shows what to type")
-
-
-def _read(store: Reader, cluster: str | None, owner: str, *, all_projects: bool) -> dict[str, Any]:
-    scope = Scope() if cluster else make_scope(store, owner, all_projects=all_projects)
-    return read_status(store, read_record_time(), ClustersQuery(scope=scope, cluster=cluster or ""))
+    write_stderr(*draw_limit_notes(document))
 
 
 def _refresh(document: Mapping[str, Any]) -> None:

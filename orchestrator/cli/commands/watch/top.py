@@ -15,7 +15,8 @@ from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr, write_stdout
 from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import refuse_stopped
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, record_source, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, select_hosts
+from orchestrator.client.host_records import host_record_source, open_host_records
 from orchestrator.formatting import format_size, format_utc
 from orchestrator.messages import escape_controls
 from orchestrator.plan.ranks import MOST_NAMED
@@ -59,13 +60,13 @@ def top(ctx: click.Context, cluster: str, interval: float, once: bool, chips: bo
     """
     from orchestrator.engine.operations.top import open_rounds
 
-    with open_store_reader() as store:
+    with open_host_records(cluster) as store:
         record = find_cluster(store, cluster)
         select_hosts(record)
         refuse_stopped(record)
     live = output == "text" and not once and inspect_terminal(sys.stdout).live
     try:
-        with record_source() as records, open_rounds(cluster, write_stderr, records, enter_hosts) as look:
+        with host_record_source(cluster) as records, open_rounds(cluster, write_stderr, records, enter_hosts) as look:
             found = look()
             if output == "json":
                 write_stdout(json.dumps(top_as_json(cluster, found, time.time()), indent=2))

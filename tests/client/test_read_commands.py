@@ -10,27 +10,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from service_site import OUTCOMES, Served, record_run, save_steps, serve, write_points
 from support.orch_process import Orch
+from support.service_site import OUTCOMES, Served, record_run, save_steps, serve, write_points
 from support.terminal import on_terminal
 
 from orchestrator.__main__ import main
 from orchestrator.acting import acting_as
 from orchestrator.cli.app import SECTIONS
-from orchestrator.cli.execution.served import ServedRecords
 from orchestrator.cli.execution.served_commands import LOCAL, REFUSED, SERVED, refuse_without_store
-from orchestrator.client import Client
-from orchestrator.client_logins import keep_login
-from orchestrator.client_transport import ServiceError
+from orchestrator.client.logins import keep_login
+from orchestrator.client.transport import ServiceError
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.errors import UserError
@@ -38,12 +34,23 @@ from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.leases import Lease
 from orchestrator.store.read import Reader
 from orchestrator.store.records import NewJob
-from orchestrator.store.replicated import SENT
 from orchestrator.store.store import Store
 
 TASK = json.dumps({"train": {"args": {"lr": "1e-3"}}, "envs": {"API_TOKEN": "canary-env"}})
 HEAVY = ("pydantic", "sqlalchemy", "rich", "jinja2", "paramiko", "obstore", "boto3", "google", "yaml", "cryptography",
          "asyncio", "importlib.metadata")  # fmt: skip
+
+
+# The service says the time of the file `now` beside this one, where there is one: documents have their time.
+_HELD_CLOCK = """
+from pathlib import Path
+from orchestrator.clock import SteadyClock
+
+def held(clock, real=SteadyClock.now, file=Path(__file__).with_name("now")):
+    return float(file.read_text()) if file.exists() else real(clock)
+
+SteadyClock.now = held
+"""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,10 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     folder = tmp_path_factory.mktemp("team")
     for name in ("service", "me"):
         (folder / name).mkdir()
-    orch = Orch(folder / "service")
+    clock = folder / "clock"
+    clock.mkdir()
+    (clock / "sitecustomize.py").write_text(_HELD_CLOCK)
+    orch = Orch(folder / "service", {"PYTHONPATH": str(clock)})
     bucket = folder / "bucket"
     secret = orch.ok("token", "create", "bobs", "--member", "bob", "--role", "viewer").strip()
     held = _record(orch.state / "orch.db", bucket)
@@ -141,12 +151,18 @@ def run(home: Path, words: Sequence[str], **more: str) -> Printed:
 
 def run_both(team: Team, words: Sequence[str], now: float, **more: str) -> tuple[Printed, Printed]:
     """Run a command as bob on the store itself, and through the service, at the same time of the clock."""
+    held = Path(team.served.orch.more["PYTHONPATH"]) / "now"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: now)
         patch.setattr(SteadyClock, "now", lambda _clock: now)
         with acting_as("bob"):
             local = run(team.served.orch.folder / "orch", words, **more)
-        return local, run(team.me.folder / "orch", words, ORCH_SERVER=team.url, **more)
+        held.with_name("new").write_text(repr(now))
+        held.with_name("new").replace(held)
+        try:
+            return local, run(team.me.folder / "orch", words, ORCH_SERVER=team.url, **more)
+        finally:
+            held.unlink()
 
 
 FORMS = ("", "-o json")
@@ -162,6 +178,7 @@ LINES = [
             "queue --all-projects --owner bob", "events", "events first", "events third --after 3", "events none",
             "events -n 4 --all", "events --all --owner bob", "cost", "cost --by owner,project --all --since all",
             "cost --by day,run", "cost --by what", "cost --owner me",
+            "budget", "token", "offers --capacity", "offers --accuracy", "runs --limit 2", "events -n 1200",
             "cost --owner bobb", "events --owner none", "status --owner none",
         )
         for form in FORMS
@@ -201,91 +218,6 @@ def test_who_is_at_work_and_what_came_since_are_shown(team: Team) -> None:
         store.release(lease)
     local, served = run_both(team, ["status", "fourth"], time.time())
     assert served == local and "was deleted" in served.err
-
-
-@pytest.fixture
-def records(team: Team, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], ServedRecords]]:
-    """Return a maker of openers of the copy, as commands in this process have one each."""
-    monkeypatch.setenv("ORCH_HOME", str(team.me.folder / "orch"))
-    opened: list[ServedRecords] = []
-
-    def make() -> ServedRecords:
-        opened.append(ServedRecords(team.url, "default"))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.__exit__()
-
-
-def test_nothing_is_written_when_nothing_changed(team: Team, records: Callable[[], ServedRecords]) -> None:
-    source = records()
-    for _ in range(2):  # the second answer has the tag of the present state
-        with source.open_reader():
-            pass
-    before = source.replica.read_position()
-    with source.open_reader(), records().open_reader() as other:
-        assert other.clusters()
-    assert before.tag and source.replica.read_position() == before
-
-
-def test_commands_at_the_same_time_share_one_copy(team: Team, records: Callable[[], ServedRecords]) -> None:
-    sources = [records() for _ in range(4)]
-    sources[0].replica.remove()
-    stop = threading.Event()
-
-    def read(source: ServedRecords) -> int:
-        rounds, newest = 0, 0
-        while not stop.is_set() or not rounds:
-            with source.open_reader() as reader:
-                head = reader.head().seq
-                assert head >= newest and reader.events(None, limit=1)[0].seq >= head
-                rounds, newest = rounds + 1, head
-        return rounds
-
-    with ThreadPoolExecutor(4) as pool, team.store() as store:
-        reading = [pool.submit(read, source) for source in sources]
-        try:
-            for number in range(40):
-                store.event("first", "note", f"event {number}")
-        finally:
-            stop.set()
-        assert all(one.result(60) >= 1 for one in reading)
-        with sources[0].open_reader() as copy:
-            assert copy.head() == store_head(team)
-            assert [event.seq for event in copy.all_events()] == list(range(1, copy.head().seq + 1))
-
-
-def store_head(team: Team) -> Any:
-    with Reader(team.served.orch.state / "orch.db") as reader:
-        return reader.head()
-
-
-def test_a_damaged_copy_is_made_again(team: Team, records: Callable[[], ServedRecords]) -> None:
-    before, _ = run_both(team, ["runs", "--all"], team.now)
-    file = records().replica.file
-    file.write_bytes(file.read_bytes()[:5000])
-    _, served = run_both(team, ["runs", "--all"], team.now)
-    assert served == before
-    with records().open_reader() as reader:
-        content = bytearray(file.read_bytes())
-        assert reader.clusters()
-        content[4096:] = b"\xff" * (len(content) - 4096)
-        file.write_bytes(content)
-        broken = [table for table in SENT if _fails(lambda table=table: reader.rows(table))]  # type: ignore[misc]  # its type cannot be inferred
-    assert broken
-    _, served = run_both(team, ["runs", "--all"], team.now)
-    assert served == before
-
-
-def _fails(read: Callable[[], object]) -> bool:
-    from orchestrator.store.replica import DamagedReplicaError
-
-    try:
-        read()
-    except DamagedReplicaError:
-        return True
-    return False
 
 
 def test_no_answer_is_an_error_and_never_an_old_state(team: Team) -> None:
@@ -455,50 +387,36 @@ def other_service(status: int, document: Mapping[str, object]) -> Generator[str]
         server.server_close()
 
 
-@pytest.mark.parametrize(
-    ("status", "change", "said"),
-    [(404, None, "older orch"), (200, {"min_reader": 99}, "newer orch"), (200, {"version": 2}, "newer orch"),
-     (200, {"columns": {}}, "older orch")],
-)  # fmt: skip
 def test_a_service_of_another_version_says_what_to_do(
-    team: Team,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    change: dict[str, object] | None,
-    said: str,
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORCH_HOME", str(tmp_path))
-    with Client(team.url, team.secret) as client:
-        document, _ = client.read_records()
-    assert document is not None
-    answer = {"title": "there is no /v1/records"} if change is None else document | change
-    with other_service(status, answer) as url:
+    with other_service(404, {"title": "there is no /v1/clusters"}) as url:
         keep_login(url, "orch_x")
         refused = run(tmp_path, ["status"], ORCH_SERVER=url)
-    assert (refused.status, refused.out) == (1, "") and said in refused.err and "upgrade" in refused.err
+    assert (refused.status, refused.out) == (1, "") and "an older orch" in refused.err and "upgrade" in refused.err
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"columns": []}, {"until": {}}, {"leases": None}, {"rows": {"clusters": [[1]]}}, {"events": [[None]]},
-     {"complete": False}],
-    ids=json.dumps,
-)  # fmt: skip
-def test_records_that_cannot_be_read_are_the_services_fault(
-    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
+WORDS_OF_OTHERS: list[dict[str, object]] = [
+    {}, {"clusters": None}, {"clusters": [1]}, {"clusters": [{}], "refusal": None}, {"runs": [{"run_id": 1}]},
+    {"jobs": [[]]}, {"events": [{"seq": "x"}]}, {"rows": [{}], "total": {}}, {"tables": {"clusters": {"rows": [[1]]}}},
+    {"project": "default", "member": "bob", "installation": "x", "incarnation": 1,
+     "tables": {"clusters; DROP": {"columns": ["uid"], "rows": []}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("document", WORDS_OF_OTHERS, ids=json.dumps)
+def test_documents_that_cannot_be_read_are_the_services_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, object]
 ) -> None:
     monkeypatch.setenv("ORCH_HOME", str(tmp_path))
-    with Client(team.url, team.secret) as client:
-        document, _ = client.read_records()
-    assert document is not None
-    if change == {"complete": False}:  # the same records for ever
-        change |= {"until": document["after"]}
-    with other_service(200, document | change) as url:
+    with other_service(200, document) as url:
         keep_login(url, "orch_x")
-        refused = run(tmp_path, ["status"], ORCH_SERVER=url)
-    assert (refused.status, refused.out) == (1, ""), refused.err
-    assert "error[" in refused.err and "a bug in orch" not in refused.err
+        for line in ("status", "status c", "runs", "runs c", "queue", "events", "cost", "budget", "token", "ssh c",
+                     "offers --capacity", "offers --accuracy", "top c", "logs c"):  # fmt: skip
+            refused = run(tmp_path, line.split(), ORCH_SERVER=url)
+            assert refused.status in (1, 3), (line, refused.err)
+            assert refused.out == "" and "error[" in refused.err and "a bug in orch" not in refused.err, line
 
 
 @pytest.mark.parametrize("status", [0, 126, 256, 512, -1, "7", None])
@@ -574,7 +492,10 @@ def test_it_stays_light(team: Team) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, "status"], env=team.me.env, capture_output=True, check=True)
     loaded = json.loads(done.stdout.splitlines()[-1])
-    assert "orchestrator.store.replica" in loaded
+    assert "orchestrator.client.http" in loaded and not {
+        "orchestrator.client.local",
+        "orchestrator.documents.status",
+    } & set(loaded)
     assert [name for name in loaded if name.split(".")[0] in HEAVY or name in HEAVY] == []
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 if TYPE_CHECKING:
-    from orchestrator.client_transport import Document
+    from orchestrator.client.transport import Document
 
 
 class TeamCalls(ABC):
@@ -19,10 +19,6 @@ class TeamCalls(ABC):
 
     @abstractmethod
     def _send_document(self, method: str, path: str, body: Document | None, key: str = "") -> Document: ...
-
-    def list_budgets(self) -> Document:
-        """Return the budgets, and what is used of them."""
-        return self._get("/v1/budgets")
 
     def set_budget(self, project: str, member: str, limits: Mapping[str, object]) -> Document:
         """Set limits of a budget, and return it; those that are not named stay. For owners.
@@ -39,10 +35,6 @@ class TeamCalls(ABC):
     def remove_budget(self, project: str, member: str) -> None:
         """Remove a budget. For owners."""
         self._send_document("DELETE", make_address("/v1/budgets", project=project, member=member), None)
-
-    def list_tokens(self) -> Document:
-        """Return what lets this member into the service; to owners what lets anyone in."""
-        return self._get("/v1/tokens")
 
     def create_token(
         self, digest: str, name: str, *, member: str = "", role: str = "member", project: str = "", days: int = 90

@@ -9,26 +9,27 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import UNAUTHORIZED
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Literal
 from urllib.parse import quote, urlencode
 
-from orchestrator import client_ci
-from orchestrator.client_events import FollowedEvents
-from orchestrator.client_logins import read_logins
-from orchestrator.client_team import TeamCalls, make_address
-from orchestrator.client_transport import Document, ServiceError, Transport
+from orchestrator.client import ci as client_ci
+from orchestrator.client.events import FollowedEvents
+from orchestrator.client.logins import read_logins
+from orchestrator.client.reads import PAGE, ReadCalls
+from orchestrator.client.team import TeamCalls, make_address
+from orchestrator.client.transport import Document, ServiceError, Transport
 from orchestrator.errors import AccessError, CloudError, OrchError
 from orchestrator.project import find_named_project
 
 Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
 _KEEPING_SECONDS = 600.0  # in which a service unpacks what was sent
 _PAGE = 100
-_MOST = 1000  # items of a page that is asked for
 _BUSY_SECONDS = 30.0  # a service reads keys of an issuer for about 20 s at most
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # RFC 8693, section 2.1
 _ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105  # the name of a kind
@@ -52,7 +53,7 @@ class Plan:
         return "".join(f"note: {note}\n" for note in self.document["notes"]) + str(self.document["text"])
 
 
-class Client(TeamCalls):
+class Client(ReadCalls, TeamCalls):
     """A connection to a service, used as a context manager. For one thread."""
 
     def __init__(
@@ -162,7 +163,7 @@ class Client(TeamCalls):
     def list_clusters(self) -> list[Document]:
         """Return the open clusters, by name."""
         found: list[Document] = []
-        path: str | None = make_address("/v1/clusters", limit=_MOST)
+        path: str | None = make_address("/v1/clusters", limit=PAGE)
         while path is not None:
             page, path = self._get_page(path)
             found += page["clusters"]
@@ -172,23 +173,13 @@ class Client(TeamCalls):
         """Return the jobs and pipelines that have not ended."""
         return self._get("/v1/queue")
 
-    def compare_runs(self, run_ids: Sequence[str]) -> Document:
-        """Return runs side by side: results, costs and settings."""
-        return self._get(f"/v1/compare?{urlencode([('run', run_id) for run_id in run_ids])}")
-
-    def read_records(self, after: int = 0, tag: str = "") -> tuple[Document | None, str]:
-        """Return a page of the records after an event, with its tag; no document when nothing is newer than the tag.
+    def read_records(self, cluster: str = "") -> Document:
+        """Return the rows of clusters that a command on their hosts needs.
 
         Args:
-            after: The number of the event.
-            tag: That of the last answer to the same question.
+            cluster: Those of this name; without it all that exist.
         """
-        try:
-            return self._get_packed(make_address("/v1/records", after=after), {"If-None-Match": tag} if tag else {})
-        except ServiceError as error:
-            if error.http_status != HTTPStatus.NOT_MODIFIED:
-                raise
-            return None, tag
+        return self._get(make_address("/v1/records", cluster=cluster, project=self._project))
 
     def read_output(
         self,
@@ -225,12 +216,7 @@ class Client(TeamCalls):
         query: list[tuple[str, object]] = [(name, value) for name, value in given.items() if value is not None]
         query += [("host", host) for host in hosts]
         query += [("begin", f"{file}:{byte}") for file, byte in positions.items()]
-        return self._get_packed(f"/v1/clusters/{quote(cluster, safe='')}/logs?{urlencode(query)}", {})[0]
-
-    def _get_packed(self, path: str, headers: Mapping[str, str]) -> tuple[Document, str]:
-        """Return a long document, which is packed on the way, and its tag."""
-        with self._transport.answer("GET", path, headers={"Accept-Encoding": "gzip", **headers}) as answer:
-            return answer.read_document(), answer.get_header("ETag")
+        return self._get(f"/v1/clusters/{quote(cluster, safe='')}/logs?{urlencode(query)}")
 
     def set_timeout(self, seconds: float) -> None:
         """Set how long a connection, and an answer, may take from the next connection on."""
@@ -362,8 +348,7 @@ class Client(TeamCalls):
         return self._get_page(path)[0]
 
     def _get_page(self, path: str) -> tuple[Document, str | None]:
-        """Return a document, and the path of the next page of a list."""
-        with self._transport.answer("GET", path) as answer:
+        with self._transport.answer("GET", path, headers={"Accept-Encoding": "gzip"}) as answer:
             following, _, relation = answer.get_header("Link").partition(";")
             document = answer.read_document()
         return document, following.strip("<> ") if "next" in relation else None
@@ -378,3 +363,46 @@ class Client(TeamCalls):
             method, path, None if body is None else json.dumps(body).encode(), headers
         ) as answer:
             return answer.read_document()
+
+
+@contextmanager
+def open_service(url: str, *, seconds: float | None = None) -> Generator[Client]:
+    """Give a client of a service whose refusals say what a person can do.
+
+    Args:
+        url: The address of the service.
+        seconds: How long an answer may take; None for the usual time.
+
+    Raises:
+        AccessError: No token is kept for it, or it does not accept the token.
+        CloudError: It does not answer.
+    """
+    with Client.connect(url) as client, explain_refusals(client):
+        if seconds is not None:
+            client.set_timeout(seconds)
+        yield client
+
+
+@contextmanager
+def explain_unreadable(client: Client) -> Generator[None]:
+    """Turn what fails as a document of a service is another one than it should be into CloudError."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise CloudError(f"{client.url} sent a document that cannot be read", why, "ask who runs it") from error
+
+
+@contextmanager
+def explain_refusals(client: Client) -> Generator[None]:
+    """Say what a person can do about a token that the service does not accept."""
+    try:
+        yield
+    except ServiceError as error:
+        if error.http_status != UNAUTHORIZED:
+            raise
+        raise AccessError(
+            f"{client.url} does not accept your token",
+            "it has expired or was taken back",
+            f"orch login {client.url}   with a new one (orch token create, on the service's computer)",
+        ) from error

@@ -1,0 +1,64 @@
+"""What read commands ask. Each call returns the document that the command prints with `-o json`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, SpendingQuery
+
+Document = dict[str, Any]
+
+
+class DocumentReads(ABC):
+    """The documents of a store. All calls raise OrchError where it cannot be read, or has no such record."""
+
+    @abstractmethod
+    def read_status(self, query: ClustersQuery) -> Document:
+        """Return clusters with their machines, jobs and prices."""
+
+    @abstractmethod
+    def read_queue(self, query: QueueQuery) -> Document:
+        """Return jobs in the order in which they run, and pipelines."""
+
+    @abstractmethod
+    def read_runs(self, query: RunsQuery) -> Document:
+        """Return the newest runs, or one."""
+
+    @abstractmethod
+    def compare_runs(self, run_ids: Sequence[str]) -> Document:
+        """Return runs side by side: results, costs and settings."""
+
+    @abstractmethod
+    def measure_run(self, run_id: str) -> Document:
+        """Return what a run reached on its machines, by the numbers that its program logged."""
+
+    @abstractmethod
+    def read_events(self, query: EventsQuery) -> Document:
+        """Return the newest events, oldest first."""
+
+    @abstractmethod
+    def read_spending(self, query: SpendingQuery) -> Document:
+        """Return what machines have cost, summed."""
+
+    @abstractmethod
+    def list_budgets(self) -> Document:
+        """Return the budgets, and what is used of them."""
+
+    @abstractmethod
+    def list_tokens(self) -> Document:
+        """Return what lets members into the service."""
+
+    @abstractmethod
+    def read_capacity(self) -> Document:
+        """Return what own requests for machines say of capacity."""
+
+    @abstractmethod
+    def read_accuracy(self) -> Document:
+        """Return what was estimated for runs beside what was measured."""
+
+    @abstractmethod
+    def list_cluster_names(self) -> list[tuple[str, str]]:
+        """Return name and summary of the open clusters of the project, by name."""

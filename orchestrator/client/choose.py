@@ -1,0 +1,31 @@
+"""From where a command reads: from the service that ORCH_SERVER names, else from the store of this computer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from orchestrator.service_address import find_server
+
+if TYPE_CHECKING:
+    from orchestrator.client.base import DocumentReads
+
+
+@contextmanager
+def open_documents(*, seconds: float | None = None) -> Generator[DocumentReads]:
+    """Give the documents that read commands show. What they show is drawn within the block.
+
+    Args:
+        seconds: How long an answer of a service may take; None for its usual time.
+    """
+    if url := find_server(os.environ):
+        from orchestrator.client.http import explain_unreadable, open_service
+
+        with open_service(url, seconds=seconds) as client, explain_unreadable(client):
+            yield client
+        return
+    from orchestrator.client.local import LocalDocuments
+
+    yield LocalDocuments()

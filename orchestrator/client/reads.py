@@ -1,0 +1,112 @@
+"""The documents of a service, a request each. Lists of more than a page take one request for each page."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from orchestrator.client.base import Document, DocumentReads
+from orchestrator.client.team import make_address
+
+if TYPE_CHECKING:
+    from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, Scope, SpendingQuery
+
+PAGE = 1000  # items of a page that is asked for
+
+
+class ReadCalls(DocumentReads):
+    """Calls that only read, which a client sends."""
+
+    _project: str
+
+    @abstractmethod
+    def _get(self, path: str) -> Document: ...
+
+    @abstractmethod
+    def _get_page(self, path: str) -> tuple[Document, str | None]:
+        """Return a document, and the path of the next page of a list."""
+
+    def read_status(self, query: ClustersQuery) -> Document:
+        if query.cluster:
+            return self._get(make_address(f"/v1/clusters/{quote(query.cluster, safe='')}", project=self._project))
+        document, path = self._get_page(make_address("/v1/clusters", limit=PAGE, **self._choose(query.scope)))
+        while path is not None:
+            page, path = self._get_page(path)
+            document["clusters"] += page["clusters"]
+        return document
+
+    def read_queue(self, query: QueueQuery) -> Document:
+        ended = "yes" if query.ended else ""
+        return self._get(make_address("/v1/queue", cluster=query.cluster, ended=ended, **self._choose(query.scope)))
+
+    def read_runs(self, query: RunsQuery) -> Document:
+        address = make_address(
+            "/v1/runs", limit=min(query.limit, PAGE), run=query.run_id, cluster=query.cluster,
+            before=query.before, **self._choose(query.scope),
+        )  # fmt: skip
+        document, path = self._get_page(address)
+        while path is not None and len(document["runs"]) < query.limit:
+            page, path = self._get_page(path)
+            document["runs"] += page["runs"]
+        del document["runs"][query.limit :]
+        return document
+
+    def compare_runs(self, run_ids: Sequence[str]) -> Document:
+        """Return runs side by side: results, costs and settings."""
+        return self._get(f"/v1/compare?{urlencode([('run', run_id) for run_id in run_ids])}")
+
+    def measure_run(self, run_id: str) -> Document:
+        return self._get(f"/v1/runs/{quote(run_id, safe='')}/measured")
+
+    def read_events(self, query: EventsQuery) -> Document:
+        left, before, document = query.limit, query.before, Document()
+        while left > 0:
+            page = self._get(
+                make_address(
+                    "/v1/events/newest",
+                    after=query.after,
+                    before=before,
+                    limit=min(left, PAGE),
+                    cluster=query.cluster,
+                    **self._choose(query.scope),
+                )
+            )
+            document = page if not document else document | {"events": page["events"] + document["events"]}
+            if page["from"] is None:
+                break
+            document["from"] = before = int(page["from"])
+            left -= PAGE
+        return document
+
+    def read_spending(self, query: SpendingQuery) -> Document:
+        since = "all" if query.seconds is None else f"{query.seconds}s"
+        return self._get(make_address("/v1/spend", by=",".join(query.by), since=since, **self._choose(query.scope)))
+
+    def list_budgets(self) -> Document:
+        """Return the budgets, and what is used of them."""
+        return self._get("/v1/budgets")
+
+    def list_tokens(self) -> Document:
+        """Return what lets this member into the service; to owners what lets anyone in."""
+        return self._get("/v1/tokens")
+
+    def read_capacity(self) -> Document:
+        return self._get("/v1/capacity")
+
+    def read_accuracy(self) -> Document:
+        return self._get("/v1/accuracy")
+
+    def list_cluster_names(self) -> list[tuple[str, str]]:
+        path: str | None = make_address("/v1/clusters", limit=PAGE, scope="project", project=self._project)
+        found: list[tuple[str, str]] = []
+        while path is not None:
+            page, path = self._get_page(path)
+            found += [(one["name"], one["summary"]) for one in page["clusters"]]
+        return found
+
+    def _choose(self, scope: Scope) -> dict[str, str]:
+        """Return what a query says of whose records are shown, and of the project in which names are found."""
+        which = {None: "project", "": "all"}.get(scope.project, "")
+        return {"scope": which, "project": scope.project or self._project, "owner": scope.owner}
