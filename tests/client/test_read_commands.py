@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -395,6 +396,60 @@ def test_a_service_of_another_version_says_what_to_do(
         keep_login(url, "orch_x")
         refused = run(tmp_path, ["status"], ORCH_SERVER=url)
     assert (refused.status, refused.out) == (1, "") and "an older orch" in refused.err and "upgrade" in refused.err
+
+
+@contextmanager
+def forwarder(port: int) -> Generator[tuple[str, list[str]]]:
+    """Run what passes requests on to a service; give its address, and the paths that were asked for."""
+    asked: list[str] = []
+
+    class Forwards(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            connection = HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", self.path, headers={**self.headers, "Host": f"127.0.0.1:{port}"})
+            answer = connection.getresponse()
+            content = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+            connection.close()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Forwards)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+ASKING = ["status", "status first", "status --all --owner me", "runs", "runs one", "runs --compare one three", "queue",
+          "queue second", "events -n 1000", "cost --by owner,day", "budget", "token", "offers --capacity",
+          "offers --accuracy"]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ASKING)
+def test_a_read_command_is_one_request(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    with forwarder(team.served.port) as (url, asked):
+        keep_login(url, team.secret)
+        shown = run(tmp_path, line.split(), ORCH_SERVER=url)
+    assert shown.status == 0 and len(asked) == 1, (asked, shown.err)
+
+
+def test_a_list_of_more_than_a_page_is_whole(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.client.reads.PAGE", 2)
+    for line in ("runs --all -o json", "runs --all --limit 3 -o json", "events -n 5 -o json", "events -n 9999 -o json"):
+        local, served = run_both(team, line.split(), team.now)
+        assert served == local, line
+    local, served = run_both(team, ["status", "--all"], team.now)
+    assert served == local
 
 
 WORDS_OF_OTHERS: list[dict[str, object]] = [
