@@ -214,13 +214,3 @@ class DeadlineError(OrchError):
 
     code = "timeout"
     exit_status = Exit.TIMEOUT
-
-
-class ProgramFailed(OrchError):
-    """The user's program failed; its status becomes the exit status of the command."""
-
-    code = "program-failed"
-
-    def __init__(self, what: str, status: int, why: str = "", next_step: str = "") -> None:
-        super().__init__(what, why, next_step)
-        self.exit_status = status

@@ -266,13 +266,6 @@ def _find_listed(machine: Machine, market: str, region: str) -> Price | None:
     return table.find_price(machine, market, region) if table is not None and market != "block" else None
 
 
-def price_line(accelerator: Machine, market: Market, count: int = 1, region: str = "") -> str:
-    """Format one line: machine, count, market, and its price as far as it is known."""
-    what = f"{count} x {accelerator.name}" if count != 1 else accelerator.name
-    price = price_per_hour(accelerator, market, region)
-    return f"{what}, {market}: {price.times(count) if price else 'price not known'}"
-
-
 def list_price_market(market: Market) -> str | None:
     """Return the market as the price tables write it; None for prices by contract."""
     match market:

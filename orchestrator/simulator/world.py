@@ -62,12 +62,6 @@ class World:
             return state.resources[uid] if uid is not None else None
         return next((resource for resource in self.living() if resource.name == name), None)
 
-    def of_alias(self, alias: str) -> tuple[Resource, int] | None:
-        """Return the resource, existing or not, and the rank of a host's alias."""
-        rest, _, rank = alias.rpartition("-")
-        resource = self.state.resources.get(rest.rpartition("-")[2])
-        return (resource, int(rank)) if resource is not None else None
-
 
 def host_alias(resource: Resource, rank: int) -> str:
     """Return the name under which a host's key is pinned; it is never reused."""

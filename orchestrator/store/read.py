@@ -144,10 +144,6 @@ class Reader(TeamReads, LeaseReads, RowReads, EventReads):
         query = f"SELECT DISTINCT name FROM clusters WHERE name <> ''{only}"  # noqa: S608  # constant parts
         return frozenset(str(row["name"]) for row in self._rows(query, *values))
 
-    def all_clusters(self) -> tuple[ClusterRecord, ...]:
-        """Return every cluster on record, of all projects, the deleted ones too, oldest first."""
-        return tuple(cluster_from_row(row) for row in self._rows("SELECT * FROM clusters ORDER BY created, uid"))
-
     def clusters_by_uid(self, uids: Collection[str] | None = None) -> dict[str, ClusterRecord]:
         """Return the clusters of these uids, or every cluster, of all projects and the deleted ones too."""
         only, values = where_in("uid", uids)

@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.catalog import ec2, tpu
 from orchestrator.catalog.accelerators import resolve
-from orchestrator.catalog.prices import price_line, price_per_hour
+from orchestrator.catalog.prices import price_per_hour
 from orchestrator.slices import CapacityBlock, OnDemand, Owned, Reservation, Spot
 
 # accelerator, market, region: low, high (Google's and Amazon's list prices, see catalog/data)
@@ -51,7 +51,6 @@ def test_golden_prices(name: str, market: OnDemand | Spot, region: str, low: flo
 )
 def test_unknown_is_none_and_never_zero(name: str, market: OnDemand, region: str) -> None:
     assert price_per_hour(resolve(name), market, region) is None
-    assert "price not known" in price_line(resolve(name), market, 1, region)
 
 
 def test_no_rented_machine_is_free_in_any_market() -> None:
@@ -70,9 +69,10 @@ def test_nothing_is_rented_on_machines_of_ones_own() -> None:
     assert "your own computer" in str(local)
 
 
-def test_the_line_says_how_many_how_and_when_the_price_was_read() -> None:
-    line = price_line(resolve("v5e-16"), OnDemand(), 2, "us-west4")
-    assert line == "2 x v5litepod-16, on demand: $38.40 an hour (list price, us-west4, 2026-11-20)"
+def test_a_price_says_where_and_when_it_was_read() -> None:
+    price = price_per_hour(resolve("v5e-16"), OnDemand(), "us-west4")
+    assert price is not None
+    assert str(price.times(2)) == "$38.40 an hour (list price, us-west4, 2026-11-20)"
 
 
 def test_the_stand_in_for_unknown_v6e_prices_is_not_in_the_table() -> None:

@@ -37,7 +37,7 @@ def short_names(names: Iterable[str], *, home: Path | None = None) -> list[str]:
     Any other name stays as it is.
     """
     with open_reader_at(store_location(os.environ, Paths(_state(home)))) as reader:
-        stems = {f"{record.name}-{record.uid[-6:]}-": f"{record.name}-" for record in reader.all_clusters()}
+        stems = {f"{record.name}-{record.uid[-6:]}-": f"{record.name}-" for record in reader.clusters_by_uid().values()}
     return [_shorten(name, stems) for name in names]
 
 

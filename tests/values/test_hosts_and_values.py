@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import CapacityError, OrchError, ProgramFailed
+from orchestrator.errors import CapacityError, OrchError
 from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome, ssh_argv
 from orchestrator.values import MASK, Secret, Text, Unknown, fill_unknowns, to_text
@@ -118,4 +118,3 @@ def test_an_error_is_at_most_five_lines_with_its_code_and_the_next_step() -> Non
     assert lines[0] == "error[failure]: wwwwwwwwww"
     assert any(line.startswith("  next: do this") for line in lines)
     assert CapacityError("x").exit_status == Exit.CAPACITY
-    assert ProgramFailed("x", 42).exit_status == 42

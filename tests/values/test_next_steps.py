@@ -13,7 +13,6 @@ from orchestrator.errors import OrchError
 
 ROOT = Path(__file__).resolve().parents[2]
 POSITION = {name: 2 for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, OrchError)} | {
-    "ProgramFailed": 3,
     "StoreError": 2,
     "TaskError": 4,
     "ConfigError": 4,
@@ -53,7 +52,7 @@ def test_every_error_has_a_next_step() -> None:
         ("UserError('a', 'b', '')", False),
         ("UserError('a', next_step='c')", True),
         ("UserError('a', 'b', f'c {d}')", True),
-        ("ProgramFailed('a', 1, 'b')", False),
+        ("TaskError('a', 1, 'b')", False),
         ("UserError(*parts)", True),
         ("ValueError('a')", True),
     ],
