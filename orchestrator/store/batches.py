@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from sqlalchemy import Boolean, Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
@@ -93,7 +93,7 @@ class _Together:
         from psycopg.rows import dict_row
 
         self._tx = tx
-        self._driver: Any = tx.connection.driver_connection
+        self._driver = cast("Any", tx.connection.driver_connection)
         self._cursor: Any = ClientCursor(self._driver, row_factory=dict_row)
 
     def begin(self, statements: Sequence[Statement]) -> list[Rows]:
