@@ -18,6 +18,7 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.evidence import find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
+from orchestrator.plan.host_version import find_other_version
 from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
@@ -75,6 +76,8 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
             what=f"cluster '{desired.cluster}' is being taken down, and the command that began it did not finish",
             next_step=NextStep(f"orch down {desired.cluster}"),
         )
+    if (refused := find_other_version(desired.cluster, decide_hosts.select_hosts(desired, observed))) is not None:
+        return refused
     if observed.taken_over and not decide_job.job_succeeded(desired, observed):
         return _taken_over(desired, observed)
     if observed.cancel_requested and not decide_job.job_succeeded(desired, observed):
@@ -219,6 +222,9 @@ def _unanswered_down(desired: Run | Down, observed: Observed) -> Step | None:
         return None
     if not silent:
         return None
+    abandon = f"orch down {desired.cluster} --abandon   leaves its programs as they are"
+    if (refused := find_other_version(desired.cluster, observed.hosts, end=abandon)) is not None:
+        return refused
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.lost_deadline
     if observed.now < until and any(host.contact not in (Contact.DENIED, Contact.IDENTITY) for host in silent):
@@ -297,6 +303,8 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
             grace=desired.grace,
             ranks=running,
         )
+    if (refused := find_other_version(desired.cluster, observed.hosts)) is not None:
+        return refused
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if silent:
         return _unanswered(desired, observed, silent)

@@ -22,7 +22,7 @@ from orchestrator.remote.command import Command, Conversation, Ended, Halt
 from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.deadlines import Deadline
 from orchestrator.remote.failures import HostFailure
-from orchestrator.remote.fence import guard_command, parse_refusal
+from orchestrator.remote.fence import guard_command, guard_output, parse_refusal
 from orchestrator.remote.identities import KeyRing
 from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.trust import HostPins
@@ -259,10 +259,11 @@ class HostCall:
             on_output: gets each block of output.
             on_sent: gets the count of input bytes just sent.
             talk: answers a command that sends questions.
-            fenced: whether the host compares its owner first; not where all output is the program's own.
+            fenced: whether a refusal of the host is printed; not where all output is the program's own. Then the host
+                compares its version alone.
         """
-        fence = self.host.fence if fenced else None
-        line = f"export ORCH_HOST_NAME={shlex.quote(self.host.alias)};{guard_command(line, fence)}"
+        guard = guard_command if fenced else guard_output
+        line = f"export ORCH_HOST_NAME={shlex.quote(self.host.alias)};{guard(line, self.host.fence)}"
         self._began, self._attempts = time.monotonic(), 0
 
         def once(seconds: float) -> Ended:
@@ -286,9 +287,9 @@ class HostCall:
             raise
         if mark and ended.failure and ended.failure.failure in (Failure.TIMEOUT, Failure.STOPPED):
             self._end_processes(mark)
-        if fence is not None and (taken := parse_refusal(ended.exit_code, ended.output)):
-            failure = HostFailure(Failure.TAKEN_OVER, f"taken over {taken}")
-            ended = Ended(exit_code=None, signal=None, failure=failure, output=b"")
+        refused = parse_refusal(ended.exit_code, ended.output) if fenced and self.host.fence is not None else None
+        if refused is not None:
+            ended = Ended(exit_code=None, signal=None, failure=refused, output=b"")
         return self._result(ended)
 
     @property

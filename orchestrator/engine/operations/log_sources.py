@@ -15,6 +15,7 @@ from orchestrator.errors import IdentityMismatch, UserError
 from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.next_step import NextStep
+from orchestrator.plan.host_version import raise_other_version
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import GiveUp
 from orchestrator.remote.deadlines import READ_SECONDS, SHORT, TRANSFER_SECONDS, Stall
@@ -119,7 +120,9 @@ def explain_unread(cluster: str, what: str, failed: Sequence[HostOutcome]) -> Gi
 
     Raises:
         IdentityMismatch: One of them is not the host on record.
+        OrchError: The folder of one of them is of another version.
     """
+    raise_other_version(cluster, failed)
     lost = any(outcome.failure is not None for outcome in failed)
     what = f"{what} on {format_hosts(outcome.rank for outcome in failed)}"
     if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:

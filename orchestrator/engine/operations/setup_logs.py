@@ -19,6 +19,7 @@ from orchestrator.engine.operations.log_sources import (
 )
 from orchestrator.engine.operations.own_key import refuse_without_key
 from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
@@ -108,7 +109,8 @@ def _read_from_hosts(
     with open_reader(record.project) as reader:
         admit_here(reader, read, narrator)
         refuse_without_key(reader, read, narrator)
-    with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
+        fenced = fence_recorded_hosts(reader, record)
+    with open_pins(narrator.note) as pins, Fleet(fenced, pins=pins) as fleet:
         folders, failed = _find_folders(fleet, record, ranks)
         if not folders and not failed:
             return None
