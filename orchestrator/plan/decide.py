@@ -77,7 +77,7 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
             next_step=NextStep(f"orch down {desired.cluster}"),
         )
     if (refused := find_other_version(desired.cluster, decide_hosts.select_hosts(desired, observed))) is not None:
-        return refused
+        return _refuse_version(desired, observed, refused)
     if observed.taken_over and not decide_job.job_succeeded(desired, observed):
         return _taken_over(desired, observed)
     if observed.cancel_requested and not decide_job.job_succeeded(desired, observed):
@@ -92,6 +92,16 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
         or decide_hosts.decide_hosts_step(desired, observed, facts)
         or decide_job.decide_job_step(desired, observed)
     )
+
+
+def _refuse_version(desired: Run, observed: Observed, end: GiveUp) -> Step:
+    """Return the end, recorded for a command (exec) that was not started: nothing starts it later.
+
+    A launch stays open, for an orch of the hosts' version.
+    """
+    if desired.create or observed.started or desired.teardown is TeardownPolicy.DOWN:
+        return end
+    return Conclude(status=end.status, code=end.code, what=end.what, why=end.why, next_step=end.next_step)
 
 
 def _limit(desired: Run, observed: Observed) -> str | None:
@@ -222,7 +232,7 @@ def _unanswered_down(desired: Run | Down, observed: Observed) -> Step | None:
         return None
     if not silent:
         return None
-    abandon = f"orch down {desired.cluster} --abandon   leaves its programs as they are"
+    abandon = f"orch down {desired.cluster} --abandon   leaves the program there as it is"
     if (refused := find_other_version(desired.cluster, observed.hosts, end=abandon)) is not None:
         return refused
     since = observed.contact_since if observed.contact_since is not None else observed.now
@@ -294,6 +304,8 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
         return decide_slice.wait_for_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
     if observed.current is None or observed.slice_state is not SliceState.READY:
         return Done("nothing is running: the cluster has no hosts now")
+    if (refused := find_other_version(desired.cluster, observed.hosts)) is not None:
+        return refused
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     if running:
         return StopJob(
@@ -303,8 +315,6 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
             grace=desired.grace,
             ranks=running,
         )
-    if (refused := find_other_version(desired.cluster, observed.hosts)) is not None:
-        return refused
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if silent:
         return _unanswered(desired, observed, silent)

@@ -126,6 +126,7 @@ class Fleet:
         stop_after_failure: float | None = None,
         stop: threading.Event | None = None,
         talk: Callable[[HostAddress, Conversation], memoryview] | None = None,
+        fenced: bool = True,
     ) -> FleetResult:
         """Run `command` on the hosts and wait for all of them; it never runs twice on a host.
 
@@ -143,6 +144,7 @@ class Fleet:
                 Failure.STOPPED; None lets all end.
             stop: set by another thread to end all.
             talk: answers a command that sends questions, and returns the rest of its input instead of `stdin`.
+            fenced: see HostCall.run.
         """
         token = secrets.token_hex(8)
 
@@ -160,6 +162,7 @@ class Fleet:
                 on_output=None if on_output is None else functools.partial(on_output, host),
                 on_sent=None if on_sent is None else functools.partial(on_sent, host),
                 talk=None if talk is None else functools.partial(talk, host),
+                fenced=fenced,
             )
 
         return self.each(work, ranks=ranks, stop_after_failure=stop_after_failure, stop=stop)
@@ -259,8 +262,8 @@ class HostCall:
             on_output: gets each block of output.
             on_sent: gets the count of input bytes just sent.
             talk: answers a command that sends questions.
-            fenced: whether a refusal of the host is printed; not where all output is the program's own. Then the host
-                compares its version alone.
+            fenced: whether the host compares all of `address.fence` and prints a refusal; not where all output is the
+                program's own. Then it compares its version alone, and the exit status is `fence.REFUSED`.
         """
         guard = guard_command if fenced else guard_output
         line = f"export ORCH_HOST_NAME={shlex.quote(self.host.alias)};{guard(line, self.host.fence)}"

@@ -12,7 +12,7 @@ from orchestrator.engine.operations.log_sources import (
     Sink,
     choose_ranks,
     explain_unread,
-    find_offsets,
+    follow_log,
     give_local_files,
     read_current_logs,
 )
@@ -89,7 +89,7 @@ def follow_logs(
     with open_pins(narrator.note) as pins, Fleet(fenced, pins=pins) as fleet:
         if not follow:
             return _read_current(fleet, record.name, chosen, sink, ranks, start)
-        outcomes = _follow(fleet, chosen, sink, ranks, start)
+        outcomes = follow_log(fleet, _folder(chosen), sink, ranks, start)
     refresh_cluster(cluster, narrator)
     return CommandResult(
         step=_verdict(cluster, chosen, outcomes), outcomes=outcomes, job_id=chosen.id, run_id=chosen.run_id
@@ -125,15 +125,6 @@ def _read_current(
     failed = read_current_logs(fleet, _folder(job), sink, ranks, start)
     step = explain_unread(cluster, f"no log of job {job.id}", failed) if failed else Done("")
     return CommandResult(step=step, outcomes=failed, job_id=job.id, run_id=job.run_id)
-
-
-def _follow(
-    fleet: Fleet, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart
-) -> tuple[HostOutcome, ...]:
-    from orchestrator.remote.jobs import follow_job
-
-    offsets = find_offsets(fleet, _folder(job), ranks, start).offsets
-    return follow_job(fleet, _folder(job), sink, offsets=offsets, ranks=ranks).outcomes
 
 
 def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) -> Done | GiveUp:

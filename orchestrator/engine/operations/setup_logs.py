@@ -13,7 +13,7 @@ from orchestrator.engine.operations.log_sources import (
     Sink,
     choose_ranks,
     explain_unread,
-    find_offsets,
+    follow_log,
     give_local_files,
     read_current_logs,
 )
@@ -29,7 +29,6 @@ from orchestrator.paths import load_paths
 from orchestrator.plan.steps import Done
 from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.jobs import follow_job
 from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -119,9 +118,8 @@ def _read_from_hosts(
         for folder in sorted(set(folders.values())):
             those = tuple(rank for rank, found in folders.items() if found == folder)
             if follow:
-                begin = find_offsets(fleet, folder, those, start)
-                followed = follow_job(fleet, folder, sink, offsets=begin.offsets, ranks=those)
-                failed += tuple(one for one in followed.outcomes if one.failure is not None)
+                followed = follow_log(fleet, folder, sink, those, start)
+                failed += tuple(one for one in followed if one.failure is not None)
             else:
                 failed += read_current_logs(fleet, folder, sink, those, start)
     step = explain_unread(record.name, "no output of the setup", failed) if failed else Done("")
