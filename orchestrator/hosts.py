@@ -56,10 +56,13 @@ _PATHS = ("keys", "certificates", "known_hosts", "revoked")  # fields of OwnSsh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """What each command presents to a rented host, which refuses all but the newest owner (remote/fence.py).
+    """What each command presents to a host: it refuses another version of its folder, and all but the newest owner.
+
+    See remote/fence.py.
 
     Attributes:
-        epoch: 1 for who created the host; each take-over raises it.
+        epoch: 1 for who created the host; each take-over raises it. 0 for a person's own machine: it has no owner, and
+            compares the version alone.
         installation: Id of the store that has the host on record.
         owner: Who that is, for messages; other characters than letters, digits, ".", "_", "@" and "-" are replaced.
     """
@@ -198,6 +201,7 @@ class Failure(StrEnum):
     TIMEOUT = "timeout"  # the command ran longer than its own limit
     STOPPED = "stopped"  # stopped by orch because another host failed
     TAKEN_OVER = "taken-over"  # another installation has taken the host over: nothing was run
+    OTHER_VERSION = "other-version"  # the folder on the host is of another version of orch: nothing was run
 
 
 class EndedBy(StrEnum):

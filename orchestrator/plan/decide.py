@@ -18,6 +18,7 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.evidence import find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
+from orchestrator.plan.host_version import find_other_version
 from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
@@ -75,6 +76,8 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
             what=f"cluster '{desired.cluster}' is being taken down, and the command that began it did not finish",
             next_step=NextStep(f"orch down {desired.cluster}"),
         )
+    if (refused := find_other_version(desired.cluster, decide_hosts.select_hosts(desired, observed))) is not None:
+        return _refuse_version(desired, observed, refused)
     if observed.taken_over and not decide_job.job_succeeded(desired, observed):
         return _taken_over(desired, observed)
     if observed.cancel_requested and not decide_job.job_succeeded(desired, observed):
@@ -89,6 +92,16 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
         or decide_hosts.decide_hosts_step(desired, observed, facts)
         or decide_job.decide_job_step(desired, observed)
     )
+
+
+def _refuse_version(desired: Run, observed: Observed, end: GiveUp) -> Step:
+    """Return the end, recorded for a command (exec) that was not started: nothing starts it later.
+
+    A launch stays open, for an orch of the hosts' version.
+    """
+    if desired.create or observed.started or desired.teardown is TeardownPolicy.DOWN:
+        return end
+    return Conclude(status=end.status, code=end.code, what=end.what, why=end.why, next_step=end.next_step)
 
 
 def _limit(desired: Run, observed: Observed) -> str | None:
@@ -219,6 +232,9 @@ def _unanswered_down(desired: Run | Down, observed: Observed) -> Step | None:
         return None
     if not silent:
         return None
+    abandon = f"orch down {desired.cluster} --abandon   leaves the program there as it is"
+    if (refused := find_other_version(desired.cluster, observed.hosts, end=abandon)) is not None:
+        return refused
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.lost_deadline
     if observed.now < until and any(host.contact not in (Contact.DENIED, Contact.IDENTITY) for host in silent):
@@ -288,6 +304,8 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
         return decide_slice.wait_for_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
     if observed.current is None or observed.slice_state is not SliceState.READY:
         return Done("nothing is running: the cluster has no hosts now")
+    if (refused := find_other_version(desired.cluster, observed.hosts)) is not None:
+        return refused
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     if running:
         return StopJob(

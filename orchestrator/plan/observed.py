@@ -70,6 +70,7 @@ class Contact(StrEnum):
     DOWN = "down"  # refused, unreachable, lost or frozen
     IDENTITY = "identity-mismatch"
     DENIED = "denied"  # it accepts no key that we have
+    OTHER_VERSION = "other-version"  # its folder is of another version of orch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from orchestrator.remote.command import Command, Conversation, Ended, Halt
 from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.deadlines import Deadline
 from orchestrator.remote.failures import HostFailure
-from orchestrator.remote.fence import guard_command, parse_refusal
+from orchestrator.remote.fence import guard_command, guard_output, parse_refusal
 from orchestrator.remote.identities import KeyRing
 from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.trust import HostPins
@@ -126,6 +126,7 @@ class Fleet:
         stop_after_failure: float | None = None,
         stop: threading.Event | None = None,
         talk: Callable[[HostAddress, Conversation], memoryview] | None = None,
+        fenced: bool = True,
     ) -> FleetResult:
         """Run `command` on the hosts and wait for all of them; it never runs twice on a host.
 
@@ -143,6 +144,7 @@ class Fleet:
                 Failure.STOPPED; None lets all end.
             stop: set by another thread to end all.
             talk: answers a command that sends questions, and returns the rest of its input instead of `stdin`.
+            fenced: see HostCall.run.
         """
         token = secrets.token_hex(8)
 
@@ -160,6 +162,7 @@ class Fleet:
                 on_output=None if on_output is None else functools.partial(on_output, host),
                 on_sent=None if on_sent is None else functools.partial(on_sent, host),
                 talk=None if talk is None else functools.partial(talk, host),
+                fenced=fenced,
             )
 
         return self.each(work, ranks=ranks, stop_after_failure=stop_after_failure, stop=stop)
@@ -259,10 +262,11 @@ class HostCall:
             on_output: gets each block of output.
             on_sent: gets the count of input bytes just sent.
             talk: answers a command that sends questions.
-            fenced: whether the host compares its owner first; not where all output is the program's own.
+            fenced: whether the host compares all of `address.fence` and prints a refusal; not where all output is the
+                program's own. Then it compares its version alone, and the exit status is `fence.REFUSED`.
         """
-        fence = self.host.fence if fenced else None
-        line = f"export ORCH_HOST_NAME={shlex.quote(self.host.alias)};{guard_command(line, fence)}"
+        guard = guard_command if fenced else guard_output
+        line = f"export ORCH_HOST_NAME={shlex.quote(self.host.alias)};{guard(line, self.host.fence)}"
         self._began, self._attempts = time.monotonic(), 0
 
         def once(seconds: float) -> Ended:
@@ -286,9 +290,9 @@ class HostCall:
             raise
         if mark and ended.failure and ended.failure.failure in (Failure.TIMEOUT, Failure.STOPPED):
             self._end_processes(mark)
-        if fence is not None and (taken := parse_refusal(ended.exit_code, ended.output)):
-            failure = HostFailure(Failure.TAKEN_OVER, f"taken over {taken}")
-            ended = Ended(exit_code=None, signal=None, failure=failure, output=b"")
+        refused = parse_refusal(ended.exit_code, ended.output) if fenced and self.host.fence is not None else None
+        if refused is not None:
+            ended = Ended(exit_code=None, signal=None, failure=refused, output=b"")
         return self._result(ended)
 
     @property

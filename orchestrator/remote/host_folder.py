@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+FORMAT = 1
+"""Version of what is in the folder; its file `format` has the number (remote/fence.py)."""
 HOST_FOLDER = ".orch/host"
 """The folder in paths that are sent to hosts, which put the real one in its place (templates/remote/path.sh)."""
 WORKDIR = "orch_workdir"

@@ -26,6 +26,7 @@ from orchestrator.hosts import NO_STORAGE, EndedBy, Failure, HostAddress, HostJo
 from orchestrator.remote.chips import chip_report_command, parse_chip_report
 from orchestrator.remote.deadlines import Stall
 from orchestrator.remote.error_lines import READ, find_cause, find_storage_error, split_next_step
+from orchestrator.remote.fence import REFUSED
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult, ending_timeout
 from orchestrator.remote.scripts import shell_command, shell_source
 
@@ -232,7 +233,7 @@ class _Follower:
             if self._call.halted:
                 return replace(outcome, exit_code=None, signal=None, failure=Failure.STOPPED)
             progress = self.offset > before
-            if outcome.exit_code == 0 or outcome.failure is Failure.TIMEOUT:
+            if outcome.exit_code in (0, REFUSED) or outcome.failure is Failure.TIMEOUT:
                 result = self._call.run(shell_command("job-status.sh", "", self._job), timeout=self._patience)
                 outcome = result.outcome
                 state = dict(parse_job_states(result)).get(self._job)

@@ -119,6 +119,10 @@ def silent(rank: int) -> HostView:
     return host(rank, contact=Contact.DOWN)
 
 
+def newer(rank: int) -> HostView:
+    return host(rank, contact=Contact.OTHER_VERSION)
+
+
 def trouble(times: int = 1, *, is_lost: bool = False, final: bool = False, step: str = "SyncTree") -> ActionFailure:
     return ActionFailure(
         action=step,
@@ -1135,6 +1139,47 @@ TAKEN_OVER: tuple[Line, ...] = (
         "Conclude ok",
     ),
 )
+VERSION: tuple[Line, ...] = (
+    ("a host's folder is of another version", RUN, ready(host(0), newer(1)), "GiveUp host-version"),
+    (
+        "the same for a day, the program runs",
+        RUN,
+        ready(running(0), newer(1), started=True, contact_since=LONG_AGO),
+        "GiveUp host-version",
+    ),
+    ("the same, and --down was given", DOWN_AFTER, ready(host(0), newer(1)), "GiveUp host-version"),
+    ("the same, and the command may not create", EXEC, ready(host(0), newer(1)), "Conclude host-version"),
+    (
+        "the same, and the command was started",
+        EXEC,
+        ready(running(0), newer(1), started=True),
+        "GiveUp host-version",
+    ),
+    (
+        "the same, and --down was given to it",
+        replace(DOWN_AFTER, create=False),
+        ready(host(0), newer(1)),
+        "GiveUp host-version",
+    ),
+    (
+        "it is another host than the command runs on",
+        replace(EXEC, ranks=(0,)),
+        ready(host(0), newer(1)),
+        "StartJob host 0",
+    ),
+    (
+        "cancel was requested",
+        RUN,
+        ready(running(0), newer(1), started=True, cancel_requested=True),
+        "GiveUp host-version",
+    ),
+    (
+        "2 hours are reached",
+        TWO_HOURS,
+        seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(host(0), newer(1)), started=True),
+        "Conclude limit",
+    ),
+)
 END: tuple[Line, ...] = (
     ("succeeded, machines are kept", RUN, ready(outcome=WELL), "Done"),
     ("failed, machines are kept", RUN, ready(outcome=BADLY), "GiveUp program-failed"),
@@ -1187,6 +1232,19 @@ DOWN: tuple[Line, ...] = (
         "the same, and no program was left running",
         Down("demo"),
         seen(OWNED, state=SS.READY, hosts=(host(0), silent(1)), contact_since=NOW),
+        "EndSlice requested",
+    ),
+    ("one has a folder of another version", Down("demo"), ready(host(0), newer(1)), "EndSlice requested"),
+    (
+        "one of the user's own hosts has a folder of another version",
+        Down("demo"),
+        seen(OWNED, state=SS.READY, hosts=(running(0), newer(1)), running_job="1-a1", contact_since=NOW),
+        "GiveUp host-version",
+    ),
+    (
+        "one of the user's own hosts has a folder of another version, with --abandon",
+        Down("demo", abandon=True),
+        seen(OWNED, state=SS.READY, hosts=(host(0), newer(1)), running_job="1-a1", contact_since=NOW),
         "EndSlice requested",
     ),
     (
@@ -1256,6 +1314,12 @@ CANCEL: tuple[Line, ...] = (
         seen(intent(), unclear_since=NOW - 10),
         "Wait slice",
     ),
+    (
+        "a host has a folder of another version",
+        Cancel(cluster="demo", folder="1-a1"),
+        ready(running(0), newer(1)),
+        "GiveUp host-version",
+    ),
     ("no machines", Cancel(cluster="demo", folder="1-a1"), seen(), "Done"),
 )
 
@@ -1275,6 +1339,7 @@ ROWS = tuple(
         ("Run: better machines are worth the restart", GROWTH),
         ("Run: a cancelled job", CANCELLED),
         ("Run: taken over by another computer", TAKEN_OVER),
+        ("Run: hosts of another version of orch", VERSION),
         ("Run: the end", END),
         ("Down", DOWN),
         ("Stop", STOP),

@@ -23,8 +23,10 @@ from orchestrator.hosts import (
     hosts_from_json,
     hosts_to_json,
 )
+from orchestrator.remote.fence import guard_command
 from orchestrator.remote.files import fetch_tree, put_files
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.host_folder import FORMAT
 from orchestrator.remote.host_operations import SshHostOperations
 from orchestrator.remote.jobs import follow_job
 from orchestrator.remote.tree import read_tree
@@ -35,6 +37,15 @@ NEW = Fence(epoch=2, installation="bbbbbbbbbbbb", owner="bob@two")
 
 def presenting(farm: Farm, fence: Fence | None) -> tuple[HostAddress, ...]:
     return tuple(replace(host, fence=fence) for host in farm.addresses)
+
+
+def set_version(farm: Farm, version: int) -> None:
+    for host in farm.hosts:
+        (host.rank_folder / "format").write_text(f"{version}\n")
+
+
+def list_files(farm: Farm) -> list[list[str]]:
+    return [sorted(str(path) for path in host.home.rglob("*")) for host in farm.hosts]
 
 
 def owner(farm: Farm, rank: int = 0) -> list[str]:
@@ -91,7 +102,7 @@ def _sync(hands: SshHostOperations, folder: Path) -> tuple[HostOutcome, ...]:
     return hands.sync_tree(read_tree(folder), "tree", (0, 1), lambda _done, _total: None)
 
 
-@pytest.mark.parametrize(
+SEND = pytest.mark.parametrize(
     "send",
     [
         lambda hands, _folder: hands.run_script(b"touch ran\n", (0, 1)),
@@ -106,6 +117,9 @@ def _sync(hands: SshHostOperations, folder: Path) -> tuple[HostOutcome, ...]:
         _sync,
     ],
 )
+
+
+@SEND
 def test_every_operation_is_refused_after_a_take_over(
     farm: Farm, tmp_path: Path, send: Callable[[SshHostOperations, Path], tuple[HostOutcome, ...]]
 ) -> None:
@@ -119,6 +133,54 @@ def test_every_operation_is_refused_after_a_take_over(
         hands.close()
     assert [one.failure for one in outcomes] == [Failure.TAKEN_OVER] * 2, outcomes
     assert [sorted(path.name for path in host.home.iterdir()) for host in farm.hosts] == before
+
+
+@SEND
+def test_every_operation_is_refused_by_a_folder_of_another_version(
+    farm: Farm, tmp_path: Path, send: Callable[[SshHostOperations, Path], tuple[HostOutcome, ...]]
+) -> None:
+    with Fleet(presenting(farm, OLD)) as fleet:
+        assert fleet.run("true", timeout=60).ok
+    set_version(farm, FORMAT + 1)
+    before = list_files(farm)
+    hands = SshHostOperations(presenting(farm, OLD))
+    try:
+        outcomes = send(hands, tmp_path / "folder")
+    finally:
+        hands.close()
+    assert [one.failure for one in outcomes] == [Failure.OTHER_VERSION] * 2, outcomes
+    assert list_files(farm) == before
+
+
+def test_the_log_of_a_folder_of_another_version_is_not_read(farm: Farm) -> None:
+    hands = SshHostOperations(presenting(farm, OLD))
+    assert all(one.ok for one in hands.start_job("job", b"echo said\n", lambda _host: b"", (0, 1)))
+    until("its end", lambda: all(one.phase is JobPhase.FINISHED for one in hands.read_job("job").jobs))
+    set_version(farm, FORMAT + 1)
+    heard: list[bytes] = []
+    ended = follow_job(hands._fleet, "job", lambda _host, block: heard.append(block))
+    hands.close()
+    assert heard == [] and [one.failure for one in ended.outcomes] == [Failure.OTHER_VERSION] * 2
+
+
+def test_of_two_versions_that_meet_a_new_host_at_the_same_moment_one_is_refused(farm: Farm) -> None:
+    results: list[HostOutcome] = []
+    newer = guard_command("true", OLD).replace(f" orch {FORMAT} ", f" orch {FORMAT + 1} ")
+    newer = newer.replace(f'= "{FORMAT} ', f'= "{FORMAT + 1} ')
+    barrier = threading.Barrier(2)
+
+    def send(fence: Fence | None, line: str) -> None:
+        with Fleet(presenting(farm, fence)[:1]) as fleet:
+            assert fleet.reachable(timeout=60).ok
+            barrier.wait()
+            results.extend(fleet.run(line, timeout=60).outcomes)
+
+    threads = [threading.Thread(target=send, args=one) for one in ((OLD, "true"), (None, newer))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(one.ok for one in results) == [False, True], results
 
 
 def test_following_a_log_reads_on_and_then_says_who_has_the_host(farm: Farm) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from support.sshd import Farm
 
 from orchestrator.engine.operations.profile import ProfileRequest, record_on_hosts
 from orchestrator.errors import OrchError
+from orchestrator.hosts import Fence
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.host_folder import FORMAT
 
 JOB = "c91f02aa-1-a1"
 
@@ -83,3 +86,16 @@ def test_the_first_rank_records_alone_and_a_damaged_trace_is_a_note(farm: Farm, 
     assert request == {"id": "one", "steps": 3, "ranks": [0]}
     assert found.ranks == (0,) and found.merged is None and "trace.json is not a trace" in found.notes[0]
     assert (found.folder / "rank-0" / "trace.json").exists() and left(job) == []
+
+
+def test_a_folder_of_another_version_gets_no_request(farm: Farm, tmp_path: Path) -> None:
+    jobs = [job_of(host.rank_folder) for host in farm.hosts]
+    for host in farm.hosts:
+        (host.rank_folder / "format").write_text(f"{FORMAT + 1}\n")
+    own_machine = Fence(epoch=0, installation="", owner="")
+    request = ProfileRequest(cluster="c", steps=3, first_only=False, into=tmp_path / "into", wait=20.0)
+    hosts = [replace(host, fence=own_machine) for host in farm.addresses]
+    said = f"hosts 0-1 of 'c': orch's folder there has version {FORMAT + 1}"
+    with Fleet(hosts) as fleet, pytest.raises(OrchError, match=said) as refused:
+        record_on_hosts(fleet, JOB, "one", request, lambda _done, _total: None)
+    assert refused.value.code == "host-version" and [left(job) for job in jobs] == [[], []]

@@ -38,7 +38,11 @@ from orchestrator.values import to_text
 
 READ_BUDGETS_EVERY = 60.0  # seconds, while a run is at work
 REPORT_END_BEFORE = 3600.0  # seconds before the provider takes the machines back: it is reported then, once
-_CONTACTS = {Failure.IDENTITY: Contact.IDENTITY, Failure.AUTH: Contact.DENIED}
+_CONTACTS = {
+    Failure.IDENTITY: Contact.IDENTITY,
+    Failure.AUTH: Contact.DENIED,
+    Failure.OTHER_VERSION: Contact.OTHER_VERSION,
+}
 UNSURE = ("host-lost", "cancelled", "identity-mismatch")  # ends after which a program may still run on a lost host
 STEPPING = (None, "training")  # phases in which a program's steps should follow each other
 
@@ -375,7 +379,9 @@ def _silence(failed: HostOutcome) -> str:
     detail = escape_controls(to_one_line(re.sub(r" in \d+\.\d s", "", failed.detail)))
     if failed.failure is Failure.TAKEN_OVER:  # programs can write what a host claims; see _note_owner for the proof
         detail = f"it claims to be {detail}, which the labels of the machines do not confirm"
-    return detail if failed.host in detail else f"{failed.host}: {detail}"
+    if failed.failure is Failure.OTHER_VERSION or failed.host in detail:
+        return detail
+    return f"{failed.host}: {detail}"
 
 
 def _labels(session: Session) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from orchestrator.errors import IdentityMismatch, UserError
 from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.next_step import NextStep
+from orchestrator.plan.host_version import raise_other_version
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import GiveUp
 from orchestrator.remote.deadlines import READ_SECONDS, SHORT, TRANSFER_SECONDS, Stall
+from orchestrator.remote.fence import REFUSED
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_command
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -105,8 +108,31 @@ def read_current_logs(
         return shell_command("log-read.sh", folder, str(begin.offsets.get(host.rank, 0)))
 
     deadline = Stall(TRANSFER_SECONDS, longest=READ_SECONDS)
-    result = fleet.run(command, ranks=answering, on_output=sink, timeout=deadline)
-    return tuple(outcome for outcome in (*begin.silent, *result.outcomes) if not outcome.ok)
+    result = fleet.run(command, ranks=answering, on_output=sink, timeout=deadline, fenced=False)
+    refused = [outcome.rank for outcome in result.failed if outcome.exit_code == REFUSED]
+    outcomes = {one.rank: one for one in (*begin.silent, *result.outcomes)}
+    if refused:
+        outcomes |= {one.rank: one for one in fleet.run("true", ranks=refused, timeout=SHORT).outcomes}
+    return tuple(outcome for outcome in outcomes.values() if not outcome.ok)
+
+
+def follow_log(
+    fleet: Fleet, folder: str, sink: Sink, ranks: tuple[int, ...], start: LogStart
+) -> tuple[HostOutcome, ...]:
+    """Give the logs of a job to `sink` until it has ended on all hosts, and return the outcomes.
+
+    The first host whose folder is of another version ends it.
+    """
+    from orchestrator.remote.jobs import follow_job
+
+    refused = threading.Event()
+
+    def note(outcome: HostOutcome) -> None:
+        if outcome.failure is Failure.OTHER_VERSION:
+            refused.set()
+
+    offsets = find_offsets(fleet, folder, ranks, start).offsets
+    return follow_job(fleet, folder, sink, offsets=offsets, ranks=ranks, stop=refused, on_end=note).outcomes
 
 
 def explain_unread(cluster: str, what: str, failed: Sequence[HostOutcome]) -> GiveUp:
@@ -119,7 +145,9 @@ def explain_unread(cluster: str, what: str, failed: Sequence[HostOutcome]) -> Gi
 
     Raises:
         IdentityMismatch: One of them is not the host on record.
+        OrchError: The folder of one of them is of another version.
     """
+    raise_other_version(cluster, failed)
     lost = any(outcome.failure is not None for outcome in failed)
     what = f"{what} on {format_hosts(outcome.rank for outcome in failed)}"
     if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:

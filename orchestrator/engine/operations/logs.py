@@ -12,7 +12,7 @@ from orchestrator.engine.operations.log_sources import (
     Sink,
     choose_ranks,
     explain_unread,
-    find_offsets,
+    follow_log,
     give_local_files,
     read_current_logs,
 )
@@ -20,6 +20,7 @@ from orchestrator.engine.operations.own_key import refuse_without_key
 from orchestrator.engine.operations.refresh import refresh_cluster
 from orchestrator.engine.operations.setup_logs import no_setup_error, show_setup
 from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
@@ -28,6 +29,7 @@ from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostOutcome
 from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
+from orchestrator.plan.host_version import raise_other_version
 from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.stopped import FROM_ELSEWHERE, SIGNAL_CODE, make_stopped_outcome
@@ -83,10 +85,11 @@ def follow_logs(
     with open_reader(record.project) as reader:
         admit_here(reader, read, narrator)
         refuse_without_key(reader, read, narrator)
-    with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
+        fenced = fence_recorded_hosts(reader, record)
+    with open_pins(narrator.note) as pins, Fleet(fenced, pins=pins) as fleet:
         if not follow:
             return _read_current(fleet, record.name, chosen, sink, ranks, start)
-        outcomes = _follow(fleet, chosen, sink, ranks, start)
+        outcomes = follow_log(fleet, _folder(chosen), sink, ranks, start)
     refresh_cluster(cluster, narrator)
     return CommandResult(
         step=_verdict(cluster, chosen, outcomes), outcomes=outcomes, job_id=chosen.id, run_id=chosen.run_id
@@ -124,16 +127,8 @@ def _read_current(
     return CommandResult(step=step, outcomes=failed, job_id=job.id, run_id=job.run_id)
 
 
-def _follow(
-    fleet: Fleet, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart
-) -> tuple[HostOutcome, ...]:
-    from orchestrator.remote.jobs import follow_job
-
-    offsets = find_offsets(fleet, _folder(job), ranks, start).offsets
-    return follow_job(fleet, _folder(job), sink, offsets=offsets, ranks=ranks).outcomes
-
-
 def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) -> Done | GiveUp:
+    raise_other_version(cluster, outcomes)
     failed = [outcome for outcome in outcomes if not outcome.ok]
     if not failed:
         return Done(f"job {job.id} succeeded on {count_hosts(len(outcomes))}")

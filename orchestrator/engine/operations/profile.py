@@ -21,6 +21,7 @@ from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.errors import ConflictError, HostError, OrchError, SetupError, UserError
 from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.plan.host_version import raise_other_version
 from orchestrator.received_files import ReceivingLimits
 from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.files import fetch_tree
@@ -151,7 +152,7 @@ def _record_and_download(
 ) -> Profile:
     """Request, wait, download and merge; the hosts still have their copies."""
     # At one moment, or ranks would record different steps.
-    at = _read_hosts_time(fleet) + _UNTIL_ALL_KNOW + len(fleet.hosts) / _HOSTS_A_SECOND
+    at = _read_hosts_time(fleet, request.cluster) + _UNTIL_ALL_KNOW + len(fleet.hosts) / _HOSTS_A_SECOND
     fields = (str(request.steps), f"{at:.3f}", *(["0"] if request.first_only else []))
     _check(fleet.run(shell_command("profile-ask.sh", folder, name, *fields), timeout=SHORT), "ask for a profile")
     hosts = _wait(fleet, folder, name, request, progress)
@@ -212,9 +213,10 @@ def _describe_other_program(cluster: str, job: int) -> UserError:
     )
 
 
-def _read_hosts_time(fleet: Fleet) -> float:
+def _read_hosts_time(fleet: Fleet, cluster: str) -> float:
     """Return the epoch seconds of the hosts' clocks, their median: this computer's may be set wrong."""
     result = fleet.run("date +'orch-time %s'", timeout=_CLEARED)
+    raise_other_version(cluster, result.outcomes)
     _check(result, "read the time")
     texts = [answer.output.decode("utf-8", "replace").rpartition("orch-time ")[2].split() for answer in result.hosts]
     times = [int(words[0][:12]) for words in texts if words and words[0].isascii() and words[0].isdigit()]

@@ -13,6 +13,7 @@ from orchestrator.engine.state.opening import open_store
 from orchestrator.paths import load_paths
 from orchestrator.plan.desired import Cancel
 from orchestrator.plan.facts import Facts
+from orchestrator.plan.host_version import find_other_version
 from orchestrator.plan.observed import Observed
 from orchestrator.store.lookup import find_cluster
 
@@ -30,6 +31,7 @@ def refresh_cluster(cluster: str, narrator: Narrator, project: str = "") -> Obse
     Raises:
         NotFoundError: There is no such cluster.
         TakenOverError: Another installation has taken its machines over.
+        OrchError: A folder on its hosts is of another version.
     """
     where = load_paths()
     services = real_services(where)
@@ -47,6 +49,8 @@ def refresh_cluster(cluster: str, narrator: Narrator, project: str = "") -> Obse
             observed = observe(session)
             with recording_transfer(session):
                 refuse_if_taken_over(session)
+            if (refused := find_other_version(cluster, observed.hosts)) is not None:
+                raise refused.make_error()
             return observed
         finally:
             session.close()

@@ -26,6 +26,7 @@ from orchestrator.paths import load_paths
 from orchestrator.plan.actions import Action, StartJob, SyncTree
 from orchestrator.plan.desired import Run
 from orchestrator.plan.dry_run import Plan, make_plan
+from orchestrator.plan.host_version import raise_other_version
 from orchestrator.plan.ranks import count_hosts, label_rank
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.stopped import describe_exit, make_stopped_outcome
@@ -58,10 +59,12 @@ def run_in_session(
     for action in plan.actions:
         match action:
             case SyncTree():
-                _perform(action, narrator, partial(_sync_tree, action, ready.trees, operations, narrator))
+                _perform(
+                    ready.cluster, action, narrator, partial(_sync_tree, action, ready.trees, operations, narrator)
+                )
             case StartJob():
                 with _ended_at_a_failure(operations, folder, action.ranks):
-                    _perform(action, narrator, partial(_start, action, folder, operations))
+                    _perform(ready.cluster, action, narrator, partial(_start, action, folder, operations))
                     outcomes = _follow(folder, action.ranks, operations, narrator)
             case _:
                 continue  # what is recorded elsewhere
@@ -81,7 +84,7 @@ def hold_in_session(
         raise plan.ending.make_error()
     (action,) = (one for one in plan.actions if isinstance(one, StartJob))
     try:
-        _perform(action, narrator, partial(_start, action, folder, operations))
+        _perform(ready.cluster, action, narrator, partial(_start, action, folder, operations))
         yield folder
     finally:
         operations.kill_job(folder, EndedBy.CANCEL, GRACE, action.ranks)
@@ -95,11 +98,12 @@ def _plan(ready: PreparedCommand, uid: str, installation: str) -> tuple[str, Pla
     return folder, make_plan(desired, ready.recorded, ready.facts)
 
 
-def _perform(action: Action, narrator: Narrator, do: Callable[[], tuple[HostOutcome, ...]]) -> None:
+def _perform(cluster: str, action: Action, narrator: Narrator, do: Callable[[], tuple[HostOutcome, ...]]) -> None:
     narrator.starting(action)
     began = time.monotonic()
     failed = tuple(one for one in do() if not one.ok)
     if failed:
+        raise_other_version(cluster, failed)
         narrator.failed(action, failed)
         first = failed[0]
         why = first.detail or first.last_line or first.verdict

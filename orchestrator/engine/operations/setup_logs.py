@@ -13,12 +13,13 @@ from orchestrator.engine.operations.log_sources import (
     Sink,
     choose_ranks,
     explain_unread,
-    find_offsets,
+    follow_log,
     give_local_files,
     read_current_logs,
 )
 from orchestrator.engine.operations.own_key import refuse_without_key
 from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
@@ -28,7 +29,6 @@ from orchestrator.paths import load_paths
 from orchestrator.plan.steps import Done
 from orchestrator.remote.deadlines import SHORT
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.jobs import follow_job
 from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -108,7 +108,8 @@ def _read_from_hosts(
     with open_reader(record.project) as reader:
         admit_here(reader, read, narrator)
         refuse_without_key(reader, read, narrator)
-    with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
+        fenced = fence_recorded_hosts(reader, record)
+    with open_pins(narrator.note) as pins, Fleet(fenced, pins=pins) as fleet:
         folders, failed = _find_folders(fleet, record, ranks)
         if not folders and not failed:
             return None
@@ -117,9 +118,8 @@ def _read_from_hosts(
         for folder in sorted(set(folders.values())):
             those = tuple(rank for rank, found in folders.items() if found == folder)
             if follow:
-                begin = find_offsets(fleet, folder, those, start)
-                followed = follow_job(fleet, folder, sink, offsets=begin.offsets, ranks=those)
-                failed += tuple(one for one in followed.outcomes if one.failure is not None)
+                followed = follow_log(fleet, folder, sink, those, start)
+                failed += tuple(one for one in followed if one.failure is not None)
             else:
                 failed += read_current_logs(fleet, folder, sink, those, start)
     step = explain_unread(record.name, "no output of the setup", failed) if failed else Done("")

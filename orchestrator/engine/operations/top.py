@@ -10,6 +10,7 @@ from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostAddress
+from orchestrator.plan.host_version import raise_other_version
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.samples import HostSample, sample_hosts
 from orchestrator.store.lookup import RUNNING, find_cluster, find_current_job
@@ -55,6 +56,7 @@ def open_rounds(
 
     Raises:
         NotFoundError: The cluster has no hosts.
+        OrchError: The folder of a host is of another version.
     """
     fleets: dict[tuple[HostAddress, ...], Fleet] = {}
     entered: dict[tuple[HostAddress, ...], tuple[HostAddress, ...]] = {}
@@ -74,7 +76,9 @@ def open_rounds(
                 fleets[hosts] = Fleet(hosts, deadline=_CONNECT_SECONDS, pins=pins)
             running = find_current_job(jobs)
             folder = host_job_name(record.uid, f"{running.id}-a{running.attempt}") if running is not None else ""
-            return Round(hosts=hosts, samples=sample_hosts(fleets[hosts], folder), job=running)
+            samples = sample_hosts(fleets[hosts], folder)
+            raise_other_version(cluster, (sample.outcome for sample in samples))
+            return Round(hosts=hosts, samples=samples, job=running)
 
         try:
             yield look

@@ -14,6 +14,8 @@ from orchestrator.store.admission_records import SliceOwner
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
 
+_VERSION_ALONE = Fence(epoch=0, installation="", owner="")
+
 
 def fence_hosts(
     hosts: tuple[HostAddress, ...],
@@ -21,7 +23,7 @@ def fence_hosts(
     installation: str | None,
     find_owner: Callable[[str], SliceOwner | None],
 ) -> tuple[HostAddress, ...]:
-    """Return the addresses with what is presented to them; people's own machines compare nothing.
+    """Return the addresses with what is presented to them; people's own machines compare the version alone.
 
     Args:
         hosts: Of the cluster's slice.
@@ -30,10 +32,12 @@ def fence_hosts(
         find_owner: Returns the recorded owner of a slice by its token.
     """
     current = next((intent for intent in intents if intent.state not in FINAL_STATES), None)
-    if current is None or installation is None or isinstance(current.candidate.market, Owned):
+    if current is None or installation is None:
         return hosts
-    owner = find_owner(current.token)
-    fence = make_fence(installation, owner.epoch if owner is not None else 1)
+    fence = _VERSION_ALONE
+    if not isinstance(current.candidate.market, Owned):
+        owner = find_owner(current.token)
+        fence = make_fence(installation, owner.epoch if owner is not None else 1)
     return tuple(replace(host, fence=fence) for host in hosts)
 
 

@@ -44,6 +44,7 @@ from orchestrator.open_files import explain_exhaustion
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.observed import Outcome
+from orchestrator.plan.steps import GiveUp
 from orchestrator.retries import UNATTENDED_WORK
 from orchestrator.store.channel_records import ENGINE
 from orchestrator.store.leases import Lease
@@ -234,6 +235,8 @@ class UnattendedEngine:
             with self.files.reserve(_count_hosts(ready.desired)):
                 ending = drive_cluster(ready, narrator, services=self.services)
             over = store.job(cluster, job.id).state == "ended"
+        if not over and isinstance(ending.step, GiveUp):
+            raise ending.step.make_error()
         narrator.note(f"job {job.id}: status {ending.status}" if over else f"job {job.id}: to be tried again")
         return over
 

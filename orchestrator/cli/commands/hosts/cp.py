@@ -159,7 +159,7 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
             to.path,
             lambda done, total: narrator.progress(f"cp {source}", done, total),
         )
-    return _print_result(result, f"copied {what}")
+    return _print_result(to.cluster, result, f"copied {what}")
 
 
 def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool, *, agreed: bool) -> int:
@@ -193,7 +193,7 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool, *, ag
     if left_out:
         more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
         write_stderr(f"left out, as a symbolic link: {left_out[0]}{more}; --links copies those that stay inside")
-    return _print_result(result, f"copied {what}")
+    return _print_result(source.cluster, result, f"copied {what}")
 
 
 def _agree_to_cost(fleet: Fleet, cluster: str, path: str, *, agreed: bool) -> None:
@@ -213,7 +213,7 @@ def _agree_to_cost(fleet: Fleet, cluster: str, path: str, *, agreed: bool) -> No
         return
     result, size = measure_tree(fleet, path)
     if not result.ok:
-        raise _failure(result)
+        raise _failure(cluster, result)
     agree_to_transfers(assess_host_download(cluster, place, size), agreed=agreed)
 
 
@@ -250,7 +250,7 @@ def _named(hosts: tuple[HostAddress, ...]) -> str:
     return format_hosts(host.rank for host in hosts)
 
 
-def _print_result(result: FleetResult, done: str) -> int:
+def _print_result(cluster: str, result: FleetResult, done: str) -> int:
     """Print what was copied; else print a table of the failed hosts and raise an error."""
     if result.ok:
         write_stderr(done)
@@ -261,13 +261,16 @@ def _print_result(result: FleetResult, done: str) -> int:
     write_stderr(*failed_host_table(result.failed))
     if fine := [host.outcome.rank for host in result.hosts if host.outcome.ok]:
         write_stderr(f"{format_hosts(fine)}: copied")
-    raise _failure(result)
+    raise _failure(cluster, result)
 
 
-def _failure(result: FleetResult) -> OrchError:
+def _failure(cluster: str, result: FleetResult) -> OrchError:
+    """Return the error of a copy. Raises OrchError where the folder of a host is of another version."""
     from orchestrator.hosts import Failure
+    from orchestrator.plan.host_version import raise_other_version
 
     failed = result.failed
+    raise_other_version(cluster, failed)
     message = f"the copy failed on {count_noun(len(failed), 'host')}"
     if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:
         return IdentityMismatch(message, wrong[0].detail, wrong[0].remedy or "orch status --refresh")
