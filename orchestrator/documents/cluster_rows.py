@@ -20,8 +20,8 @@ SENT: Mapping[str, tuple[str, ...]] = {
     "intents": ("cluster_uid", "generation", "name", "candidate", "token", "request", "state", "cause", "why", "since",
                 "touched", "born", "gone", "account"),
     "jobs": ("cluster_uid", "id", "kind", "run_id", "digest", "task", "bucket", "attempt", "started", "opened_at",
-             "state", "status", "code", "what", "why", "next_step", "created", "ended", "ranks", "after_end", "wish",
-             "watch", "pipeline", "stage"),
+             "state", "status", "code", "what", "why", "next_step", "created", "ended", "ranks", "after_end",
+             "launch_request", "watch", "pipeline", "stage"),
     "attempts": ("cluster_uid", "job_id", "attempt", "cause", "why", "generation", "at", "started_at", "exit_code",
                  "rank", "evidence"),
     "slice_owners": ("token", "epoch", "holder"),
@@ -94,5 +94,5 @@ def _reduce_hosts(text: str) -> str:
 # command that changes hosts needs what they hold, and only the engine prepares a job again.
 _REDUCERS: Mapping[str, Mapping[str, Callable[[str], str]]] = {
     "clusters": {"hosts": _reduce_hosts, "held": lambda _text: "{}"},
-    "jobs": {"task": lambda _text: "", "wish": lambda _text: ""},
+    "jobs": {"task": lambda _text: "", "launch_request": lambda _text: ""},
 }

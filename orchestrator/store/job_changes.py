@@ -92,7 +92,7 @@ class JobChanges(Ledger):
             launch_request: replaces the one on record, unless "".
         """
         who = "unattended engines" if watch else "a command in the foreground"
-        values = {"watch": watch, "wish": launch_request} if launch_request else {"watch": watch}
+        values = {"watch": watch, "launch_request": launch_request} if launch_request else {"watch": watch}
         self.change(_update(cluster, job, values, f"job {job} is driven by {who}"), at=self._now())
 
     def job(self, cluster: ClusterRecord, number: int) -> JobRecord:
@@ -128,8 +128,10 @@ class JobChanges(Ledger):
     def launch_requests(self) -> tuple[str, ...]:
         """Return the launch requests of all unfinished jobs of open clusters, whoever drives them."""
         open_uids = select(clusters.c.uid).where(clusters.c.gone.is_(None))
-        query = select(jobs.c.wish).where(UNENDED_JOB, jobs.c.wish != "", jobs.c.cluster_uid.in_(open_uids))
-        return self._read_all(query, lambda row: str(row["wish"]))
+        query = select(jobs.c.launch_request).where(
+            UNENDED_JOB, jobs.c.launch_request != "", jobs.c.cluster_uid.in_(open_uids)
+        )
+        return self._read_all(query, lambda row: str(row["launch_request"]))
 
     def tasks_that_name(self, word: str, since: float) -> tuple[str, ...]:
         """Return the tasks with a word in their JSON, of all jobs of open clusters and of those made after `since`."""
@@ -283,7 +285,7 @@ def _columns_of(new: NewJob) -> dict[str, Any]:
         "state": "queued" if new.queued else "pending",
         "ranks": json.dumps(new.ranks) if new.ranks is not None else None,
         "after_end": new.after_end,
-        "wish": new.launch_request,
+        "launch_request": new.launch_request,
         "watch": new.watch,
         "pipeline": new.pipeline,
         "stage": new.stage,

@@ -35,7 +35,7 @@ class PipelineChanges(Ledger):
             "stage": 0,
             "state": "running",
             "created": at,
-            "wish": launch_request,
+            "launch_request": launch_request,
         }
         opened = insert_row(pipelines, values, _details(f"{name} opened: {len(tasks)} stages"))
         if self.change(opened, at=at) == (True,):
@@ -63,7 +63,7 @@ class PipelineChanges(Ledger):
         """Replace the request from which another process prepares the stages of a running pipeline."""
         for at in self._tries(f"pipeline {uid}"):
             record = self.pipeline(uid)
-            change = _update(uid, {"wish": launch_request}, f"{record.name} handed over again")
+            change = _update(uid, {"launch_request": launch_request}, f"{record.name} handed over again")
             changes = [change] * (record.state == "running")
             if self.change(*changes, at=at, guards=(_is_unchanged(record),)) is not None:
                 return

@@ -427,7 +427,7 @@ def job_from_row(row: Row) -> JobRecord:
         ended=row["ended"],
         ranks=_read_ranks("jobs", row, "ranks"),
         after_end=_read_enum(TeardownPolicy, "jobs", row, "after_end"),
-        launch_request=row["wish"],
+        launch_request=row["launch_request"],
         watch=_read_known(WATCHERS, "jobs", row, "watch"),
         pipeline=row["pipeline"],
         stage=row["stage"],
@@ -460,7 +460,7 @@ def pipeline_from_row(row: Row) -> PipelineRecord:
         what=row["what"],
         created=row["created"],
         ended=row["ended"],
-        launch_request=row["wish"],
+        launch_request=row["launch_request"],
     )
 
 

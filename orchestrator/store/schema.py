@@ -96,7 +96,9 @@ jobs = Table(
     Column("ended", Float),
     Column("ranks", Text),
     Column("after_end", String, nullable=False, server_default="keep"),
-    Column("wish", Text, nullable=False, server_default=""),  # JSON from which another process prepares it again
+    Column(
+        "launch_request", Text, nullable=False, server_default=""
+    ),  # JSON from which another process prepares it again
     Column("watch", Text, nullable=False, server_default=""),  # "engine": unattended engines drive it
     Column("pipeline", Text, nullable=False, server_default=""),  # uid of the pipeline it is a stage of
     Column("stage", Integer, nullable=False, server_default=text("0")),
@@ -135,7 +137,7 @@ pipelines = Table(
     Column("what", Text, nullable=False, server_default=""),
     Column("created", Float, nullable=False),
     Column("ended", Float),
-    Column("wish", Text, nullable=False, server_default=""),
+    Column("launch_request", Text, nullable=False, server_default=""),
     Index("unended_pipelines", "created", "uid", sqlite_where=UNENDED_PIPELINE, postgresql_where=UNENDED_PIPELINE),
 )
 

@@ -127,7 +127,7 @@ def _hold_work(chain: LockedChain) -> HeldWork:
         request = json.loads(pipeline.launch_request or "{}")
         if request.pop("watch", ""):
             details = EventDetails(cluster="", kind="pipeline", what=f"{pipeline.name} {why}")
-            chain.apply(update_row(pipelines, {"uid": pipeline.uid}, {"wish": json.dumps(request)}, details))
+            chain.apply(update_row(pipelines, {"uid": pipeline.uid}, {"launch_request": json.dumps(request)}, details))
     shown = tuple((records[job.cluster_uid], job) for job in held if not job.pipeline)
     return HeldWork(jobs=shown, pipelines=tuple(stages))
 

@@ -400,12 +400,12 @@ def test_a_service_of_another_version_says_what_to_do(
 
 @contextmanager
 def forwarder(port: int) -> Generator[tuple[str, list[str]]]:
-    """Run what passes requests on to a service; give its address, and the paths that were asked for."""
-    asked: list[str] = []
+    """Run what passes requests on to a service; give its address, and the paths of the requests."""
+    paths: list[str] = []
 
     class Forwards(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             connection = HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request("GET", self.path, headers={**self.headers, "Host": f"127.0.0.1:{port}"})
             answer = connection.getresponse()
@@ -423,7 +423,7 @@ def forwarder(port: int) -> Generator[tuple[str, list[str]]]:
     server = HTTPServer(("127.0.0.1", 0), Forwards)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", paths
     finally:
         server.shutdown()
         server.server_close()
@@ -437,10 +437,10 @@ ASKING = ["status", "status first", "status --all --owner me", "runs", "runs one
 @pytest.mark.parametrize("line", ASKING)
 def test_a_read_command_is_one_request(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setenv("ORCH_HOME", str(tmp_path))
-    with forwarder(team.served.port) as (url, asked):
+    with forwarder(team.served.port) as (url, paths):
         keep_login(url, team.secret)
         shown = run(tmp_path, line.split(), ORCH_SERVER=url)
-    assert shown.status == 0 and len(asked) == 1, (asked, shown.err)
+    assert shown.status == 0 and len(paths) == 1, (paths, shown.err)
 
 
 def test_a_list_of_more_than_a_page_is_whole(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
