@@ -521,6 +521,16 @@ def test_names_of_clusters_are_completed(team: Team) -> None:
     assert (away.stdout.strip(), away.stderr) == ("", "")
 
 
+def test_what_is_no_name_is_not_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    names = ["safe", "x;touch${IFS}file;#", "-oProxyCommand=x", "s\nplain,other", "$(id)", ""]
+    with other_service(200, {"clusters": [{"name": name, "summary": "s"} for name in names]}) as url:
+        keep_login(url, "orch_x")
+        env = {"_ORCH_COMPLETE": "bash_complete", "COMP_WORDS": "orch status ", "COMP_CWORD": "2"}
+        done = Orch(tmp_path, env | {"ORCH_SERVER": url, "ORCH_HOME": str(tmp_path)})()
+    assert (done.stdout, done.stderr) == ("plain,safe\n", "")
+
+
 def test_followed_events_come_as_they_happen(team: Team) -> None:
     process = team.me.start("events", "first", "-f", "-o", "jsonl")
     try:

@@ -37,7 +37,7 @@ def test_without_settings_there_is_no_channel_and_every_kind() -> None:
 def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("https://hooks.slack.com/services/T0/B0/x\n")
     made = config(
-        f'webhook = "https://a.org/x"\nwebhook_secret = "env:KEY"\nslack = "file:{tmp_path}/url"\n{MAIL}'
+        f'webhook = "https://a.org/token-canary"\nwebhook_secret = "env:KEY"\nslack = "file:{tmp_path}/url"\n{MAIL}'
         'smtp_user = "u"\nsmtp_password = "env:PW"\n'
     )
     env = {"KEY": KEY, "PW": "pw-canary"}
@@ -46,7 +46,11 @@ def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
     assert isinstance(webhook, WebhookChannel) and webhook.key == b"key" * 8 and webhook.target == "https://a.org"
     assert isinstance(slack, SlackChannel) and slack.target == "https://hooks.slack.com"
     assert isinstance(mail, EmailChannel) and mail.password == "pw-canary" and mail.security == "starttls"
-    assert "canary" not in repr(mail) and "B0" not in repr(slack) and "key" not in repr(webhook).lower().split("(")[1]
+    assert (
+        "canary" not in repr((mail, webhook))
+        and "B0" not in repr(slack)
+        and "key" not in repr(webhook).lower().split("(")[1]
+    )
 
 
 @pytest.mark.parametrize(

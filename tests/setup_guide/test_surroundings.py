@@ -47,8 +47,13 @@ def test_files_variables_and_own_machines_are_found_without_their_values(tmp_pat
     )
     assert around.places[1].source == "AWS_ACCESS_KEY_ID is set"
     assert around.hosts == ("gpu1", "gpu2"), "no pattern, and nothing that ssh would take for an option"
-    bucket = propose(next(one for one in QUESTIONS if one.step is Step.BUCKET), Draft(infra="gcp"), around)
-    assert bucket.default == "gs://lab-42-orch/runs"
+    asks_bucket = next(one for one in QUESTIONS if one.step is Step.BUCKET)
+    assert propose(asks_bucket, Draft(infra="gcp"), around).default == "gs://lab-42-orch/runs"
+    assert propose(asks_bucket, Draft(infra="aws"), around).default == f"s3://{around.label}-orch/runs"
+    unknown = inspect_computer(
+        {"GOOGLE_APPLICATION_CREDENTIALS": str(gcloud / "x.json")}, tmp_path / "no", str(tmp_path)
+    )
+    assert propose(asks_bucket, Draft(infra="gcp"), unknown).default == f"gs://{unknown.label}-orch/runs"
 
 
 @pytest.mark.parametrize(

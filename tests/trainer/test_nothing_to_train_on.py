@@ -22,9 +22,7 @@ def prepare(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_data_without_a_marked_token_ends_every_rank_and_says_so(
-    launch: Launcher, tmp_path: Path, ranks: int
-) -> None:
+def test_data_without_a_marked_token_ends_every_rank_and_says_so(launch: Launcher, tmp_path: Path, ranks: int) -> None:
     data = prepare(tmp_path)
     mask_all(data)
     started = launch(ranks, "steps=4", f"data={data}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.store.read import Reader
     from orchestrator.store.records import ClusterRecord
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 COMPLETION_SECONDS = 3.0  # a shell that completes a word waits no longer for a service
 
 
@@ -73,7 +75,11 @@ class ClusterName(click.ParamType[str]):
                 known = documents.list_cluster_names()
         except OrchError:  # the command itself reports an unreadable store, not its completion
             return []
-        return [CompletionItem(name, help=summary) for name, summary in known if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=summary)
+            for name, summary in known
+            if name.startswith(incomplete) and _NAME.fullmatch(name)  # a shell puts it on the command line as it is
+        ]
 
 
 CLUSTER = ClusterName()
