@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # both are given
     from orchestrator.documents.clusters import ClusterSummary
     from orchestrator.documents.runs import RunSummary
 
-MOST_RUNS = 100  # the newest, of which a copy of the records has it
 _MOST_BYTES = 256 * 1024  # of the end of a log: a bar is redrawn many times between two losses
 _MOST_LINES = 200
 _MOST_HOSTS = 8  # whose logs are read: with pipeline stages the last one prints the loss
