@@ -42,28 +42,38 @@ def host_record_source(cluster: str = "") -> Generator[Callable[[], AbstractCont
     yield open_own_reader
 
 
+_TABLES = ("clusters", "intents", "jobs", "attempts", "slice_owners")
+
+
 class SentRows(Reader):
     """A reader of the rows that a service sent for a member."""
 
     def __init__(self, document: Document) -> None:  # the base class opens a file
-        """Take the rows over. Raises ValueError, TypeError or LookupError for another document."""
+        """Take the rows over, and read them once. Raises ValueError, TypeError or LookupError for another document."""
         self.project, self.asking_member = str(document["project"]), str(document["member"])
         self._file = Path(":memory:")
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         meta = {name: str(document[name]) for name in ("installation", "incarnation")}
         self._keep("meta", ["key", "value"], [list(one) for one in meta.items()])
         tables: Mapping[str, Mapping[str, Any]] = document["tables"]
-        for table, content in tables.items():
-            self._keep(table, content["columns"], content["rows"])
+        try:
+            for table in _TABLES:
+                self._keep(table, tables[table]["columns"], tables[table]["rows"])
+            for record in self.clusters_by_uid().values():
+                self.intents(record)
+                self.jobs(record)
+        except (sqlite3.Error, RecursionError) as error:
+            raise ValueError(f"its rows cannot be read: {error}") from error
 
     def _keep(self, table: str, columns: list[str], rows: list[list[Any]]) -> None:
         """Make a table. Its columns need no types: values are written as they came."""
-        if not all(name.isidentifier() for name in (table, *columns)):
-            raise ValueError(f"a table or column has the name {table[:40]!r}")
+        if not all(name.isidentifier() for name in columns):
+            raise ValueError(f"a column of {table} has no name")
         connection = self._connection
         assert connection is not None  # noqa: S101  # made by __init__
-        connection.execute(f'CREATE TABLE "{table}" ({", ".join(columns)})')
-        connection.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(columns))})', rows)  # noqa: S608  # identifiers
+        named = ", ".join(f'"{name}"' for name in columns)
+        connection.execute(f"CREATE TABLE {table} ({named})")
+        connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)  # noqa: S608  # identifiers
 
     @property
     def file(self) -> None:

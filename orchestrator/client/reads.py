@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, Scope, SpendingQuery
 
 PAGE = 1000  # items of a page that is asked for
+_MOST_PAGES = 1000  # of a list
 
 
 class ReadCalls(DocumentReads):
@@ -31,9 +32,9 @@ class ReadCalls(DocumentReads):
     def read_status(self, query: ClustersQuery) -> Document:
         if query.cluster:
             return self._get(make_address(f"/v1/clusters/{quote(query.cluster, safe='')}", project=self._project))
-        document, path = self._get_page(make_address("/v1/clusters", limit=PAGE, **self._choose(query.scope)))
-        while path is not None:
-            page, path = self._get_page(path)
+        pages = self._list_pages(make_address("/v1/clusters", limit=PAGE, **self._choose(query.scope)), "clusters")
+        document = next(pages)
+        for page in pages:
             document["clusters"] += page["clusters"]
         return document
 
@@ -46,9 +47,9 @@ class ReadCalls(DocumentReads):
             "/v1/runs", limit=min(query.limit, PAGE), run=query.run_id, cluster=query.cluster,
             before=query.before, **self._choose(query.scope),
         )  # fmt: skip
-        document, path = self._get_page(address)
-        while path is not None and len(document["runs"]) < query.limit:
-            page, path = self._get_page(path)
+        pages = self._list_pages(address, "runs")
+        document = next(pages)
+        while len(document["runs"]) < query.limit and (page := next(pages, None)) is not None:
             document["runs"] += page["runs"]
         del document["runs"][query.limit :]
         return document
@@ -76,6 +77,8 @@ class ReadCalls(DocumentReads):
             document = page if not document else document | {"events": page["events"] + document["events"]}
             if page["from"] is None:
                 break
+            if before is not None and int(page["from"]) >= before:
+                raise ValueError("the same events again")
             document["from"] = before = int(page["from"])
             left -= PAGE
         return document
@@ -99,12 +102,21 @@ class ReadCalls(DocumentReads):
         return self._get("/v1/accuracy")
 
     def list_cluster_names(self) -> list[tuple[str, str]]:
-        path: str | None = make_address("/v1/clusters", limit=PAGE, scope="project", project=self._project)
-        found: list[tuple[str, str]] = []
-        while path is not None:
+        address = make_address("/v1/clusters", limit=PAGE, scope="project", project=self._project)
+        pages = self._list_pages(address, "clusters")
+        return [(str(one["name"]), str(one["summary"])) for page in pages for one in page["clusters"]]
+
+    def _list_pages(self, address: str, name: str) -> Iterator[Document]:
+        """Yield the pages of a list. Raises ValueError for one that does not end."""
+        path: str | None = address
+        for _ in range(_MOST_PAGES):
             page, path = self._get_page(path)
-            found += [(one["name"], one["summary"]) for one in page["clusters"]]
-        return found
+            yield page
+            if path is None:
+                return
+            if not page[name]:
+                break
+        raise ValueError("its list does not end")
 
     def _choose(self, scope: Scope) -> dict[str, str]:
         """Return what a query says of whose records are shown, and of the project in which names are found."""

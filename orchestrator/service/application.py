@@ -39,7 +39,7 @@ from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.openapi import describe_api
 from orchestrator.service.pages import PageRenderer, find_static_file
 from orchestrator.service.planners import BusyPlannerError, MemberShares, Planners
-from orchestrator.service.problems import describe_problem, find_http_status, refuse_old_client
+from orchestrator.service.problems import describe_problem, find_http_status, hide_database, refuse_old_client
 from orchestrator.service.request_body import make_form_token, read_body
 from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
 from orchestrator.service.routes import ROUTES
@@ -310,6 +310,8 @@ async def _call(
     body: Any,
     key: str = "",
 ) -> Response:
+    if any("\0" in part for part in request.path_params.values()):
+        raise UserError("the address has a NUL character", "no name has one", "see /openapi.json")
     call = Call(
         site=service.site,
         gate=service.gate,
@@ -405,6 +407,7 @@ def _stream(service: Service, request: Request, after: int | None, person: Perso
 def _show_error(service: Service, request: Request, error: OrchError, medium: Medium, status: int) -> Response:
     """Return an error as a page or as problem details."""
     name = secrets.token_hex(8)
+    error = hide_database(error)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if status == 426:
         headers["Upgrade"] = f"orch/{service.version}"  # RFC 9110, section 15.5.22

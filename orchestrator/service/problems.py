@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from orchestrator.errors import (
@@ -19,6 +20,7 @@ from orchestrator.service.sent_files import MissingTreesError
 from orchestrator.service_version import HEADER, is_older, parse_version
 from orchestrator.store.failures import StoreError
 
+_DATABASE = re.compile(r"postgresql(?:\+\w+)?://\S+")
 _OF_CODES = {"plan-changed": 412, "key-reused": 422, "files-missing": 409, "too-large": 413, "issuer-busy": 503,
              "too-much-computing": 503, "planner-busy": 503, "streams-busy": 503, "old-client": 426}  # fmt: skip
 _STATUSES: tuple[tuple[type[OrchError], int], ...] = (
@@ -68,6 +70,13 @@ def find_http_status(error: OrchError) -> int:
     if error.code in _OF_CODES:
         return _OF_CODES[error.code]
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def hide_database(error: OrchError) -> OrchError:
+    """Return an error without the address of the database, which is no concern of members."""
+    if not isinstance(error, StoreError):
+        return error
+    return StoreError(*(_DATABASE.sub("of the service", text) for text in (error.what, error.why, error.next_step)))
 
 
 def describe_problem(error: OrchError, status: int, request: str) -> dict[str, Any]:

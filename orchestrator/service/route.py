@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.store.read import Reader
 
 _MANY = 2**53  # up to which floats hold every whole number
+_NUL = "\0"  # which no text of PostgreSQL has
 
 
 class Role(IntEnum):
@@ -69,7 +70,7 @@ class Parameter:
     """One parameter of the query.
 
     Attributes:
-        kind: Its type; numbers have bounds, texts at most 200 characters.
+        kind: Its type; numbers have bounds, texts at most `longest` characters.
         choices: The values that it takes; () for any.
         most_values: How often it may be given. With more than one its value is a tuple of all, () without one.
     """
@@ -80,6 +81,7 @@ class Parameter:
     default: int | float | str | None = None
     least: float = 0
     most: float = _MANY
+    longest: int = 200
     choices: tuple[str, ...] = ()
     most_values: int = 1
 
@@ -99,7 +101,7 @@ class Parameter:
         except ValueError:
             raise self._refuse(text) from None
         if isinstance(value, str):
-            if len(value) > 200 or (self.choices and value not in self.choices):
+            if len(value) > self.longest or _NUL in value or (self.choices and value not in self.choices):
                 raise self._refuse(text)
         elif not self.least <= value <= self.most:
             raise self._refuse(text)
@@ -109,7 +111,7 @@ class Parameter:
         if self.choices:
             takes = f"one of {', '.join(self.choices)}"
         elif self.kind is str:
-            takes = "at most 200 characters"
+            takes = f"at most {self.longest} characters"
         else:
             takes = f"a number of at least {self.least:g}" + (
                 f" and at most {self.most:,}" if self.most < _MANY else ""
@@ -242,12 +244,16 @@ class Route:
             return None
         try:
             if isinstance(content, bytes):
-                return self.request.model_validate_json(content)
-            return self.request.model_validate(content)
+                found = self.request.model_validate_json(content)
+            else:
+                found = self.request.model_validate(content)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             name = ".".join(str(part) for part in first["loc"]) or "the body"
             raise UserError(f"`{name[:60]}` is not taken: {first['msg'][:200]}", "", "see /openapi.json") from error
+        if _has_nul(found.model_dump()):
+            raise UserError("what was sent has a NUL character", "no text has one", "see /openapi.json")
+        return found
 
     def parse_query(self, query: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """Return the values of all parameters.
@@ -264,3 +270,12 @@ class Route:
                 takes = f"it takes {', '.join(known)}" if known else "it takes none"
                 raise UserError(f"{self.path} has no parameter `{name[:40]}`", takes, "see /openapi.json")
         return {name: one.parse_all(query.get(name, ())) for name, one in known.items()}
+
+
+def _has_nul(value: Any) -> bool:
+    """Return whether a text in the values of a model has a NUL character."""
+    if isinstance(value, dict):
+        return any(_has_nul(one) for pair in cast("dict[Any, Any]", value).items() for one in pair)
+    if isinstance(value, list | tuple):
+        return any(map(_has_nul, cast("list[Any]", value)))
+    return isinstance(value, str) and _NUL in value

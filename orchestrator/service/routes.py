@@ -67,7 +67,7 @@ _AXIS = Parameter(name="x", default="step", choices=("step", "time", "dollars"),
 _CHIPS = Parameter(name="chips", default="steps", choices=MEASURES, meaning="What the chips of a topology show.")
 _VERB = Parameter(name="verb", choices=ORDER_VERBS[1:], default="down", meaning="The command.")
 _JOB = Parameter(name="job", kind=int, least=1, meaning="The job to cancel; the newest running one without it.")
-_NAME = Parameter(name="cluster", default="", meaning="The cluster.")
+_NAME = Parameter(name="cluster", default="", longest=100, meaning="The cluster.")
 _RUNS = Parameter(name="run", most_values=MOST_COMPARED, meaning="A run; once for each run that is compared.")
 _BY = Parameter(
     name="by", default="owner", meaning="Of owner, project, cluster, run and day, with commas between them."
@@ -157,7 +157,7 @@ ROUTES: tuple[Route, ...] = (
           meaning="The newest events of the audit, oldest first."),
     Route(name="capacity", path="/v1/capacity", role=_VIEWER, medium=_JSON, schema="capacity",
           handler=records.show_capacity, meaning="What requests for machines say of capacity."),
-    Route(name="accuracy", path="/v1/accuracy", role=_VIEWER, medium=_JSON, schema="accuracy",
+    Route(name="accuracy", computes=True, path="/v1/accuracy", role=_VIEWER, medium=_JSON, schema="accuracy",
           handler=accuracy_page.list_accuracy, meaning="What was estimated for runs, beside what was measured."),
     Route(name="records", path="/v1/records", role=_VIEWER, medium=_JSON, schema="records",
           handler=records.list_records, parameters=(_CLUSTER, _IN),

@@ -521,6 +521,69 @@ def test_names_of_clusters_are_completed(team: Team) -> None:
     assert (away.stdout.strip(), away.stderr) == ("", "")
 
 
+@contextmanager
+def endless_pages(document: Mapping[str, object]) -> Generator[tuple[str, list[str]]]:
+    """Run a service whose lists have a next page for ever; give its address, and the paths of the requests."""
+    paths: list[str] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            content = json.dumps(document).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Link", f'<{self.path}>; rel="next"')
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", paths
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("items", [[], [{"name": "x", "summary": "s", "run_id": "r"}]], ids=["empty", "full"])
+@pytest.mark.parametrize("line", ["status", "runs --limit 1000000", "events -n 1000000"])
+def test_a_list_without_an_end_is_the_services_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, items: list[object]
+) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    monkeypatch.setattr("orchestrator.client.reads._MOST_PAGES", 20)
+    pages = {"clusters": items, "runs": items, "events": items, "from": 7, "until": 9}
+    with endless_pages(pages) as (url, paths):
+        keep_login(url, "orch_x")
+        refused = run(tmp_path, line.split(), ORCH_SERVER=url)
+    assert (refused.status, refused.out) == (1, "") and "cannot be read" in refused.err
+    assert len(paths) <= 20
+
+
+ROWS: list[Mapping[str, object]] = [
+    {"columns": ["uid", "uid"], "rows": []}, {"columns": ["select"], "rows": [["x"]]},
+    {"columns": ["uid"], "rows": [[]]}, {"columns": ["uid"], "rows": [[{}]]},
+    {"columns": [f"c{number}" for number in range(3000)], "rows": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("table", ROWS, ids=range(len(ROWS)))
+def test_rows_that_cannot_be_read_are_the_services_fault(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: Mapping[str, object]
+) -> None:
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path))
+    document = team.served.ask("/v1/records?cluster=first").document
+    with other_service(200, {**document, "tables": {**document["tables"], "clusters": table}}) as url:
+        keep_login(url, "orch_x")
+        refused = run(tmp_path, ["top", "first", "--once"], ORCH_SERVER=url)
+    assert refused.status in (1, 3) and refused.out == "" and "a bug in orch" not in refused.err, refused.err
+
+
 def test_what_is_no_name_is_not_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORCH_HOME", str(tmp_path))
     names = ["safe", "x;touch${IFS}file;#", "-oProxyCommand=x", "s\nplain,other", "$(id)", ""]
@@ -545,6 +608,29 @@ def test_followed_events_come_as_they_happen(team: Team) -> None:
             line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("through", ["the store", "the service"])
+def test_no_event_of_a_pause_is_passed_over(team: Team, through: str) -> None:
+    """More came while it was stopped than one answer of a service has."""
+    orch = team.me if through == "the service" else team.served.orch
+    process = orch.start("events", "first", "-f", "-o", "jsonl")
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        with team.store() as store:
+            for number in range(1300):
+                store.event("first", "note", f"{through} {number}")
+        process.send_signal(signal.SIGCONT)
+        seen: list[str] = []
+        while not seen or seen[-1] != f"{through} 1299":
+            what = str(json.loads(process.stdout.readline())["what"])
+            seen += [what] if what.startswith(through) else []
+        assert seen == [f"{through} {number}" for number in range(1300)]
     finally:
         process.kill()
         process.communicate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
@@ -159,6 +160,23 @@ def test_a_content_that_a_power_failure_cut_is_copied_again(where: Paths, work: 
     (work / "more").write_text("more")
     keep_tree(where, more := read_tree(work))
     assert read_kept(where, more.digest)["word.txt"] == b"first"
+
+
+def test_who_claims_another_size_takes_nothing_from_others(where: Paths) -> None:
+    """A member may know the digest of a content that another one sends at the same time."""
+    content = b"the content of someone else"
+    sha256 = hashlib.sha256(content).hexdigest()
+    blocks = iter([content, b"\0" * 1000])
+
+    def read_false(_size: int) -> bytes:
+        with adding(where) as others:  # in the middle of it
+            left = iter([content])
+            assert others.has(sha256, len(content)) or others.add(sha256, len(content), lambda _size: next(left, b""))
+        return next(blocks, b"")
+
+    with adding(where) as objects:
+        assert not objects.add(sha256, 10_000, read_false)
+        assert (objects_folder(where) / sha256[:2] / sha256).read_bytes() == content
 
 
 def test_a_damaged_record_is_no_record(where: Paths, work: Path) -> None:

@@ -19,7 +19,7 @@ from support.kept_copies import list_kept, lose_kept, read_kept
 from support.orch_process import Orch
 from support.service_site import EMPTY, Reply, Served, pack, record_run, serve, write_files
 
-from orchestrator.engine.state.file_objects import record_path
+from orchestrator.engine.state.file_objects import objects_folder, record_path
 from orchestrator.engine.state.kept_trees import drop_unused_trees, keep_tree
 from orchestrator.engine.state.sent_trees import MemberTrees, TreeLimits
 from orchestrator.engine.state.shared_trees import fetch_trees
@@ -41,6 +41,23 @@ def digest_of(folder: Path, files: dict[str, bytes]) -> str:
     found = read_tree(write_files(folder, files)).digest
     shutil.rmtree(folder)
     return found
+
+
+def test_files_of_which_one_was_lost_are_sent_again(tmp_path: Path) -> None:
+    where = Paths(tmp_path / "state")
+    tree = read_tree(write_files(tmp_path / "files", FILES))
+    sent = parse_sent_tree(f"orch-tree:{tree.digest}")
+    assert sent is not None
+    trees, archive = MemberTrees(where=where, member="ada"), tmp_path / "archive"
+    archive.write_bytes(pack(FILES))
+    for damage in (lambda path: path.unlink(), lambda path: (path.chmod(0o600), path.write_bytes(b""))):
+        trees.keep(sent, archive)
+        assert trees.has(sent)
+        content = next(path for path in objects_folder(where).rglob("*") if path.is_file() and path.stat().st_size)
+        damage(content)
+        assert trees.find_missing([sent]) == (sent,)
+        trees.keep(sent, archive)
+        assert trees.has(sent) and read_kept(where, tree.digest) == FILES
 
 
 @pytest.fixture(scope="module")

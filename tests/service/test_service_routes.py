@@ -22,12 +22,15 @@ from starlette.responses import Response
 from support.orch_process import Orch, until
 from support.service_site import EMPTY, Served, serve, write_points
 
+from orchestrator.errors import UserError
 from orchestrator.service.application import _answer_or_explain
 from orchestrator.service.openapi import load_schema
 from orchestrator.service.order_pages import LaunchForm, OrderForm
 from orchestrator.service.plans import OrderRequest, PlanRequest
+from orchestrator.service.problems import hide_database
 from orchestrator.service.route import Medium, Role, Route
 from orchestrator.service.routes import ROUTES
+from orchestrator.store.failures import StoreError
 
 PATHS = {"project": "default", "run_id": "one", "name": "first", "uid": "asked", "digest": EMPTY}
 QUERIES = {"order-form-page": "?verb=down&cluster=first"}
@@ -323,6 +326,30 @@ def is_closed(one: socket.socket) -> bool:
         return one.recv(1) == b""
     except ConnectionError:
         return True
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("GET", "/v1/runs?cluster=a%00b", b""), ("GET", "/v1/clusters/a%00b", b""), ("GET", "/v1/events?cluster=%00", b""),
+     ("POST", "/v1/plans", b'{"verb": "down", "cluster": "a\\u0000b"}')],
+)  # fmt: skip
+def test_a_text_that_postgresql_cannot_have_is_refused_on_every_store(
+    site: Served, method: str, path: str, body: bytes
+) -> None:
+    answer = site.ask(path, method=method, body=body, **({"content_type": "application/json"} if body else {}))
+    assert answer.status == 400, answer.text
+
+
+def test_a_command_for_a_name_that_is_too_long_is_refused(site: Served) -> None:
+    assert site.ask(f"/order?verb=down&cluster={'x' * 150}").status == 400
+
+
+def test_the_address_of_the_database_is_in_no_answer() -> None:
+    error = StoreError("the store postgresql://orch@10.0.0.1:5432/x cannot be reached", "at postgresql://h:1/x", "wait")
+    shown = hide_database(error)
+    assert (shown.what, shown.why) == ("the store of the service cannot be reached", "at of the service")
+    other = UserError("postgresql://h is no file")
+    assert hide_database(other) is other
 
 
 def test_a_defect_is_a_problem_that_shows_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from support.orch_process import Orch
 
 # Each process adds up a one over its group: a world that does not really meet does not end.
 SHOW = """
-import os, sys
+import os
 import torch, torch.distributed as dist
 
 if "RANK" in os.environ:
@@ -27,11 +27,12 @@ else:
     world = 1
 seen = f"seen {os.environ.get('RANK', '0')} of {world} on {os.environ['ORCH_RANK']}\\n"
 os.write(1, seen.encode())  # in one piece: print writes the end of a line by itself
+# On a loaded machine the threads of gloo abort an orderly end now and then (torch 2.13).
 if os.environ.get("FAILS_ON") == os.environ["ORCH_RANK"]:
-    sys.exit(3)
-if "RANK" in os.environ:
+    os._exit(3)
+if "FAILS_ON" in os.environ and "RANK" in os.environ:
     dist.barrier()
-    dist.destroy_process_group()
+os._exit(0)
 """
 
 

@@ -43,7 +43,7 @@ class Objects:
         self.added = 0
 
     def has(self, sha256: str, size: int) -> bool:
-        """Return whether a content is kept. One of another size is being written, or was torn by a kill."""
+        """Return whether a content is kept. One of another size is damaged, and is kept again."""
         if sha256 not in self._list_shard(sha256[:2]):
             return False
         try:
@@ -54,42 +54,32 @@ class Objects:
     def add(self, sha256: str, size: int, read: Callable[[int], bytes]) -> bool:
         """Keep a content that is read in blocks; return False where it is another one, or shorter.
 
-        Its last block is written only when the content is right, so that one of the right size is complete.
+        It gets its name when it is complete: until then a process of someone else may keep the same content.
 
         Raises:
             OSError: It cannot be written.
         """
-        known, place = self.has(sha256, size), f"{self._folder}/{sha256[:2]}/{sha256}"
-        path, written = self._create(place)
+        known, path = self.has(sha256, size), f"{self._staged}/content"
+        written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
         digest, left, same = hashlib.sha256(), size, False
         try:
-            while not same:
-                block = read(min(_BLOCK, left)) if left else b""
+            while left and (block := read(min(_BLOCK, left))):
                 digest.update(block)
                 left -= len(block)
-                if (left and not block) or (not left and digest.hexdigest() != sha256):
-                    return False
                 while block:
                     block = block[os.write(written, block) :]
-                same = not left
+            same = not left and digest.hexdigest() == sha256
         finally:
             os.close(written)
             if not same:
                 os.unlink(path)  # noqa: PTH108  # of 100,000 files
-        if path != place:
-            os.rename(path, place)  # noqa: PTH104  # as above
+        if not same:
+            return False
+        os.rename(path, f"{self._folder}/{sha256[:2]}/{sha256}")  # noqa: PTH104  # as above
         if not known:
             self._list_shard(sha256[:2]).add(sha256)
             self.added += size
         return True
-
-    def _create(self, place: str) -> tuple[str, int]:
-        """Open the file of a content; another one, to be renamed, where a process writes it or left a part of it."""
-        try:
-            return place, os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-        except FileExistsError:
-            path = f"{self._staged}/content"
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
 
     def _list_shard(self, shard: str) -> set[str]:
         """Return the names in a folder of contents, which is made where it is missing."""
@@ -217,6 +207,17 @@ def count_kept_bytes(where: Paths) -> int:
     except (FileNotFoundError, ValueError):
         rest = 0
     return rest + sum(_read_added(record) for record in list_records(where))
+
+
+def is_complete(where: Paths, digest: str) -> bool:
+    """Return whether a tree is kept with all its contents: someone may have deleted or cut some."""
+    folder, record = objects_folder(where), record_path(where, digest)
+    try:
+        return record.exists() and all(
+            os.lstat(f"{folder}/{sha256[:2]}/{sha256}").st_size == size for sha256, size in list_contents(record)
+        )
+    except FileNotFoundError:
+        return False
 
 
 def list_records(where: Paths) -> list[Path]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.services import real_services
+from orchestrator.engine.state.file_objects import is_complete
 from orchestrator.engine.state.kept_trees import is_kept, take_kept_contents, use_kept_tree
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.shared_trees import INLINE_BYTES, publish_tree
@@ -102,7 +103,7 @@ class MemberTrees:
                 return False
             with self._open_store() as store:
                 return store.use_blob(tree.digest)
-        return note.exists() and use_kept_tree(self.where, tree.digest)
+        return note.exists() and is_complete(self.where, tree.digest) and use_kept_tree(self.where, tree.digest)
 
     def find_missing(self, trees: Iterable[SentTree]) -> tuple[SentTree, ...]:
         """Return those that the member has to send."""

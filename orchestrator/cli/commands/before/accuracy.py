@@ -21,14 +21,18 @@ def show_accuracy(output: str) -> None:
             write_stdout(json.dumps(document, indent=2))
             return
         rows = [row for run in document["runs"] for row in _list_rows(run)]
-    if not rows:
-        write_stderr("no run has ended for which an estimate was recorded (the bundled trainer, on known accelerators)")
-        return
-    write_stdout(*draw_table([("RUN", "MACHINES", "WHAT", "ESTIMATED", "MEASURED", "WITHIN"), *rows], sys.stdout))
-    inside, every = document["inside"], document["compared"]
-    share = f" ({100 * inside / every:.0f} %)" if every else ""
-    write_stderr(f"{inside} of {every}{share} are within what was estimated; docs/offers.md says how it is measured")
-    write_stderr(*(f"{run['run_id']}: {run['problem']}" for run in document["runs"] if run["problem"]))
+        if not rows:
+            write_stderr(
+                "no run has ended for which an estimate was recorded (the bundled trainer, on known accelerators)"
+            )
+            return
+        write_stdout(*draw_table([("RUN", "MACHINES", "WHAT", "ESTIMATED", "MEASURED", "WITHIN"), *rows], sys.stdout))
+        inside, every = document["inside"], document["compared"]
+        share = f" ({100 * inside / every:.0f} %)" if every else ""
+        write_stderr(
+            f"{inside} of {every}{share} are within what was estimated; docs/offers.md says how it is measured"
+        )
+        write_stderr(*(f"{run['run_id']}: {run['problem']}" for run in document["runs"] if run["problem"]))
 
 
 def _list_rows(run: Document) -> list[tuple[str, ...]]:

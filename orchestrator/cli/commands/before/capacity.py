@@ -22,16 +22,27 @@ def show_capacity(output: str) -> None:
             write_stdout(json.dumps(document, indent=2))
             return
         rows = [_row(row) for row in document["rows"]]
-    if not rows:
-        write_stderr("no machines were requested in the last 84 days")
-        return
-    head = ("PLACE", "MACHINES", "HOSTS", "MARKET", "REQUESTS", "GOT", "WITHIN 1 H", "MEDIAN WAIT", "LOST", "LOSSES/H")
-    write_stdout(*draw_table([head, *rows], sys.stdout, optional=("HOSTS",)))
-    write_stderr(
-        "requests of the last 84 days; a wait is until the program starts, with set-up",
-        f"chances and losses weigh half after 14 days; they are not known below {FEWEST} requests",
-        f"losses also not before {FEWEST} losses or {ENOUGH_HOURS:.0f} hours of machines; assumed until then",
-    )
+        if not rows:
+            write_stderr("no machines were requested in the last 84 days")
+            return
+        head = (
+            "PLACE",
+            "MACHINES",
+            "HOSTS",
+            "MARKET",
+            "REQUESTS",
+            "GOT",
+            "WITHIN 1 H",
+            "MEDIAN WAIT",
+            "LOST",
+            "LOSSES/H",
+        )
+        write_stdout(*draw_table([head, *rows], sys.stdout, optional=("HOSTS",)))
+        write_stderr(
+            "requests of the last 84 days; a wait is until the program starts, with set-up",
+            f"chances and losses weigh half after 14 days; they are not known below {FEWEST} requests",
+            f"losses also not before {FEWEST} losses or {ENOUGH_HOURS:.0f} hours of machines; assumed until then",
+        )
 
 
 def _row(row: Document) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from orchestrator.messages import escape_controls
 from orchestrator.project import qualify_name
 from orchestrator.service_address import find_server
 
-_NEWER = 1000  # events that are read together while they are followed
+_NEWER = 2**31  # events that are read together while they are followed: after a pause there may be many
 POLL_SECONDS = 0.3
 SERVICE_POLL_SECONDS = 1.0  # a request each
 

@@ -34,7 +34,6 @@ def queue(cluster: str | None, all_projects: bool, owner: str, everything: bool,
         document = documents.read_queue(QueueQuery(scope=scope, cluster=cluster or "", ended=everything))
         text = draw_queue(document, with_project=all_projects)
         lines = [json.dumps(document, indent=2)] if output == "json" else text
-    if lines:
         write_stdout(*lines)
-    else:
+    if not lines:
         write_stderr("no job is running or queued" + ("" if everything else "; orch queue --all shows ended jobs"))
