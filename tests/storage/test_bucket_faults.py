@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import http.server
 import os
@@ -22,8 +23,9 @@ from orch_fronts.aws.s3 import s3_server as own_s3_server
 from orch_fronts.buckets import Refusal
 from orch_fronts.google.gcs import GcsServer
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError, UserError
-from orchestrator.storage.address import Address, split_object
+from orchestrator.storage.address import Address, Scheme, split_object
 from orchestrator.storage.bucket import Bucket
+from orchestrator.storage.faults import cloud_error, disk_error
 from orchestrator.storage.folder import _try_lock
 
 OPERATIONS: dict[str, Callable[[Bucket], object]] = {
@@ -51,6 +53,34 @@ def test_a_conditional_write_into_a_missing_bucket_is_not_taken_for_a_lost_race(
     version = cloud.bucket.put("k", b"1")
     with pytest.raises(NotFoundError):
         Bucket.open(f"{cloud.scheme}://no-such-bucket-here").replace_if("k", b"2", version)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(errno.EISDIR, "a folder is where a file is needed"), (errno.ENOTDIR, "a file is where a folder is needed"),
+     (errno.EIO, os.strerror(errno.EIO))],
+)  # fmt: skip
+def test_each_failure_of_a_disk_has_its_words(number: int, why: str) -> None:
+    error = disk_error("write /data/file", OSError(number, os.strerror(number), "/data/file"))
+    assert error.what == "cannot write /data/file" and error.why.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "command"), [("gs", "gcloud auth application-default login"), ("s3", "aws configure")]
+)
+def test_without_credentials_the_login_of_that_cloud_is_named(scheme: Scheme, command: str) -> None:
+    refusal = RuntimeError("<Code>InvalidAccessKeyId</Code> status code: 401")
+    error = cloud_error(Address(scheme=scheme, container="b", prefix=""), "read it", refusal)
+    assert isinstance(error, AccessError) and command in error.next_step
+
+
+def test_writes_leave_no_file_open(tmp_path: Path) -> None:
+    bucket = Bucket.open(f"file://{tmp_path}")
+    bucket.put("k", b"0")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(20):
+        assert bucket.put_if_absent(f"new-{number}", b"1")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_missing_folder_bucket_is_reported_and_made_by_the_first_write(tmp_path: Path) -> None:
