@@ -222,10 +222,19 @@ EXAMPLES = (
 )
 
 
+_OWN_MACHINES = "infra: hosts   serves a machine that you made yourself: docs/hosts.md"
+REMOVED = {
+    "adopt": _OWN_MACHINES,
+    "release": _OWN_MACHINES,
+    "team": "orch token create NAME --member MEMBER   lets someone in: docs/team.md",
+}
+
+
 @click.group(
     "orch",
     cls=LazyGroup,
     sections=SECTIONS,
+    removed=REMOVED,
     examples=EXAMPLES,
     params=[debug_option()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from orchestrator.cli.command import CheckedCommand, write_examples
+from orchestrator.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,16 @@ class LazyGroup(click.Group, CheckedCommand):
     """A click group that imports a command only when it is called."""
 
     def __init__(
-        self, *args: Any, sections: Sequence[Section], examples: Sequence[tuple[str, str]], **kwargs: Any
+        self,
+        *args: Any,
+        sections: Sequence[Section],
+        examples: Sequence[tuple[str, str]],
+        removed: Mapping[str, str] = MappingProxyType({}),
+        **kwargs: Any,
     ) -> None:
+        """Take the table of commands, and for each one that was removed what to do instead."""
         super().__init__(*args, **kwargs)
+        self._removed = removed
         self.sections = tuple(sections)
         self.examples = tuple(examples)
         self._lazy_commands = {row.name: row for section in self.sections for row in section.commands}
@@ -63,6 +72,8 @@ class LazyGroup(click.Group, CheckedCommand):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
+        if word in self._removed:
+            raise UserError(f"`{ctx.command_path} {word}` was removed", "", self._removed[word])
         if not word.startswith("-") and word not in self._lazy_commands:
             raise click.UsageError(f"no command '{word}'{self._near(word)}", ctx)
         return super().resolve_command(ctx, args)

@@ -211,8 +211,10 @@ def test_files_above_the_limit_are_refused_with_their_largest_parts(
         (work / name).parent.mkdir(exist_ok=True)
         (work / name).write_bytes(bytes(size))
     listener = Listener()
+    ready = commands.prepare_launch(local_task(1, workdir=str(work), run="true"), cluster="c", after=KEEP)
+    assert ready.refused is not None and "too large to be sent" in ready.refused.what, "the plan says it"
     with pytest.raises(UserError, match="too large to be sent") as caught:
-        fulfil(commands.prepare_launch(local_task(1, workdir=str(work), run="true"), cluster="c", after=KEEP), listener)
+        fulfil(ready, listener)
     assert caught.value.why == "the largest parts: a 0.8 MB, b 0.4 MB, c 0.1 MB"
     assert "files.keep_bytes" in str(caught.value) and not listener.steps
 

@@ -94,3 +94,25 @@ def test_a_host_that_waits_for_ray_does_not_end(run: str, hosts: int, noted: boo
     lines = "".join(f"  {line}\n" for line in run.splitlines())
     found = notes(f"{{infra: 'local:{hosts}'}}", f"run: |\n{lines}")
     assert ["`ray start --block` does not end" in note for note in found] == [True] * noted
+
+
+@pytest.mark.parametrize(
+    ("run", "word"),
+    [
+        ("torchrun --standalone --nproc-per-node 1 t.py", "--standalone"),
+        ("python -m torch.distributed.run --nnodes=1 t.py", "--nnodes=1"),
+        ("torchrun --nnodes 1:1 t.py", "--nnodes 1:1"),
+        ("accelerate launch --cpu t.py", "--cpu"),
+        ("torchrun --nnodes 1:4 t.py", ""),
+        ("torchrun --nnodes 10 t.py", ""),
+        ("torchrun --standalone-mode t.py", ""),
+        ("torchrun t.py --standalone", ""),
+        ("accelerate launch \\\n  --cpu \\\n  t.py", "--cpu"),
+        ("accelerate launch t.py --cpus 4", ""),
+        ("python t.py --cpu", ""),
+    ],
+)
+def test_words_that_keep_hosts_apart_are_noted_on_several_hosts(run: str, word: str) -> None:
+    found = [one for one in notes("{infra: 'local:2'}", f"run: {run}") if "an own training" in one]
+    assert len(found) == bool(word) and all(f"`{word}`" in one for one in found)
+    assert not any("an own training" in one for one in notes("{infra: 'local:1'}", f"run: {run}"))

@@ -15,6 +15,13 @@ _NO_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ]\s*[\"']?\$\{?SKYPILOT_NU
 _REPLACED_PATH = re.compile(r"\bPYTHONPATH=(?!\S*\$\{?PYTHONPATH)")
 # Of Ray 2.60, scripts/scripts.py: the command ends with status 1 where Ray was lost, and never where it was stopped.
 _RAY_BLOCK = re.compile(r"\bray +start\b(?:[^\n;&|]|\\\n)*--block\b(?![^\n;&|]*&(?!&))")
+# Words by which a launcher starts an own group on each host: torchrun (the same file, its options),
+# and Accelerate 1.15 (commands/launch.py: `--cpu` takes the simple launcher, whatever the number of machines is).
+_OPTIONS = r"\b(?:(?!\.py\b)[^\n;&|]|\\\n)*?\s"  # before the program, whose own options are its own business
+_ALONE = re.compile(
+    rf"(?:torchrun|torch\.distributed\.run){_OPTIONS}(--standalone(?![\w-])|--nnodes[= ]1(?::1)?(?![\w:]))"
+    rf"|accelerate\s+launch{_OPTIONS}(--cpu(?![\w-]))"
+)
 _PYTHON = re.compile(r"\b(?:python[0-9.]*|pip[0-9]*|torchrun|accelerate|deepspeed)\b")
 _BROUGHT = re.compile(r"\b(?:venv|virtualenv|uv|conda|mamba|poetry|pixi)\b|/opt/pytorch/")  # the task has chosen one
 
@@ -39,6 +46,12 @@ def list_program_notes(task: Task, facts: HostFacts, hosts: int) -> Iterator[str
         yield (
             "run: `ray start --block` does not end with the program on the head, so the job does not end, or fails; "
             "write `ray symmetric-run`: docs/own-programs.md#ray"
+        )
+    if hosts > 1 and (found := _ALONE.search(task.run)):
+        word = found[1] or found[2]
+        yield (
+            f"run: `{word}` starts an own training on each of the {hosts} hosts, which do not meet; "
+            "leave it out for one training on all of them"
         )
     scripts = f"{task.setup}\n{task.run}"
     if (

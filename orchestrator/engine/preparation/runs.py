@@ -44,6 +44,7 @@ from orchestrator.engine.state.names import (
 )
 from orchestrator.engine.state.own_capacity import read_own_capacity
 from orchestrator.engine.state.recorded import load_observed, open_reader
+from orchestrator.engine.state.tree_size import find_too_large, read_keep_bytes
 from orchestrator.errors import OrchError, UserError
 from orchestrator.offers.capacity import CapacityFigures, CapacityKey
 from orchestrator.plan.desired import AutomaticChoice, Run, Variant
@@ -104,7 +105,10 @@ def prepare_run(
         now = replace(now, attempt=first_attempt)
     budgets = review_budgets(name, options, now, same.run_id if same is not None else run_id, project)
     new_refusal = (
-        find_idle_limit_error(planned, options, after) or find_local_error(options, project) or budgets.refused
+        find_idle_limit_error(planned, options, after)
+        or find_local_error(options, project)
+        or budgets.refused
+        or find_too_large(sent, read_keep_bytes())
     )
     more = surplus_hosts_note(name, budgets.observed, options)
     return PreparedCommand(

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.file_objects import RECENT, count_kept_bytes, delete_trees, plan_deletion
 from orchestrator.engine.state.kept_trees import FILE_INDEX, drop_unused_trees, has_stale_tree, is_kept
 from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.tree_size import KEEP_BYTES, find_too_large, list_sizes, read_keep_bytes
 from orchestrator.errors import UserError
 from orchestrator.paths import Paths, load_paths
 from orchestrator.remote.file_index import drop_old_indexes
 from orchestrator.remote.tree import Tree
 from orchestrator.store.records import PipelineRecord
 from orchestrator.store.store import Store
-from orchestrator.task.config import load_config
 from orchestrator.task.sent_tree import SCHEME, find_sent_digests
 
 RESUMABLE = 30 * 86400.0  # seconds for which the files that were sent for a run outlive its cluster
 _FULL = 0.9  # of the limit: room for more than one launch is made, for it reads all records
-_KEY = "files.keep_bytes"
-_NAMED_PARTS = 3
 
 
 def drop_stale_trees() -> None:
@@ -42,14 +39,13 @@ def make_room(store: Store, where: Paths, trees: Iterable[Tree], now: float) -> 
     Raises:
         UserError: They cannot: they are too large, or jobs need the copies of other launches.
     """
-    most = load_config(os.environ).number(_KEY)
+    most = read_keep_bytes()
     fresh = [tree for tree in trees if not is_kept(where, tree.digest)]
-    for tree in fresh:
-        if sum(_sizes_of(tree).values()) > most:
-            raise _too_large_error(tree, most)
+    if (refused := find_too_large(fresh, most)) is not None:
+        raise refused
     if not fresh or count_kept_bytes(where) + sum(tree.total_bytes for tree in fresh) <= most:
         return
-    sizes = {sha256: size for tree in fresh for sha256, size in _sizes_of(tree).items()}
+    sizes = {sha256: size for tree in fresh for sha256, size in list_sizes(tree).items()}
     deletion = plan_deletion(where, sizes, most)
     if deletion.bytes > most:
         deletion = plan_deletion(where, sizes, int(most * _FULL), list_used_trees(store, now))
@@ -57,16 +53,11 @@ def make_room(store: Store, where: Paths, trees: Iterable[Tree], now: float) -> 
         others = deletion.bytes - sum(sizes.values())
         raise UserError(
             "what is sent cannot be kept for later attempts",
-            f"{_KEY} is {most / 1e6:,.1f} MB, of which other jobs need {others / 1e6:,.1f} MB",
-            f"orch config set {_KEY} BYTES",
+            f"{KEEP_BYTES} is {most / 1e6:,.1f} MB, of which other jobs need {others / 1e6:,.1f} MB",
+            f"orch config set {KEEP_BYTES} BYTES",
         )
     if deletion.digests:
         delete_trees(where, deletion.digests, older=RECENT, needed=sizes.keys())
-
-
-def _sizes_of(tree: Tree) -> dict[str, int]:
-    """Return the size of each content of a tree by its SHA-256."""
-    return {file.sha256: file.size for file in tree.files}
 
 
 def list_used_trees(store: Store, now: float) -> set[str]:
@@ -86,17 +77,3 @@ def _list_pipeline_trees(record: PipelineRecord) -> set[str]:
     """Return the digests of the copies that the stages of a pipeline may still need."""
     stages: list[dict[str, str]] = json.loads(record.launch_request or "{}").get("trees", [])
     return {digest for stage in stages for digest in stage.values()}
-
-
-def _too_large_error(tree: Tree, most: int) -> UserError:
-    parts: dict[str, int] = {}
-    for file in tree.files:
-        part = file.path.partition("/")[0]
-        parts[part] = parts.get(part, 0) + file.size
-    largest = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED_PARTS]
-    named = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in largest)
-    return UserError(
-        f"{tree.root} is too large to be sent: {tree.total_bytes / 1e6:,.1f} MB, and {_KEY} is {most / 1e6:,.1f} MB",
-        f"the largest parts: {named}",
-        f"leave them out: .orchignore; large data belongs into a bucket; or: orch config set {_KEY} BYTES",
-    )

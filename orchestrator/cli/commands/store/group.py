@@ -15,12 +15,20 @@ if TYPE_CHECKING:
     from orchestrator.store.failures import StoreError
 
 _HERE = "orchestrator.cli.commands.store"
+_SERVERS_ALONE = "servers alone open the database, and members have a token: docs/team.md"
+_REMOVED = {
+    "grant": _SERVERS_ALONE,
+    "serve-only": _SERVERS_ALONE,
+    "password": "docs/team.md#change-the-password-while-servers-run",
+    "import": "orch store backup --to URI; then ORCH_STORE=postgresql://... orch store restore URI   (docs/store.md)",
+}
 
 
 @click.group(
     "store",
     cls=LazyGroup,
     invoke_without_command=True,
+    removed=_REMOVED,
     sections=[
         Section(
             "Commands",
