@@ -52,7 +52,7 @@ def describe_action(action: Action) -> str:
         case StartSlice():
             return f"starting {action.name}"
         case NextAttempt():
-            return f"attempt {action.attempt} follows ({action.cause}): {action.why}"
+            return f"attempt {action.attempt} follows: {action.why}"
         case EndAttempt():
             return f"ending attempt {action.attempt} ({action.cause}): {action.why}"
         case Conclude():

@@ -9,6 +9,8 @@ from typing import Any
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.formatting import format_duration, format_local_time, format_run_cost, parse_utc
 
+_REASON = 60  # characters of a reason in a table
+
 
 def draw_runs(document: Mapping[str, Any], *, with_project: bool) -> list[str]:
     """Return the lines of a table of runs."""
@@ -27,9 +29,17 @@ def draw_runs(document: Mapping[str, Any], *, with_project: bool) -> list[str]:
         )
         progress = [run["from_output"]["text"] if run["from_output"] else "-"] if output else []
         cost = (started, format_duration(run["seconds"]), format_run_cost(run["dollars"]))
-        rows.append((run["run_id"], run["cluster"], *whose, *cost, *progress, run["result"]))
+        rows.append((run["run_id"], run["cluster"], *whose, *cost, *progress, _describe_result(run)))
     optional = ("CLUSTER", "COMMIT", "OWNER", "TOOK", "FROM OUTPUT")
     return draw_table(rows, sys.stdout, optional=optional, least={"RESULT": 24})
+
+
+def _describe_result(run: Mapping[str, Any]) -> str:
+    """Return the result in a table: of a failed run the begin of its reason, which `orch runs RUN` shows whole."""
+    if not run["status"] or not run["why"]:
+        return str(run["result"])
+    why = str(run["why"])
+    return f"exit {run['status']}: {why if len(why) <= _REASON else why[: _REASON - 1] + '…'}"
 
 
 def draw_run(document: Mapping[str, Any]) -> list[str]:
