@@ -94,12 +94,14 @@ class _Found:
         errors: Other lines that look like errors.
         others: Lines that only report the end of another process, by the rule without a row.
         words: All other lines with words.
+        reported: The exceptions of tracebacks that a report repeats of another process.
     """
 
     chains: list[list[tuple[int, str]]]
     errors: list[tuple[int, str]]
     others: list[tuple[int, str]]
     words: list[tuple[int, str]]
+    reported: list[str]
 
 
 def find_cause(output: bytes, exit_code: int | None = None) -> FailureCause:
@@ -170,8 +172,9 @@ def _read_lines(output: str) -> tuple[list[_Line], _End | None]:
 
 def _sort_lines(lines: list[_Line]) -> _Found:
     """Sort the lines by what they say. Tracebacks of several processes may be mixed, line by line."""
-    found = _Found([], [], [], [])
+    found = _Found([], [], [], [], [])
     opened: dict[str, list[int]] = {}  # rank -> indentation of each traceback without its exception so far
+    repeated: set[str] = set()  # ranks whose newest traceback began within a report
     places: dict[str, str] = {}  # rank -> the newest frame of its tracebacks
     chained: set[str] = set()  # ranks whose next traceback belongs to the one before
     for number, line in enumerate(lines):
@@ -182,6 +185,7 @@ def _sort_lines(lines: list[_Line]) -> _Found:
             places[line.rank] += f": {text}"
         if text.endswith(_TRACEBACK):
             frames.append(line.indent)
+            (repeated.add if line.reports else repeated.discard)(line.rank)
         elif text.startswith('File "') and not frames:  # its beginning is cut off, or it has none
             frames.append(max(0, line.indent - 2))
         elif _CHAINED.fullmatch(text):
@@ -195,6 +199,8 @@ def _sort_lines(lines: list[_Line]) -> _Found:
             if not line.reports:
                 text = _with_place(_with_next(lines, number), places.get(line.rank, ""))
                 _add_exception(found, number, text, chained=line.rank in chained)
+            elif line.rank in repeated and not ANOTHER_PROCESS.search(text) and not LOST_PEER.search(text):
+                found.reported.append(text)
             chained.discard(line.rank)
         elif not line.reports:
             _add_words(found, number, text)
@@ -239,6 +245,8 @@ def _choose(found: _Found, *, several: bool, killed: bool) -> list[str]:
         later = [] if several else [text for number, text in found.errors if number > chain[-1][0]]
         texts = [text for _, text in chain[-2:]]
         return texts + later[-(_MOST - len(texts)) :] if later else texts
+    if found.reported and not killed:
+        return found.reported[-1:]
     last = {number for number, _ in found.words[-_AFTER - 1 :]}
     errors = [text for number, text in found.errors if number in (last if _only_describes_failure(text) else near)]
     if errors and not killed:

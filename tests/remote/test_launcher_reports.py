@@ -207,6 +207,15 @@ SystemExit: 3
 (TrainController pid=5)     sys.exit(3)\x1b[32m [repeated 2x across cluster] (Ray deduplicates logs.)\x1b[0m
 (TrainController pid=5) SystemExit: 3\x1b[32m [repeated 2x across cluster]\x1b[0m
 """
+# The same where Ray left out the worker's own lines, which its controller had printed before, and warned of an actor.
+RAY_TRAIN_ONCE = (
+    "(TrainController pid=5) [2026-12-01 12:41:14,172 E 5 7] core_worker.cc:2465: Actor with class name: 'Watcher' has "
+    "arguments in the object store, and the actor restart will fail.\n"
+    + RAY_TRAIN[
+        RAY_TRAIN.index("(TrainController pid=5) [FailurePolicy]") : RAY_TRAIN.index("(TrainController pid=5) Trace")
+    ]
+    + "(RayTrainWorker pid=9) Error in training function:\n(RayTrainWorker pid=9)\n"
+)
 # As it shows a long error (train/v2/_internal/execution/worker_group/poll.py).
 RAY_CUT = (
     '  File...\n... (Output truncated. See individual worker logs for full details) ...\nain.py", line 5\n    s()\n'
@@ -263,6 +272,7 @@ hint: See above for details.
         (RAY_TRAIN, 1, "SystemExit: 3", 3),
         (f"{RAY_TRAIN}{RAY_STOP}", 1, "SystemExit: 3", 3),
         (RAY_TRAIN.replace("    sys.exit(3)\nSystemExit", f"{RAY_CUT}SystemExit"), 1, "SystemExit: 3", 3),
+        (RAY_TRAIN_ONCE, 1, "SystemExit: 3", 3),
         (f"{RAY_TRAIN}evaluating\n", 1, "SystemExit: 3", None),
         (RAY_TRAIN.replace("SystemExit: 3", "SystemExit: no data"), 1, "SystemExit: no data", None),
         (UV, 1, NAME, None),
