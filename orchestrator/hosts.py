@@ -56,7 +56,7 @@ _PATHS = ("keys", "certificates", "known_hosts", "revoked")  # fields of OwnSsh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """What each command presents to a host: it refuses another version of its folder, and all but the newest owner.
+    """The version and the owner that a command presents to a host, which refuses all but its own and the newest.
 
     See remote/fence.py.
 

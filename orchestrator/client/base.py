@@ -1,4 +1,4 @@
-"""What read commands ask. Each call returns the document that the command prints with `-o json`."""
+"""The interface of read commands: each call returns the document that the command prints with `-o json`."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class SpendingRow:
 
     @property
     def basis(self) -> str:
-        """Which cost it is, in words."""
+        """The words for the kind of cost."""
         return describe_sources(self.sources)
 
 

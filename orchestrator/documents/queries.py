@@ -107,7 +107,7 @@ class EventsQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class SpendingQuery:
-    """What is summed of the cost of machines.
+    """The costs of machines that are summed.
 
     Attributes:
         by: The columns, of ledger.DIMENSIONS.

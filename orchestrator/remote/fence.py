@@ -1,4 +1,4 @@
-"""Which commands a host runs: it compares the version of its folder, and who sends the command, before each.
+"""The guard in front of each command on a host, which compares the version of its folder and who sends the command.
 
 The file `format` has the version of the folder. A folder of another version refuses every command, so that no orch
 misreads what another one wrote. To rented hosts each command also presents an epoch and an installation; the file

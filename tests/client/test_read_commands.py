@@ -11,14 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.orch_process import Orch
+from support.served import served
 from support.service_site import OUTCOMES, Served, record_run, save_steps, serve, write_points
 from support.terminal import on_terminal
 
@@ -364,28 +365,9 @@ def test_a_place_in_a_file_that_is_not_kept_shows_nothing_else(kept: Team, begin
     }  # fmt: skip
 
 
-@contextmanager
-def other_service(status: int, document: Mapping[str, object]) -> Generator[str]:
+def other_service(status: int, document: Mapping[str, object]) -> AbstractContextManager[str]:
     """Run something that answers every request with one document."""
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    return served(lambda *_: (status, dict(document)))
 
 
 def test_a_service_of_another_version_says_what_to_do(
@@ -399,34 +381,17 @@ def test_a_service_of_another_version_says_what_to_do(
 
 
 @contextmanager
-def forwarder(port: int) -> Generator[tuple[str, list[str]]]:
-    """Run what passes requests on to a service; give its address, and the paths of the requests."""
+def forwarder(team: Team) -> Generator[tuple[str, list[str]]]:
+    """Run what passes the requests of the member on to the service; give its address, and the paths of the requests."""
     paths: list[str] = []
 
-    class Forwards(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            connection = HTTPConnection("127.0.0.1", port, timeout=60)
-            connection.request("GET", self.path, headers={**self.headers, "Host": f"127.0.0.1:{port}"})
-            answer = connection.getresponse()
-            content = answer.read()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
-            connection.close()
+    def pass_on(_method: str, path: str, _body: bytes) -> tuple[int, dict[str, Any]]:
+        paths.append(path)
+        answer = team.served.ask(path, signed=False, authorization=f"Bearer {team.secret}")
+        return answer.status, answer.document
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Forwards)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", paths
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(pass_on) as url:
+        yield url, paths
 
 
 ASKING = ["status", "status first", "status --all --owner me", "runs", "runs one", "runs --compare one three", "queue",
@@ -437,7 +402,7 @@ ASKING = ["status", "status first", "status --all --owner me", "runs", "runs one
 @pytest.mark.parametrize("line", ASKING)
 def test_a_read_command_is_one_request(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setenv("ORCH_HOME", str(tmp_path))
-    with forwarder(team.served.port) as (url, paths):
+    with forwarder(team) as (url, paths):
         keep_login(url, team.secret)
         shown = run(tmp_path, line.split(), ORCH_SERVER=url)
     assert shown.status == 0 and len(paths) == 1, (paths, shown.err)

@@ -1,4 +1,4 @@
-"""Whether what a launch sends may be kept at all: files.keep_bytes."""
+"""The limit of what a launch sends: files.keep_bytes."""
 
 from __future__ import annotations
 
