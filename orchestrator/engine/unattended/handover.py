@@ -111,7 +111,8 @@ def find_handed_over_job(ready: PreparedCommand) -> CommandResult | None:
     if not same:
         return None
     job = same[-1]
-    message = f"job {job.id} on '{ready.cluster}' is this same command, and it {_doing(job)}; see: orch queue"
+    same_one = f"job {job.id} on '{ready.cluster}' is this same command, and it {_doing(job)}"
+    message = f"{same_one}; see: orch queue   another one: the same with --env TRIAL=2"
     return CommandResult(step=Done(message), outcomes=(), job_id=job.id, run_id=job.run_id)
 
 
