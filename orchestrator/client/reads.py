@@ -108,14 +108,14 @@ class ReadCalls(DocumentReads):
 
     def _list_pages(self, address: str, name: str) -> Iterator[Document]:
         """Yield the pages of a list. Raises ValueError for one that does not end."""
-        path: str | None = address
         for _ in range(_MOST_PAGES):
-            page, path = self._get_page(path)
+            page, following = self._get_page(address)
             yield page
-            if path is None:
+            if following is None:
                 return
             if not page[name]:
                 break
+            address = following
         raise ValueError("its list does not end")
 
     def _choose(self, scope: Scope) -> dict[str, str]:

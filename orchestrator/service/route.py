@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MANY = 2**53  # up to which floats hold every whole number
 _NUL = "\0"  # which no text of PostgreSQL has
+_Json: TypeAlias = "str | float | list[_Json] | dict[str, _Json] | None"
 
 
 class Role(IntEnum):
@@ -251,7 +252,7 @@ class Route:
             first = error.errors(include_url=False, include_input=False)[0]
             name = ".".join(str(part) for part in first["loc"]) or "the body"
             raise UserError(f"`{name[:60]}` is not taken: {first['msg'][:200]}", "", "see /openapi.json") from error
-        if _has_nul(found.model_dump()):
+        if _has_nul(found.model_dump(mode="json")):
             raise UserError("what was sent has a NUL character", "no text has one", "see /openapi.json")
         return found
 
@@ -272,10 +273,10 @@ class Route:
         return {name: one.parse_all(query.get(name, ())) for name, one in known.items()}
 
 
-def _has_nul(value: Any) -> bool:
+def _has_nul(value: _Json) -> bool:
     """Return whether a text in the values of a model has a NUL character."""
     if isinstance(value, dict):
-        return any(_has_nul(one) for pair in cast("dict[Any, Any]", value).items() for one in pair)
-    if isinstance(value, list | tuple):
-        return any(map(_has_nul, cast("list[Any]", value)))
+        return any(_has_nul(one) for one in (*value.keys(), *value.values()))
+    if isinstance(value, list):
+        return any(map(_has_nul, value))
     return isinstance(value, str) and _NUL in value
