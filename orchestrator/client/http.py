@@ -162,12 +162,8 @@ class Client(ReadCalls, TeamCalls):
 
     def list_clusters(self) -> list[Document]:
         """Return the open clusters, by name."""
-        found: list[Document] = []
-        path: str | None = make_address("/v1/clusters", limit=PAGE)
-        while path is not None:
-            page, path = self._get_page(path)
-            found += page["clusters"]
-        return found
+        pages = self._list_pages(make_address("/v1/clusters", limit=PAGE), "clusters")
+        return [one for page in pages for one in page["clusters"]]
 
     def show_queue(self) -> Document:
         """Return the jobs and pipelines that have not ended."""

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from orchestrator.client.base import Document, DocumentReads
 from orchestrator.client.team import make_address
+from orchestrator.errors import CloudError
 
 if TYPE_CHECKING:
     from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, Scope, SpendingQuery
@@ -20,6 +21,7 @@ _MOST_PAGES = 1000  # of a list
 class ReadCalls(DocumentReads):
     """Calls that only read, which a client sends."""
 
+    url: str
     _project: str
 
     @abstractmethod
@@ -63,7 +65,7 @@ class ReadCalls(DocumentReads):
 
     def read_events(self, query: EventsQuery) -> Document:
         left, before, document = query.limit, query.before, Document()
-        while left > 0:
+        for _ in range(_MOST_PAGES):
             page = self._get(
                 make_address(
                     "/v1/events/newest",
@@ -76,12 +78,14 @@ class ReadCalls(DocumentReads):
             )
             document = page if not document else document | {"events": page["events"] + document["events"]}
             if page["from"] is None:
-                break
+                return document
             if before is not None and int(page["from"]) >= before:
-                raise ValueError("the same events again")
+                break
             document["from"] = before = int(page["from"])
             left -= PAGE
-        return document
+            if left <= 0:
+                return document
+        raise self._endless_error()
 
     def read_spending(self, query: SpendingQuery) -> Document:
         since = "all" if query.seconds is None else f"{query.seconds}s"
@@ -107,7 +111,7 @@ class ReadCalls(DocumentReads):
         return [(str(one["name"]), str(one["summary"])) for page in pages for one in page["clusters"]]
 
     def _list_pages(self, address: str, name: str) -> Iterator[Document]:
-        """Yield the pages of a list. Raises ValueError for one that does not end."""
+        """Yield the pages of a list. Raises CloudError for one that does not end."""
         for _ in range(_MOST_PAGES):
             page, following = self._get_page(address)
             yield page
@@ -116,7 +120,10 @@ class ReadCalls(DocumentReads):
             if not page[name]:
                 break
             address = following
-        raise ValueError("its list does not end")
+        raise self._endless_error()
+
+    def _endless_error(self) -> CloudError:
+        return CloudError(f"{self.url} sent a list that cannot be read", "it does not end", "ask who runs it")
 
     def _choose(self, scope: Scope) -> dict[str, str]:
         """Return what a query says of whose records are shown, and of the project in which names are found."""

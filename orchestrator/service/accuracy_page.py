@@ -1,4 +1,4 @@
-"""What plans estimated beside what was measured, as `orch offers --accuracy` shows it: its document and its page."""
+"""The estimates of plans beside what was measured, as `orch offers --accuracy` shows it: its document and its page."""
 
 from __future__ import annotations
 

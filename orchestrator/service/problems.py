@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import Any
 
 from orchestrator.errors import (
@@ -76,7 +77,10 @@ def hide_database(error: OrchError) -> OrchError:
     """Return an error without the address of the database, which is no concern of members."""
     if not isinstance(error, StoreError):
         return error
-    return StoreError(*(_DATABASE.sub("of the service", text) for text in (error.what, error.why, error.next_step)))
+    shown = copy(error)
+    for part in ("what", "why", "next_step"):
+        setattr(shown, part, _DATABASE.sub("of the service", str(getattr(error, part))))
+    return shown
 
 
 def describe_problem(error: OrchError, status: int, request: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a reader says of who is at work: leases that are held, and unattended engines."""
+"""The reads of who is at work: leases that are held, and unattended engines."""
 
 from __future__ import annotations
 

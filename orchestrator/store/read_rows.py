@@ -1,4 +1,4 @@
-"""What a reader says of rows as they are, unconverted."""
+"""The reads of rows as they are, unconverted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the provider core decides for clouds that make one machine by one request."""
+"""The decisions of the provider core for clouds that make one machine by one request."""
 
 from __future__ import annotations
 

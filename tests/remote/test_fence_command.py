@@ -1,4 +1,4 @@
-"""Which commands a host runs: the comparison that travels in front of each, with real shells."""
+"""The guard of commands on a host: the comparison that travels in front of each, with real shells."""
 
 from __future__ import annotations
 

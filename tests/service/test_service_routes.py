@@ -30,7 +30,7 @@ from orchestrator.service.plans import OrderRequest, PlanRequest
 from orchestrator.service.problems import hide_database
 from orchestrator.service.route import Medium, Role, Route
 from orchestrator.service.routes import ROUTES
-from orchestrator.store.failures import StoreError
+from orchestrator.store.failures import DamagedStoreError, StoreError
 
 PATHS = {"project": "default", "run_id": "one", "name": "first", "uid": "asked", "digest": EMPTY}
 QUERIES = {"order-form-page": "?verb=down&cluster=first"}
@@ -347,6 +347,9 @@ def test_a_command_for_a_name_that_is_too_long_is_refused(site: Served) -> None:
 def test_the_address_of_the_database_is_in_no_answer() -> None:
     error = StoreError("the store postgresql://orch@10.0.0.1:5432/x cannot be reached", "at postgresql://h:1/x", "wait")
     shown = hide_database(error)
+    assert isinstance(shown, StoreError) and error.what.startswith("the store postgresql"), "the error itself stays"
+    damaged = DamagedStoreError("the store postgresql://h/x is damaged")
+    assert (type(hide_database(damaged)), hide_database(damaged).code) == (DamagedStoreError, damaged.code)
     assert (shown.what, shown.why) == ("the store of the service cannot be reached", "at of the service")
     other = UserError("postgresql://h is no file")
     assert hide_database(other) is other

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.store.read import Reader
     from orchestrator.store.records import ClusterRecord
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+CLUSTER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 COMPLETION_SECONDS = 3.0  # a shell that completes a word waits no longer for a service
 
 
@@ -78,7 +78,8 @@ class ClusterName(click.ParamType[str]):
         return [
             CompletionItem(name, help=summary)
             for name, summary in known
-            if name.startswith(incomplete) and _NAME.fullmatch(name)  # a shell puts it on the command line as it is
+            if name.startswith(incomplete)
+            and CLUSTER_NAME.fullmatch(name)  # a shell puts it on the command line as it is
         ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdou
 from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import write_pinned_keys
 from orchestrator.cli.execution.served_commands import refuse_option
-from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, CLUSTER_NAME, admit_this_computer, select_hosts
 from orchestrator.client.host_records import open_host_records
 from orchestrator.client.local import open_own_reader
 from orchestrator.errors import CloudError, OrchError, UserError
@@ -30,7 +29,6 @@ if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.store.read import Reader
     from orchestrator.store.records import ClusterRecord
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _AT_ONCE = 8  # a person's own machines that are connected to, since each may take seconds to be found absent
 
 
@@ -94,7 +92,7 @@ def _enter(store: Reader, record: ClusterRecord, *, named: bool) -> ClusterRecor
     """
     try:
         for name in (record.name, record.project):
-            if _NAME.fullmatch(name) is None:  # a line of it would be one of the configuration
+            if CLUSTER_NAME.fullmatch(name) is None:  # a line of it would be one of the configuration
                 raise CloudError(f"the service names a cluster {name[:60]!r}", "that is not a name", "ask who runs it")
         return replace(record, hosts=enter_hosts(store, record) if record.hosts else ())
     except OrchError as error:
