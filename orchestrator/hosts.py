@@ -337,6 +337,7 @@ class HostJob:
         doing: What the slowest process reported: "starting", "training" ...; NO_STORAGE where any one did.
         last_line: Of its log; after a failure, the lines that look like errors.
         remedy: The next step that orch's script printed beside its error; or "".
+        lost_peer: Whether it failed because a process on another host was gone.
         ran: Seconds for which it has run, by the host's uptime, which no setting moves; None where not known.
         chips: The host's chips, where they were asked for and are known.
     """
@@ -351,6 +352,7 @@ class HostJob:
     beat_age: float | None = None
     doing: str | None = None
     remedy: str = ""
+    lost_peer: bool = False
     ran: float | None = None
     chips: ChipReport | None = None
 

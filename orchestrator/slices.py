@@ -274,7 +274,7 @@ class HostFacts:
     Attributes:
         env: Added to the environment of setup and run on every host.
         python: The interpreter of a bundled program; "" when setup has to install one.
-        image_python: The Python that a program of one's own finds on the image, in words; "" where it is not known.
+        image_python: The Python that a program of one's own finds on a host, in words; "" where nothing is to be said.
         scratch: A folder on fast local disk, or "".
         end_command: Bash that ends the complete slice from one of its hosts; "" where a limit can only end the jobs.
         stop_command: Bash that stops such a machine and keeps its disk; "" where it can only be ended.

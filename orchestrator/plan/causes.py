@@ -12,6 +12,7 @@ class EndCause(StrEnum):
     PREEMPTED = "preempted"  # taken by the provider, or the program saved and requested a restart (exit 75)
     HOST_DIED = "host-died"  # one host is lost while others answer, or it restarted under the program
     UNREACHABLE = "unreachable"  # no host answers, and the provider reports them as ready
+    EXIT_STATUS = "exit-status"  # the program ended with one of recovery.restart_on_exit_codes
     HUNG = "hung"  # the program runs without progress
     REFUSED = "refused"  # the provider had no machine to give; the next candidate is tried
     BROKEN = "broken"  # the slice never became usable; the next candidate is tried
@@ -26,4 +27,7 @@ class EndCause(StrEnum):
 
 REFUSALS = frozenset({EndCause.REFUSED, EndCause.BROKEN})  # the candidate gave no usable slice
 SLICE_LOSSES = frozenset({EndCause.PREEMPTED, EndCause.HOST_DIED, EndCause.UNREACHABLE})
-LOSSES = SLICE_LOSSES | {EndCause.HUNG}  # what counts against max_preemptions; PROGRAM against max_failures
+LOSSES = SLICE_LOSSES | {
+    EndCause.EXIT_STATUS,
+    EndCause.HUNG,
+}  # what counts against max_preemptions; PROGRAM against max_failures

@@ -204,8 +204,10 @@ def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) ->
     cause, last, remedy = EndCause.PROGRAM, culprit.last_line, culprit.remedy
     if FROM_ELSEWHERE.get(code) == "KILL" and not remedy:
         remedy = f"orch ssh {desired.cluster} {culprit.rank} -- sudo dmesg   names programs that were killed for memory"
-    if code == Exit.PREEMPTED or code in desired.budgets.restart_on:
+    if code == Exit.PREEMPTED:
         cause = EndCause.PREEMPTED
+    elif code in desired.budgets.restart_on:
+        cause = EndCause.EXIT_STATUS
     step = next_attempt_or_end(
         desired,
         observed,
@@ -228,9 +230,9 @@ def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
     """Return the host to blame.
 
     The order is: a host whose bucket cannot be used, or whose status forbids a restart (which host failed first is
-    partly chance), a lost host, one whose bucket failed (the others then miss it as a peer), the host that was seen to
-    fail first, a host that failed by itself, a host that a signal from elsewhere ended. Hosts that orch stopped are
-    never among them.
+    partly chance), a lost host, one whose bucket failed (the others then miss it as a peer), and of those that do not
+    only miss a peer: the host that was seen to fail first, a host that failed by itself, a host that a signal from
+    elsewhere ended. Hosts that orch stopped are never among them.
     """
     if without := [host for host in bad if host.bucketless]:
         return without[0]
@@ -243,6 +245,7 @@ def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
         return lost[0]
     if desired.budgets.storage and (without_bucket := [host for host in bad if host.exit_code == Exit.STORAGE]):
         return without_bucket[0]
+    bad = [host for host in bad if not host.lost_peer] or bad
     first = [host for host in bad if host.rank == observed.first_failed]
     own = [host for host in bad if host.exit_code not in FROM_ELSEWHERE]
     return (first or own or bad)[0]

@@ -82,6 +82,7 @@ class HostView:
         setup: Digest of the last setup that passed.
         ended_by: Why orch, or the host's limits timer, ended the job; it goes before the exit code.
         bucketless: Whether the program ended as it cannot use its bucket, for a reason that does not pass.
+        lost_peer: Whether the program failed because a process on another host was gone.
         last_line: Of the job's output; the lines that look like errors, when it failed.
         step: Training step that the program reported, if it reports steps.
         beat_age: Seconds since its last heartbeat, by the host's clock.
@@ -102,6 +103,7 @@ class HostView:
     exit_code: int | None = None
     ended_by: EndedBy | None = None
     bucketless: bool = False
+    lost_peer: bool = False
     last_line: str = ""
     step: int | None = None
     beat_age: float | None = None

@@ -37,6 +37,7 @@ _DESCRIBES_FAILURE = re.compile(
 _WARNING = re.compile(r"\bWARN(?:ING)?\b|\b[A-Za-z]*Warning\b|(?:^|\[)W\d{4} |^warning\b")
 _WARNED_AT = re.compile(r".*:\d+: [A-Za-z]*Warning: ")  # of Python; the line of the source follows
 _KILLED = 128 + signal.SIGKILL
+_LOST_PEER_STATUS = (None, 1, 128 + signal.SIGABRT)  # of an exception that nothing caught, of Python and of C++
 _STORAGE_ERROR = re.compile(r"\S* *error\[storage\]: ")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # CPython, https://docs.python.org/3/tutorial/errors.html#exception-chaining
@@ -60,10 +61,12 @@ class FailureCause:
     Attributes:
         lines: The lines that say so, joined; "" where there is none.
         exit_code: Of the process that failed first, 128 + n for signal n, where its launcher reports that.
+        lost_peer: Whether it only reports that a process on another host is gone.
     """
 
     lines: str
     exit_code: int | None
+    lost_peer: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,10 @@ def find_cause(output: bytes, exit_code: int | None = None) -> FailureCause:
     if end is not None and exit_code is not None and not later:
         code = end.exit_code if exit_code in {*end.own, end.exit_code, _wrap(end.exit_code)} else None
     killed = _KILLED in (code, exit_code)  # it had no time for an error: what looks like one may be old
-    return FailureCause(_join(_choose(found, several=several, killed=killed)), code)
+    chosen = _choose(found, several=several, killed=killed)
+    no_cause = chosen[-1:] == [text for _, text in found.others[-1:]]
+    lost_peer = no_cause and code in _LOST_PEER_STATUS and any(LOST_PEER.search(text) for _, text in found.others)
+    return FailureCause(_join(chosen), code, lost_peer)
 
 
 def find_storage_error(output: bytes) -> str:

@@ -338,9 +338,9 @@ def parse_job_states(result: HostResult, known: dict[str, bytes] | None = None) 
             group.decode("utf-8", "replace") for group in match.groups()
         )
         exit_code = None if code == "-" else int(code)
-        last = "".join(c for c in last if c.isprintable())
+        last, lost_peer = "".join(c for c in last if c.isprintable()), False
         if name in tails and exit_code is not None:
-            last, exit_code = _explain_failure(tails[name], exit_code, bucketless=doing == NO_STORAGE)
+            last, exit_code, lost_peer = _explain_failure(tails[name], exit_code, bucketless=doing == NO_STORAGE)
         last_line, remedy = split_next_step(last[:600])
         state = HostJob(
             rank=result.outcome.rank,
@@ -353,6 +353,7 @@ def parse_job_states(result: HostResult, known: dict[str, bytes] | None = None) 
             beat_age=None if age == "-" else int(age) / 1000,
             doing=None if doing == "-" else doing,
             remedy=remedy,
+            lost_peer=lost_peer,
             ran=ran.get(name),
             chips=chips,
         )
@@ -369,8 +370,8 @@ def _unpack_tail(tail: bytes) -> bytes:
 
 
 @functools.lru_cache(maxsize=256)  # of a job that has ended, it does not change
-def _explain_failure(log: bytes, exit_code: int, *, bucketless: bool) -> tuple[str, int]:
-    """Return the lines that say why a job failed, and the status of the process that failed first.
+def _explain_failure(log: bytes, exit_code: int, *, bucketless: bool) -> tuple[str, int, bool]:
+    """Return why a job failed, the status of the process that failed first, and whether it only lost another one.
 
     Args:
         log: The end of its log.
@@ -378,7 +379,8 @@ def _explain_failure(log: bytes, exit_code: int, *, bucketless: bool) -> tuple[s
         bucketless: It cannot use its bucket: then its own reason counts, not what launchers and other ranks printed.
     """
     cause = find_cause(log, exit_code)
-    return (bucketless and find_storage_error(log)) or cause.lines, cause.exit_code or exit_code
+    lines = (bucketless and find_storage_error(log)) or cause.lines
+    return lines, cause.exit_code or exit_code, cause.lost_peer
 
 
 def check_job_name(job: str) -> None:

@@ -161,7 +161,8 @@ def _explain_unknown(path: Path, parent: Json) -> Issue:
         what = f"`{name_of(path)}` is not served by orch"
         return Issue(path=path, what=what, why=refused["description"], next_step=refused["x-instead"])
     served = [name for name, node in known.items() if "not" not in node]
-    near = did_you_mean(name, served)
+    same = next((own for own in served if known[own].get("x-alias") == name), "")
+    near = same or did_you_mean(name, served)
     where = f" in `{name_of(path[:-1])}`" if len(path) > 1 else ""
     hint = f", did you mean `{near}`?" if near else ""
     return Issue(

@@ -69,7 +69,7 @@ def check_bucket(address: str) -> str:
         raise InvalidValueError(
             f"`{address}` is not a bucket address",
             f"orch knows {', '.join(_SCHEMES)}",
-            f"write gs://{address} or s3://{address}" if not found else "write s3://NAME or gs://NAME",
+            "write s3://NAME or gs://NAME" if found else _complete_address(address),
         )
     if scheme == "file" and not rest.startswith("/"):
         raise InvalidValueError(
@@ -81,6 +81,13 @@ def check_bucket(address: str) -> str:
         step = "write the name of a bucket of yours"
         raise InvalidValueError(f"`{name}` cannot be a bucket's name", NAME_RULE, step)
     return address.rstrip("/")
+
+
+def _complete_address(name: str) -> str:
+    """Return the next step for an address without a scheme."""
+    if name.startswith("/"):
+        return f"write file://{name} for a folder of this computer, or s3://NAME or gs://NAME"
+    return f"write gs://{name} or s3://{name}"
 
 
 def check_mount_source(address: str) -> str:

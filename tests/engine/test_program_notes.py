@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
+
 import pytest
 
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.host_inputs import host_facts
 from orchestrator.engine.preparation.limits import build_budgets
 from orchestrator.engine.preparation.program_notes import list_program_notes
+from orchestrator.providers.local.layout import CLEAN_PATH
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
 
@@ -41,7 +46,19 @@ def notes(resources: str, program: str = "run: python3 train.py") -> list[str]:
 )
 def test_the_plan_names_the_python_of_the_image_and_how_to_get_another(resources: str, python: str, other: str) -> None:
     (note,) = notes(resources)
-    assert note.startswith("Python of the image: ") and python in note and other in note.partition("Another: ")[2]
+    assert note.startswith("Python on the hosts: ") and python in note and other in note.partition("Another: ")[2]
+
+
+def test_the_plan_of_this_computer_names_the_python_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A computer with a `python` that every shell finds needs no note."""
+    (tmp_path / "python3").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = f"`python3` is {tmp_path}/python3, no `python`. Another: uv venv or conda create in setup"
+    expected = [] if shutil.which("python", path=CLEAN_PATH) else [f"Python on the hosts: {words}"]
+    assert notes("{infra: local}") == expected
+    assert notes("{infra: local}", "run: ./train") == []
 
 
 def test_no_python_is_named_where_none_is_known_or_used() -> None:

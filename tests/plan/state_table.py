@@ -59,6 +59,7 @@ RUN = sample_run(
     teardown=TeardownPolicy.KEEP,
 )
 POOR = replace(RUN, budgets=Budgets())
+RESTARTED = replace(RUN, budgets=replace(RUN.budgets, restart_on=(3,)))
 EXEC = replace(RUN, create=False)
 DOWN_AFTER = replace(RUN, teardown=TeardownPolicy.DOWN)
 TWO_HOURS = replace(RUN, limits=Limits(hours=2.0))
@@ -651,6 +652,18 @@ PROGRAM: tuple[Line, ...] = (
         RUN,
         ready(ended(0, 75), ended(1, 75), started=True),
         "NextAttempt preempted",
+    ),
+    (
+        "it failed first on a host that only misses another one, whose status is one of restart_on_exit_codes",
+        RESTARTED,
+        ready(replace(ended(0, 1), lost_peer=True), ended(1, 3), first_failed=0, started=True),
+        "NextAttempt exit-status",
+    ),
+    (
+        "it ended with one of restart_on_exit_codes",
+        RESTARTED,
+        ready(ended(0, 3), ended(1, 143), started=True),
+        "NextAttempt exit-status",
     ),
     (
         "it vanished on a host (killed with KILL, or a restart)",

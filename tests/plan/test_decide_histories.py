@@ -156,7 +156,7 @@ class CheckedSimulation(SimulatedCluster):
     def _check_charge(self, step: NextAttempt, proofs: set[tuple[str, int, int | None]]) -> None:
         codes = {code for _, rank, code in proofs if rank in self.ranks}
         budgets = self.sample_run.budgets
-        asks = {None, int(Exit.PREEMPTED), *budgets.restart_on}
+        asks = {None, int(Exit.PREEMPTED)}
         assert step.exit_code not in budgets.fail_on, "run again after a status that forbids it"
         if self.verdict is not None:
             assert step.cause is self.verdict.cause, "the verdict on record was forgotten"
@@ -164,6 +164,8 @@ class CheckedSimulation(SimulatedCluster):
             assert self.now >= self.block_ends - budgets.save_before, "called over before its time"
         elif step.cause is EndCause.PROGRAM:
             assert codes - {0, None}, "a failure was charged that no program had"
+        elif step.cause is EndCause.EXIT_STATUS:
+            assert codes & set(budgets.restart_on), "a status was charged that no program had"
         else:
             assert step.cause in SLICE_LOSSES
             assert step.generation is not None or codes & asks, "a program's failure was charged as a loss"

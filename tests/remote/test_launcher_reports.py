@@ -284,6 +284,20 @@ def test_reports_of_public_records(printed: str, ended_with: int, cause: str, st
     assert (found.lines, found.exit_code) == (cause, status)
 
 
+@pytest.mark.parametrize(
+    ("printed", "lost"),
+    [
+        (f"step 4\n{LOST_PEER}", True),
+        (f"step 4\n{LOST_PEER}{DEEPSPEED.format(1)}", True),
+        (f"step 4\n{LOST_PEER}{DEEPSPEED.format(3)}", False),  # of another process of the same host
+        (f"{RAISED}{LOST_PEER}", False),
+        ("step 4\n", False),
+    ],
+)
+def test_a_program_that_only_misses_another_one_is_told_apart(printed: str, lost: bool) -> None:
+    assert find_cause(printed.encode(), 1).lost_peer is lost
+
+
 def test_only_a_report_at_the_end_that_fits_the_status_names_it() -> None:
     """A script may go on after a launcher, or end with its own status."""
     report = "step 4\n" + DEEPSPEED.format(3)

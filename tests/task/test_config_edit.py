@@ -45,6 +45,7 @@ def test_a_section_and_a_file_that_are_not_there_are_made() -> None:
         ("limits.max_hours", "many", "must be a number above 0"),
         ("resources.use_spot", "perhaps", "must be true or false"),
         ("checkpoint.bucket", "mine", "`mine` is not a bucket address"),
+        ("checkpoint.bucket", "/mnt/runs", "`/mnt/runs` is not a bucket address"),
         ("limits.max_hours", "90000", "`limits.max_hours` cannot be 90000"),
         ("gcp.access", "outside", "`config.gcp.access` cannot be `outside`"),
         ("resources.infra", "gpc", "did you mean `gcp`"),

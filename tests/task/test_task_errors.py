@@ -45,6 +45,8 @@ def test_an_unknown_key_gets_its_line_a_suggestion_and_what_is_allowed() -> None
         ("resources: {any_of: [{accelerator: cpu}]}\n", "accelerators"),
         ("file_mounts:\n  /a: {src: s3://bbb, mod: COPY}\n", "mode"),
         ("hosts: {adresses: []}\n", "addresses"),
+        ("recovery: {max_restarts_on_errors: 2}\n", "max_failures"),
+        ("recovery: {recover_on_exit_codes: [3]}\n", "restart_on_exit_codes"),
     ],
 )
 def test_did_you_mean(text: str, near: str) -> None:

@@ -109,6 +109,7 @@ def _make_outcome(session: Session, job: JobRecord, states: tuple[HostJob, ...])
     if lost := [state for state in bad if state.phase is JobPhase.LOST]:
         what = f"job {job.id} vanished on rank {lost[0].rank}"
         return Outcome(status=Exit.HOST_LOST, code="host-lost", what=what)
+    bad = [state for state in bad if not state.lost_peer] or bad
     culprit = next((state for state in bad if state.exit_code not in FROM_ELSEWHERE), bad[0])
     code = culprit.exit_code or 1
     return Outcome(

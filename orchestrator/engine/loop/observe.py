@@ -366,6 +366,7 @@ def _host_view(
         exit_code=state.exit_code,
         ended_by=state.ended_by,
         bucketless=state.bucketless,
+        lost_peer=state.lost_peer,
         last_line=state.last_line,
         remedy=state.remedy,
         step=state.step,

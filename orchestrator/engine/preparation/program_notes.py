@@ -60,4 +60,4 @@ def list_program_notes(task: Task, facts: HostFacts, hosts: int) -> Iterator[str
         and _PYTHON.search(scripts)
         and not _BROUGHT.search(scripts)
     ):
-        yield f"Python of the image: {facts.image_python}. Another: {name_other_python(facts.image_python)}"
+        yield f"Python on the hosts: {facts.image_python}. Another: {name_other_python(facts.image_python)}"

@@ -53,6 +53,7 @@ class LocalPlanner:
     def host_facts(self, candidate: Candidate) -> HostFacts:
         facts = loopback_facts(candidate)
         folder = _find_launch_folder()
+        facts = replace(facts, image_python=_name_missing_python(folder))
         return replace(facts, env=(*facts.env, ("ORCH_LAUNCH_BIN", folder))) if folder else facts
 
 
@@ -61,6 +62,15 @@ def _find_launch_folder() -> str:
     python = Path(shutil.which("python3") or shutil.which("python") or "")
     folder = str(python.parent)  # as it is written on PATH: a link stays
     return folder if python.is_absolute() and folder not in CLEAN_PATH.split(":") else ""
+
+
+def _name_missing_python(folder: str) -> str:
+    """Return which interpreter a host finds where `python` or `python3` is missing; "" where it finds both."""
+    path = f"{folder}:{CLEAN_PATH}"
+    places = {name: shutil.which(name, path=path) for name in ("python3", "python")}
+    if all(places.values()):
+        return ""
+    return ", ".join(f"`{name}` is {place}" if place else f"no `{name}`" for name, place in places.items())
 
 
 PLANNER = LocalPlanner()
