@@ -294,7 +294,7 @@ def test_reports_of_public_records(printed: str, ended_with: int, cause: str, st
         ("step 4\n", False),
     ],
 )
-def test_a_program_that_only_misses_another_one_is_told_apart(printed: str, lost: bool) -> None:
+def test_a_program_that_only_misses_another_one_is_marked(printed: str, lost: bool) -> None:
     assert find_cause(printed.encode(), 1).lost_peer is lost
 
 
