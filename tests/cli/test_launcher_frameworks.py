@@ -35,7 +35,7 @@ print(f"seen {trainer.global_rank} of {trainer.world_size} on {os.environ['ORCH_
 os._exit(0)  # on a loaded machine the threads of gloo abort an orderly end now and then (torch 2.13)
 """
 FABRIC = """
-import os, sys
+import os, sys, time
 import lightning, torch
 
 fabric = lightning.Fabric(accelerator="cpu", devices=1, num_nodes=int(sys.argv[1]), strategy="ddp")
@@ -45,6 +45,7 @@ print(f"seen {fabric.global_rank} of {total} on {os.environ['ORCH_RANK']}", flus
 if os.environ.get("FAILS_ON") == os.environ["ORCH_RANK"]:
     os._exit(3)
 fabric.barrier()
+time.sleep(float(os.environ.get("STAYS", "0")))
 os._exit(0)
 """
 MPI = """
@@ -106,8 +107,8 @@ def test_without_words_about_hosts_each_trains_alone(two: LauncherCluster, form:
 
 @pytest.mark.parametrize("program", ["lightning_loop.py", "fabric_loop.py"])
 def test_lightning_for_one_node_fails_soon_and_says_why(two: LauncherCluster, program: str) -> None:
-    """The second of two hosts has NODE_RANK 1, which one node does not have; it does not wait."""
-    done = two.run(f"python {program} 1")
+    """The second of two hosts has NODE_RANK 1, which one node does not have; it does not wait for the first one."""
+    done = two.run(f"python {program} 1", "--env", "STAYS=20")
     assert done.returncode != 0, done.stdout
 
 
