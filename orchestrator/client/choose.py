@@ -1,4 +1,4 @@
-"""From where a command reads: from the service that ORCH_SERVER names, else from the store of this computer."""
+"""Where a command reads and what carries it out: the service that ORCH_SERVER names, else this computer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.client.base import DocumentReads
+    from orchestrator.client.orders import OrderCalls
 
 
 @contextmanager
@@ -29,3 +30,18 @@ def open_documents(*, seconds: float | None = None) -> Generator[DocumentReads]:
     from orchestrator.client.local import LocalDocuments
 
     yield LocalDocuments()
+
+
+@contextmanager
+def open_orders() -> Generator[OrderCalls]:
+    """Give what plans and carries out orders."""
+    if url := find_server(os.environ):
+        from orchestrator.client.http import Client
+        from orchestrator.client.service_orders import ServiceOrders
+
+        with Client.connect(url) as client:
+            yield ServiceOrders(client)
+        return
+    from orchestrator.client.local_orders import LocalOrders
+
+    yield LocalOrders()

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from http.client import UNAUTHORIZED
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import IO, Literal
+from typing import IO
 from urllib.parse import quote, urlencode
 
 from orchestrator.client import ci as client_ci
 from orchestrator.client.events import FollowedEvents
 from orchestrator.client.logins import read_logins
+from orchestrator.client.orders import Verb
 from orchestrator.client.reads import PAGE, ReadCalls
 from orchestrator.client.team import TeamCalls, make_address
 from orchestrator.client.transport import Document, ServiceError, Transport
 from orchestrator.errors import AccessError, CloudError, OrchError
 from orchestrator.project import find_named_project
 
-Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
 _KEEPING_SECONDS = 600.0  # in which a service unpacks what was sent
 _PAGE = 100
 _BUSY_SECONDS = 30.0  # a service reads keys of an issuer for about 20 s at most
@@ -239,6 +239,7 @@ class Client(ReadCalls, TeamCalls):
         job: int | None = None,
         run: str = "",
         down: bool = False,
+        abandon: bool = False,
         machine_options: Mapping[str, bool] = MappingProxyType({}),
         trees: Mapping[str, Document] = MappingProxyType({}),
     ) -> Plan:
@@ -251,12 +252,13 @@ class Client(ReadCalls, TeamCalls):
             job: The job to cancel; the newest running one without it.
             run: The run to resume, or the cluster whose last run it is.
             down: Whether a launch or resume deletes the machines when it ends.
+            abandon: Whether a `down` gives up machines that do not answer; for owners.
             machine_options: Options that are refused for a cluster that has other machines, such as `use_spot`.
             trees: What is in the files that the task names (`orch-tree:DIGEST`), by name: see /openapi.json.
         """
         given: Document = {
             "verb": verb, "project": self._project, "cluster": cluster, "task": task, "job": job, "run": run,
-            "down": down, "machine_options": dict(machine_options), "trees": dict(trees),
+            "down": down, "abandon": abandon, "machine_options": dict(machine_options), "trees": dict(trees),
         }  # fmt: skip
         request = {name: value for name, value in given.items() if value}
         return Plan(request=request, document=self._post("/v1/plans", request))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from orchestrator.documents.orders import order_as_json, orders_as_json
+from orchestrator.engine.operations.orders import list_jobs_that_end
 from orchestrator.engine.state.names import new_run_id
 from orchestrator.errors import AccessError, NotFoundError, OrchError
 from orchestrator.exits import Exit
-from orchestrator.formatting import format_duration
 from orchestrator.project import check_project
 from orchestrator.service.plans import OrderPlan, OrderRequest, PlanRequest, describe_difference, make_order_plan
 from orchestrator.service.route import Answer, Call, Role
@@ -37,6 +37,8 @@ def show_plan(call: Call) -> Answer:
     """Answer with the plan of a request."""
     request: PlanRequest = call.body
     plan = plan_for(call, request)
+    with call.site.open_reader(plan.project, call.only_project) as store:
+        ends = list_jobs_that_end(store, plan.ready, call.site.now())
     document = {
         "version": 1,
         "kind": "order-plan",
@@ -50,7 +52,8 @@ def show_plan(call: Call) -> Answer:
         "asks_transfers": plan.asks_transfers,
         "head": plan.head,
         "owner": plan.owner or None,
-        "ends": _list_what_ends(call, plan),
+        "ends": list(ends),
+        "idle": plan.idle or None,
         "text": plan.text,
         "details": plan.details,
         "notes": list(plan.notes),
@@ -132,6 +135,9 @@ def plan_for(call: Call, request: PlanRequest) -> OrderPlan:
     if own:
         _find_subject(call, request)
     role = call.person.role if call.person is not None else Role.ANYONE
+    if request.abandon and role < Role.OWNER:
+        why = "a record that is closed may be of machines that still cost money"
+        raise AccessError("only an owner gives up machines", why, "ask one")
     rules = call.site.member_rules if role < Role.ADMIN else None
     return make_order_plan(request, project, force=role >= Role.OWNER, rules=rules)
 
@@ -153,22 +159,6 @@ def _find_subject(call: Call, request: PlanRequest) -> None:
             raise NotFoundError(
                 f"no cluster and no run called '{name}' is on record", suggest_run(store, name), "orch runs"
             )
-
-
-def _list_what_ends(call: Call, plan: OrderPlan) -> list[str]:
-    """Return what a member is asked about before machines are stopped or deleted, a line each."""
-    ready = plan.ready
-    if ready.verb not in ("stop", "down"):
-        return []
-    with call.site.open_reader(plan.project, call.only_project) as store:
-        record = store.cluster(plan.cluster)
-        jobs = store.jobs(record) if record is not None else ()
-    now = call.site.now()
-    return [
-        f"job {job.id} ({job.kind}, for {format_duration(now - job.created)}) is running on '{plan.cluster}'"
-        for job in jobs
-        if job.state == "running"
-    ]
 
 
 def _confirm_plan(call: Call, request: OrderRequest) -> OrderPlan:

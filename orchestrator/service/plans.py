@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from orchestrator.engine.operations.orders import prepare_order
 from orchestrator.engine.operations.transfers import Transfer, is_large, learn_buckets_within, list_launch_transfers
 from orchestrator.engine.preparation.cluster_match import option_mismatch
 from orchestrator.engine.preparation.ownership import refuse_other_owner
@@ -26,13 +27,13 @@ from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.preparation.spending import describe_cost, list_machines_to_pay
 from orchestrator.engine.preparation.trees import DescribedTree
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.engine.unattended.orders import prepare_order
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_price
 from orchestrator.plan.actions import CreateSlice, StartSlice
 from orchestrator.plan.desired import Cancel, Run
 from orchestrator.plan.dry_run import Plan, make_plan
 from orchestrator.plan.preview import render_head, render_plan
+from orchestrator.plan.preview_format import describe_idle
 from orchestrator.plan.preview_json import render_json
 from orchestrator.project import qualify_name
 from orchestrator.remote.tree import Tree, TreeFile
@@ -76,6 +77,7 @@ class PlanRequest(BaseModel):
     cluster: str = Field(default="", max_length=100, description="The cluster; of a launch, in place of the task's.")
     job: int | None = Field(default=None, ge=1, description="The job to cancel; the newest running one without it.")
     down: bool = Field(default=False, description="Whether a launch or resume deletes the machines when it ends.")
+    abandon: bool = Field(default=False, description="Whether `down` gives up machines that do not answer; for owners.")
     run: str = Field(default="", max_length=200, description="The run to resume; the last of the cluster without it.")
     task: str = Field(default="", max_length=LARGEST_BYTES, description="The task file of a launch, as YAML.")
     machine_options: dict[MachineOption, bool] = Field(
@@ -116,6 +118,7 @@ class OrderPlan:
         asks_transfers: Whether they cost so much that the member is asked.
         head: The first lines of the text, to be shown above a question about the cost.
         owner: To whom the cluster belongs, where that is another member; else "".
+        idle: What the machines do by themselves when they are idle; "" for nothing.
     """
 
     cluster: str
@@ -132,6 +135,7 @@ class OrderPlan:
     asks_transfers: bool
     head: str
     owner: str
+    idle: str
     ready: PreparedCommand
 
 
@@ -156,6 +160,8 @@ def make_order_plan(
     if request.verb == "launch":
         arguments["task"] = _read_task(request.task, rules, project)
         kept = _describe_trees(arguments["task"], request)
+    if request.verb == "down" and request.abandon:
+        arguments["abandon"] = True
     if request.verb == "cancel":
         arguments["job"] = request.job
     if request.verb == "resume" and request.run:
@@ -191,6 +197,7 @@ def make_order_plan(
         asks_transfers=is_large(transfers),
         head=render_head(plan, width=_WIDTH, advice=ready.advice),
         owner=owner,
+        idle=describe_idle(ready.desired) if isinstance(ready.desired, Run) else "",
         ready=ready,
     )
 

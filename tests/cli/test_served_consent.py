@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from support.served import served
 
-from orchestrator.cli.execution.act import PerformMode
-from orchestrator.cli.execution.served_orders import ServedCommand, carry_out_served
+from orchestrator.cli.execution.act import PerformMode, carry_out_order
 from orchestrator.client.http import Client
+from orchestrator.client.orders import Order
+from orchestrator.client.service_orders import ServiceOrders
 from orchestrator.errors import ConflictError, OrchError, UserError
 
 ENDED = {
@@ -42,7 +43,8 @@ class ChangingService:
             )
             return 200, {
                 "cluster": "mine", "project": "default", "plan": f"{price}", "price_per_hour": price, "owner": None,
-                "cost": None if price == 0 else f"it costs {price}", "head": "", "ends": self.ends, "notes": [],
+                "cost": None if price == 0 else f"it costs {price}", "head": "",
+                "ends": self.ends, "idle": None, "notes": [],
                 "transfers": self.transfers, "asks_transfers": self.asks_transfers,
                 "text": "the plan\n", "details": "", "steps": steps,
             }  # fmt: skip
@@ -61,7 +63,12 @@ def client_of(service: ChangingService) -> Generator[Client]:
         yield client
 
 
-START = ServedCommand(verb="start", request={"cluster": "mine"}, question="end it?")
+START = Order(verb="start", cluster="mine")
+
+
+def start(client: Client, mode: PerformMode) -> int:
+    orders = ServiceOrders(client)
+    return carry_out_order(orders, orders.plan(START), mode)
 
 
 @pytest.mark.parametrize("prices", [[2.0, 1.5], [2.0, 2.0], [0.0, 0.0], [2.0, 0.0]])
@@ -70,7 +77,7 @@ def test_yes_agrees_to_a_plan_that_costs_no_more(
 ) -> None:
     service = ChangingService(prices=list(prices))
     with client_of(service) as client:
-        assert carry_out_served(client, START, PerformMode(consent=True)) == 0
+        assert start(client, PerformMode(consent=True)) == 0
     assert service.orders == [str(price) for price in prices]
     said = capsys.readouterr().err
     assert "the price changed since" in said and "cluster 'mine' is up" in said
@@ -80,24 +87,24 @@ def test_yes_agrees_to_a_plan_that_costs_no_more(
 def test_yes_does_not_agree_to_a_higher_price(prices: list[float | None]) -> None:
     service = ChangingService(prices=list(prices))
     with client_of(service) as client, pytest.raises(ConflictError, match="the price rose") as refused:
-        carry_out_served(client, START, PerformMode(consent=True))
+        start(client, PerformMode(consent=True))
     assert (refused.value.exit_status, len(service.orders)) == (6, 1)
 
 
 def test_without_a_terminal_a_changed_plan_that_costs_money_is_not_ordered() -> None:
     service = ChangingService(prices=[0.0, 1.0])
     with client_of(service) as client, pytest.raises(UserError, match="no terminal to ask on"):
-        carry_out_served(client, START, PerformMode())
+        start(client, PerformMode())
     assert len(service.orders) == 1
     free = ChangingService(prices=[0.0, 0.0])
     with client_of(free) as client:
-        assert carry_out_served(client, START, PerformMode()) == 0, "nothing is asked where nothing is paid"
+        assert start(client, PerformMode()) == 0, "nothing is asked where nothing is paid"
 
 
 def test_a_plan_that_always_changes_is_given_up() -> None:
     service = ChangingService(prices=[1.0] * 50, changes=50)
     with client_of(service) as client, pytest.raises(ConflictError, match="not ordered"):
-        carry_out_served(client, START, PerformMode(consent=True))
+        start(client, PerformMode(consent=True))
     assert len(service.orders) == 8
 
 
@@ -105,7 +112,7 @@ def test_a_refused_plan_is_not_ordered() -> None:
     refusal = {"status": 6, "code": "conflict", "what": "it has other machines", "why": "", "next_step": "orch down"}
     service = ChangingService(prices=[0.0], refusal=refusal)
     with client_of(service) as client, pytest.raises(OrchError, match="other machines") as refused:
-        carry_out_served(client, START, PerformMode(consent=True))
+        start(client, PerformMode(consent=True))
     assert (refused.value.exit_status, refused.value.code, service.orders) == (6, "conflict", [])
 
 
@@ -116,14 +123,14 @@ def test_large_transfers_need_consent_beside_machines_and_alone(
     service = ChangingService(prices=[price] * 2, transfers=["data: about $12.00"], asks_transfers=True, changes=0)
     with client_of(service) as client:
         with pytest.raises(UserError, match=r"transfer data: about \$12\.00"):
-            carry_out_served(client, START, PerformMode())
+            start(client, PerformMode())
         assert service.orders == []
-        assert carry_out_served(client, START, PerformMode(consent=True)) == 0
+        assert start(client, PerformMode(consent=True)) == 0
     assert "transfer data: about $12.00" in capsys.readouterr().err
 
 
 def test_small_transfers_are_shown_and_need_no_consent(capsys: pytest.CaptureFixture[str]) -> None:
     service = ChangingService(prices=[0.0], transfers=["data: about $0.10"], changes=0)
     with client_of(service) as client:
-        assert carry_out_served(client, START, PerformMode()) == 0
+        assert start(client, PerformMode()) == 0
     assert "transfer data: about $0.10" in capsys.readouterr().err

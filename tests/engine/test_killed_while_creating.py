@@ -11,7 +11,7 @@ import pytest
 from support.simulated import QUICK, Points, SimHome, sim_launch, sim_task, simulated, use_home
 
 from orchestrator.__main__ import main
-from orchestrator.cli.execution.act import PerformMode, perform
+from orchestrator.cli.execution.act import PerformMode, carry_out
 from orchestrator.engine import services as services_module
 from orchestrator.engine.loop import drive as drive_module
 from orchestrator.engine.loop.observe import observe
@@ -122,7 +122,7 @@ def test_a_signal_while_machines_are_created_cancels_them_as_ctrl_c_does(
 
     monkeypatch.setattr(drive_module, "observe", observe_and_strike)
     monkeypatch.setattr(drive_module, "drive_cluster", drive_simulated)
-    assert perform(sim_launch(sim_task()), PerformMode(consent=True)) == 128 + number
+    assert carry_out(sim_launch(sim_task()), PerformMode(consent=True)) == 128 + number
     assert "the request for machines was cancelled" in capsys.readouterr().err
     with home.access.open() as cloud:
         assert not list(cloud.live())

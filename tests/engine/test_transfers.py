@@ -12,8 +12,10 @@ from support.s3 import s3_server
 
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.cli.commands.run.pipeline import carry_out_pipeline
-from orchestrator.cli.execution.act import PerformMode, ask_before_spending
+from orchestrator.cli.execution.act import PerformMode
+from orchestrator.cli.execution.spending_consent import agree_to_costs
 from orchestrator.cli.execution.transfer_consent import agree_to_transfers
+from orchestrator.client.local_orders import LocalOrders, LocalPlan
 from orchestrator.engine.operations.transfers import assess_download, is_large, list_launch_transfers
 from orchestrator.engine.preparation.bucket_locations import FILE, save_bucket_location
 from orchestrator.engine.preparation.commands import prepare_launch
@@ -78,7 +80,7 @@ def test_a_large_transfer_is_not_begun_without_consent(capsys: pytest.CaptureFix
 def test_the_question_of_a_launch_has_the_transfers() -> None:
     ready = know("us-east-1", 1 << 30)
     with pytest.raises(UserError, match=r"/h .*; transfer .*about \$0\.04"):
-        ask_before_spending(ready, list_launch_transfers(ready))
+        agree_to_costs(LocalOrders(), LocalPlan(ready), agreed=False)
 
 
 def test_a_plan_of_a_service_has_the_transfers_and_is_another_one_when_they_cost_more() -> None:

@@ -148,7 +148,6 @@ def errors_of(done: subprocess.CompletedProcess[str]) -> list[str]:
         ("resume", "x", "--force"),
         ("resume", "x", "--no-down"),
         ("resume", "x", "--bucket", "gs://b"),
-        ("down", "x", "--abandon"),
     ],
 )
 def test_what_an_order_cannot_do_is_refused_before_anything_is_sent(pair: Pair, words: tuple[str, ...]) -> None:

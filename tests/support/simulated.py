@@ -40,6 +40,7 @@ from orchestrator.simulator.hands import SimulatedHands
 from orchestrator.simulator.provider import SimulatedProvider
 from orchestrator.simulator.scenario import Durations, Scenario
 from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, Spot
+from orchestrator.store import batches
 from orchestrator.store.location import store_location
 from orchestrator.store.provider_records import StoredRecords
 from orchestrator.task.model import Task
@@ -97,19 +98,25 @@ class Points:
     @contextlib.contextmanager
     def commits(self) -> Generator[None]:
         """Before and after every commit of the store, named by the change."""
-        original = DefaultDialect.do_commit
+        kinds = [(DefaultDialect, "do_commit"), (batches._Together, "commit")]  # a point that has no other name
+        originals = [(kind, name, getattr(kind, name)) for kind, name in kinds]
 
-        def do_commit(dialect: DefaultDialect, connection: Any) -> None:
-            name = _change()
-            self.here(f"before commit {name}")
-            original(dialect, connection)
-            self.here(f"after commit {name}")
+        def counted(original: Callable[..., None]) -> Callable[..., None]:
+            def commit(*given: Any) -> None:
+                name = _change()
+                self.here(f"before commit {name}")
+                original(*given)
+                self.here(f"after commit {name}")
 
-        DefaultDialect.do_commit = do_commit  # type: ignore[method-assign]  # restored below
+            return commit
+
+        for kind, name, original in originals:
+            setattr(kind, name, counted(original))
         try:
             yield
         finally:
-            DefaultDialect.do_commit = original  # type: ignore[method-assign]  # as it was
+            for kind, name, original in originals:
+                setattr(kind, name, original)
 
 
 def _change() -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr
-from orchestrator.cli.execution.act import ActMode, PreviewMode, perform, show
+from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
 from orchestrator.cli.parameters.shared import LocalChecks
 from orchestrator.errors import OrchError
 
@@ -39,10 +39,9 @@ def run_local_checks(ready: PreparedCommand, task: Task, mode: ActMode, local_ch
         failed = failed or wrong
     if failed is not None:
         ready = replace(ready, refused=failed)  # so that the plan says it, and promises no success
-    if isinstance(mode, PreviewMode):
-        return show(ready, mode)
-    write_stderr(*_lines(ready)[known:])
-    return perform(ready, mode)
+    if not isinstance(mode, PreviewMode):
+        write_stderr(*_lines(ready)[known:])
+    return carry_out(ready, mode)
 
 
 def _lines(ready: PreparedCommand) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.command import current_session
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.execution.act import ActMode, PreviewMode, show
+from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
 from orchestrator.cli.execution.end_signals import interrupt_on_end_signals
 from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import refuse_stopped
@@ -46,7 +46,7 @@ def exec_served(
 
     with host_record_source(cluster) as open_records, interrupt_on_end_signals() as received:
         if isinstance(mode, PreviewMode):
-            return show(
+            return carry_out(
                 prepare_exec(cluster, command, hosts=hosts, workdir=workdir, env=env, open_records=open_records), mode
             )
         with open_records() as store:

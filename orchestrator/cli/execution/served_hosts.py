@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from orchestrator.cli.drawing.terminal import write_stderr
-from orchestrator.cli.execution.served_orders import connect
 from orchestrator.client.http import Client, explain_refusals
 from orchestrator.client.transport import read_exit_status
 from orchestrator.engine.operations.addresses import find_gated_intent
@@ -53,7 +52,7 @@ def enter_served(store: Reader, record: ClusterRecord, identity: Path | None) ->
     where = load_paths()
     key = identity or make_user_key(where)
     public = _read_public(key)
-    with connect() as client, explain_refusals(client):
+    with Client.connect() as client, explain_refusals(client):
         refuse_remote_loopback(client.url, record.name, record.hosts)
         address = _find_address(store, record)
         answer = client.request_access(record.name, public, uid=record.uid, address=address)

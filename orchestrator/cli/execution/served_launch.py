@@ -1,11 +1,14 @@
-"""`orch launch` and `orch train` through a service: the task is read here, and machines are rented there."""
+"""The order of `orch launch` and `orch train` for a service: the task is read here, and machines are rented there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.cli.execution.served_orders import ServedCommand, carry_out_served, connect, refuse_through_service
+from orchestrator.cli.execution.act import carry_out_order
+from orchestrator.cli.execution.served_commands import refuse_through_service
+from orchestrator.client.choose import open_orders
+from orchestrator.client.orders import Order
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,27 +50,19 @@ def launch_served(
     _refuse_pipeline(file)
     _refuse_unplaced(file)
     _refuse_secret_values(file)
-    from orchestrator.cli.execution.served_files import name_files
+    from orchestrator.client.sent_files import name_files
 
     files = name_files(file.only)
-    options = {name: given[name] is not False for name in _MACHINE_OPTIONS if given.get(name) is not None}
-    request = {
-        "cluster": cluster or "",
-        "task": files.task,
-        "down": down,
-        "machine_options": options,
-        "trees": files.described,
-    }
-    command = ServedCommand(
+    order = Order(
         verb="launch",
-        request=request,
+        cluster=cluster or "",
+        down=down,
         files=files,
+        machine_options={name: given[name] is not False for name in _MACHINE_OPTIONS if given.get(name) is not None},
         notes=(*file.notes, *files.notes.notes),
-        doubts=files.notes.doubts,
-        follows_run=True,
     )
-    with connect() as client:
-        return carry_out_served(client, command, mode)
+    with open_orders() as orders:
+        return carry_out_order(orders, orders.plan(order), mode)
 
 
 def _refuse_pipeline(file: TaskFile) -> None:

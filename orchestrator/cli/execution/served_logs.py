@@ -7,9 +7,10 @@ import time
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.execution.served_patience import Patience
+from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.client.host_records import open_host_records
 from orchestrator.client.http import Client, explain_refusals
+from orchestrator.client.patience import Patience
 from orchestrator.engine.operations.log_sources import LogStart, Sink, choose_ranks, find_logged_host
 from orchestrator.engine.operations.logs import describe_absence, describe_recorded_end, find_job
 from orchestrator.engine.operations.setup_logs import describe_setup
@@ -57,7 +58,7 @@ def follow_served_logs(
                 since=start.seconds, positions=positions,
             )  # fmt: skip
 
-        patience = Patience(subject="the job", next_step=f"orch logs {cluster} -f")
+        patience = Patience(subject="the job", next_step=f"orch logs {cluster} -f", report=write_stderr)
         while True:
             found = patience.ask(read_part) if positions and follow else read_part()
             if found["ranks"]:

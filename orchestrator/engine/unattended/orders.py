@@ -7,98 +7,33 @@ the others continue from what is on record.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
 
 from orchestrator.acting import acting_as
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.member_access import admit_member
+from orchestrator.engine.operations.orders import prepare_order
 from orchestrator.engine.operations.transfers import learn_run_buckets
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
-from orchestrator.engine.preparation.resume import prepare_resume
-from orchestrator.engine.preparation.trees import DescribedTree
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.engine.training.advice import add_advice
 from orchestrator.engine.unattended.handover import enqueue_job, find_handed_over_job, prepare_for_engine
-from orchestrator.errors import ConflictError, CredentialsError, NotFoundError, OrchError, UserError
+from orchestrator.errors import ConflictError, CredentialsError, OrchError
 from orchestrator.next_step import NextStep
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.steps import Done
-from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.access_records import ACCESS
 from orchestrator.store.failures import StoreError
 from orchestrator.store.order_records import OrderRecord
 from orchestrator.store.store import Store
-from orchestrator.task.model import Task
 
 _QUEUED = ("launch", "resume")
 _PASSING = (CredentialsError, StoreError)
-
-
-def prepare_order(
-    verb: str,
-    cluster: str,
-    arguments: Mapping[str, Any],
-    project: str,
-    kept: Mapping[str, DescribedTree] = MappingProxyType({}),
-) -> PreparedCommand:
-    """Prepare the command of an order, to preview or to carry it out.
-
-    Args:
-        verb: One of ORDER_VERBS.
-        cluster: The name of the cluster; "" for a launch, whose task names it.
-        arguments: `task` as JSON and `down` of a launch, `down` of a resume, `job` of a cancel,
-            `force` of what an owner does to a cluster of another member; `uid` of the cluster and `run` of a resume,
-            so that an order that is carried out late is not about another one of the same name.
-        project: The project of the cluster.
-        kept: What a plan of a launch knows of files that were or will be sent, by label.
-
-    Raises:
-        OrchError: There is no such cluster, job or run, or the command cannot be prepared.
-    """
-    force = bool(arguments.get("force"))
-    _refuse_other_cluster(cluster, arguments.get("uid", ""), project)
-    after = TeardownPolicy.DOWN if arguments.get("down") else TeardownPolicy.KEEP
-    if verb == "launch":
-        task = commands.add_secrets_from_environment(Task.from_json(arguments["task"]))
-        ready = commands.prepare_launch(task, cluster=cluster or None, after=after, kept=kept, project=project)
-        return add_advice(ready, task, project=project)
-    if verb == "cancel":
-        return commands.prepare_cancel(cluster, arguments.get("job"), force=force, project=project)
-    made: Mapping[str, Callable[[], PreparedCommand]] = {
-        "stop": lambda: commands.prepare_stop(cluster, force=force, project=project),
-        "start": lambda: commands.prepare_start(cluster, force=force, project=project),
-        "down": lambda: commands.prepare_down(cluster, force=force, project=project),
-        "resume": lambda: prepare_resume(
-            arguments.get("run") or cluster,
-            cluster=cluster or None,
-            after=TeardownPolicy.DOWN if arguments.get("down") else None,
-            project=project,
-        ),
-    }
-    if verb not in made:
-        raise UserError(f"an order cannot be `{verb}`", "", f"one of: launch, cancel, {', '.join(made)}")
-    return made[verb]()
-
-
-def _refuse_other_cluster(cluster: str, uid: str, project: str) -> None:
-    """Refuse what was ordered for a cluster that was deleted since. One of the same name may be anybody's work."""
-    if not uid:
-        return
-    with open_reader(project) as reader:
-        present = reader.cluster(cluster)
-    if present is not None and present.uid != uid:
-        raise NotFoundError(
-            f"the cluster '{cluster}' of this order is deleted", "another one has its name now", "order it again"
-        )
 
 
 def attend_order(where: Paths, services: Services, order: OrderRecord, narrator: Narrator) -> None:

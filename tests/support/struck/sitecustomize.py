@@ -18,11 +18,13 @@ from pathlib import Path
 
 from sqlalchemy.engine.default import DefaultDialect
 
+from orchestrator.store import batches
+
 _READS, _UNCOUNTED = ("GET", "HEAD", "OPTIONS"), ("acquire", "renew", "note_", "__init__", "keep")
 _log, _deadly = Path(os.environ["STRUCK_LOG"]), int(os.environ.get("STRUCK_AT", "0"))
 _folder, _, _number = os.environ.get("STRUCK_TOGETHER", "").rpartition(" ")
 _passed: list[str] = []
-_commit, _send = DefaultDialect.do_commit, http.client.HTTPConnection.endheaders
+_send = http.client.HTTPConnection.endheaders
 _answer = http.client.HTTPConnection.getresponse
 
 
@@ -64,14 +66,19 @@ def _getresponse(connection: http.client.HTTPConnection) -> http.client.HTTPResp
     return answer
 
 
-def _do_commit(dialect: DefaultDialect, connection: object) -> None:
-    name = _change()
-    counted = bool(_passed) and _is_counted() and not name.startswith(_UNCOUNTED)
-    if counted:
-        _here(f"before commit {name}")
-    _commit(dialect, connection)  # type: ignore[arg-type]  # handed on
-    if counted:
-        _here(f"after commit {name}")
+def _count_commits(kind: type, method: str) -> None:
+    original = getattr(kind, method)
+
+    def commit(*given: object) -> None:
+        name = _change()
+        counted = bool(_passed) and _is_counted() and not name.startswith(_UNCOUNTED)
+        if counted:
+            _here(f"before commit {name}")
+        original(*given)
+        if counted:
+            _here(f"after commit {name}")
+
+    setattr(kind, method, commit)
 
 
 def _change() -> str:
@@ -87,6 +94,7 @@ def _change() -> str:
     return found
 
 
-DefaultDialect.do_commit = _do_commit  # type: ignore[method-assign, assignment]  # with its signature
+_count_commits(DefaultDialect, "do_commit")
+_count_commits(batches._Together, "commit")  # of a change on PostgreSQL
 http.client.HTTPConnection.endheaders = _endheaders  # type: ignore[method-assign, assignment]  # with its signature
 http.client.HTTPConnection.getresponse = _getresponse  # type: ignore[method-assign]  # with its signature

@@ -12,7 +12,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out
-from orchestrator.cli.execution.served_orders import refuse_through_service
+from orchestrator.cli.execution.served_commands import refuse_through_service
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import (
     ACCEPT_HOST_KEY,

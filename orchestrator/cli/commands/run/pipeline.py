@@ -10,11 +10,11 @@ from orchestrator.cli.execution.act import (
     ActMode,
     PerformMode,
     PreviewMode,
-    agree_to_costs,
-    show,
+    carry_out,
     show_stages_as_json,
 )
 from orchestrator.cli.execution.missing_files_consent import agree_to_missing_files
+from orchestrator.cli.execution.spending_consent import agree_to_costs
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
@@ -43,7 +43,7 @@ def pipeline_spec(file: TaskFile, cluster: str | None, down: bool, *, accept_hos
 
 def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:
     """Preview or perform the stages; return the exit status of the stage that ended it."""
-    from orchestrator.engine.operations.transfers import learn_run_buckets
+    from orchestrator.client.local_orders import LocalOrders, LocalPlan
     from orchestrator.engine.training.advice import add_advice
     from orchestrator.engine.unattended.pipeline import prepare_stages
 
@@ -57,11 +57,11 @@ def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:
         for index, ready in enumerate(prepared):
             if mode.form == "text":
                 write_stdout(f"Stage {index + 1} of {len(prepared)}", "")
-            statuses.append(show(ready, mode))
+            statuses.append(carry_out(ready, mode))
         return next((status for status in statuses if status), Exit.OK)
-    for ready in map(learn_run_buckets, prepared):
+    for ready in prepared:
         agree_to_missing_files(ready.doubts, agreed=mode.consent)
-        agree_to_costs(ready, agreed=mode.consent)
+        agree_to_costs(LocalOrders(), LocalPlan(ready), agreed=mode.consent)
     return _run(pipeline, mode) if mode.follow else _leave_to_engine(pipeline)
 
 

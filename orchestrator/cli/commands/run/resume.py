@@ -7,10 +7,12 @@ import os
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
+from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out, carry_out_order
 from orchestrator.cli.execution.record_consent import RecordConsent
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
+from orchestrator.client.choose import open_orders
+from orchestrator.client.orders import Order
 from orchestrator.service_address import find_server
 
 
@@ -75,7 +77,7 @@ def resume(
 ) -> None:
     """Resume a run from its newest complete checkpoint in the bucket, on the same hosts or new ones."""
     if find_server(os.environ):
-        from orchestrator.cli.execution.served_lifecycle import resume_served
+        from orchestrator.cli.execution.served_commands import refuse_through_service
 
         refused: dict[str, object] = {
             "--bucket": bucket,
@@ -84,7 +86,12 @@ def resume(
             "--trust-bucket": trust_bucket,
         }
         refused |= {"--allow": allowed, "--accept-host-key": accept_host_keys, "--take-over": take_over}
-        ctx.exit(resume_served(name, mode, cluster=cluster, down=down, refused=refused | local_checks.options))
+        refuse_through_service(refused | local_checks.options)
+        step = "launch it again without --down, or: unset ORCH_SERVER"
+        refuse_through_service({"--no-down": down is False}, step)
+        with open_orders() as orders:
+            order = Order(verb="resume", run=name, cluster=cluster or "", down=bool(down))
+            ctx.exit(carry_out_order(orders, orders.plan(order), mode))
     from dataclasses import replace
 
     from orchestrator.engine.preparation.resume import prepare_resume as prepare

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.errors import CloudError, StorageError, UserError
 from orchestrator.formatting import format_size
 from orchestrator.messages import count_noun
@@ -17,6 +16,7 @@ from orchestrator.task.sent_tree import SentTree
 
 if TYPE_CHECKING:
     from orchestrator.client.http import Client
+    from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.tree_notes import TreeNotes
     from orchestrator.remote.tree import Tree
     from orchestrator.task.model import Task
@@ -73,7 +73,7 @@ def name_files(task: Task) -> NamedFiles:
     return NamedFiles(task=named.to_json(), trees=trees, described=described, notes=notes)
 
 
-def send_files(client: Client, name: str, tree: Tree) -> None:
+def send_files(client: Client, name: str, tree: Tree, narrator: Narrator) -> None:
     """Send files to the service.
 
     Raises:
@@ -89,7 +89,7 @@ def send_files(client: Client, name: str, tree: Tree) -> None:
             why = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
             raise StorageError(f"{tree.root} cannot be packed", why, "the same command again") from error
         packed = format_size(archive.tell())
-        write_stderr(f"sending {tree.root}: {count_noun(len(tree.files), 'file')}, {packed} packed")
+        narrator.note(f"sending {tree.root}: {count_noun(len(tree.files), 'file')}, {packed} packed")
         for _ in range(_TRIES - 1):
             try:
                 client.send_files(name, archive)

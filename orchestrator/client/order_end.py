@@ -1,27 +1,23 @@
-"""The end of an order and of its run, awaited with what happens meanwhile. The service may be away for a while."""
+"""The end of an order and of its run at a service, which may be away for a while."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.execution.served_patience import Patience
 from orchestrator.client.events import FollowedEvents
 from orchestrator.client.http import Client
+from orchestrator.client.orders import PlannedOrder, StoppedWatching
+from orchestrator.client.patience import Patience
 from orchestrator.client.transport import ServiceError
-from orchestrator.exits import Exit
-from orchestrator.formatting import format_rate
 from orchestrator.messages import escape_controls
 from orchestrator.next_step import NextStep
 from orchestrator.project import qualify_name
 
 if TYPE_CHECKING:
-    from orchestrator.cli.execution.act import PerformMode
-    from orchestrator.cli.execution.served_orders import ServedCommand
+    from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.prepared import CommandResult
 
 _POLL_SECONDS = 10.0  # between two questions without an event
@@ -30,15 +26,17 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(kw_only=True)
 class _Watcher:
-    """Waits for something at the service, and prints the events of a cluster meanwhile.
+    """Waits for something at the service, and reports the events of a cluster meanwhile.
 
     Attributes:
+        narrator: Receives them.
         subject: What continues when the service is away for too long.
         address: The page that shows it.
     """
 
     client: Client
     events: FollowedEvents
+    narrator: Narrator
     cluster: str
     subject: str
     address: str
@@ -50,7 +48,10 @@ class _Watcher:
             OrchError: The service refuses, or is away for too long.
         """
         patience = Patience(
-            subject=self.subject, next_step=self.address, pause=lambda seconds: self._show(self.events.wait(seconds))
+            subject=self.subject,
+            next_step=self.address,
+            report=self.narrator.note,
+            pause=lambda seconds: self._show(self.events.wait(seconds)),
         )
         while (found := patience.ask(ask)) is None:
             self._show(self.events.wait(_POLL_SECONDS))
@@ -58,45 +59,52 @@ class _Watcher:
         return found
 
     def _show(self, events: list[dict[str, Any]]) -> None:
-        lines = [
-            str(event["what"]) for event in events if event["cluster"] == self.cluster and event["kind"] != "order"
-        ]
-        write_stderr(*(escape_controls(line) for line in lines))
+        for event in events:
+            if event["cluster"] == self.cluster and event["kind"] != "order":
+                self.narrator.note(escape_controls(str(event["what"])))
 
 
 def await_end(
-    client: Client, events: FollowedEvents, order: dict[str, Any], command: ServedCommand, mode: PerformMode
-) -> int:
-    """Wait for the end of an order, and of its run where the command follows it; print it, and return its status.
+    client: Client,
+    events: FollowedEvents,
+    order: dict[str, Any],
+    planned: PlannedOrder,
+    narrator: Narrator,
+    *,
+    follow: bool,
+    deletes: bool,
+) -> CommandResult:
+    """Return how an order ended, and where its run is followed, how that did.
+
+    Args:
+        client: Of the service.
+        events: What happens there.
+        order: The order.
+        planned: Its plan.
+        narrator: Receives the events of the cluster.
+        follow: Whether the run is awaited, too.
+        deletes: Whether the machines are deleted when the run has ended, which is awaited, too.
 
     Raises:
+        StoppedWatching: A person interrupted it. The order continues.
         OrchError: The service refuses, or is away for too long. The order continues.
     """
-    from orchestrator.cli.drawing.outcomes import ending_as_json, print_ending
-
     cluster, page = order["cluster"], f"{client.url}/orders/{order['id']}"
     name = qualify_name(order["project"], cluster)
-    watcher = _Watcher(client=client, events=events, cluster=name, subject="the order", address=page)
+    watcher = _Watcher(client=client, events=events, narrator=narrator, cluster=name, subject="the order", address=page)
     try:
         ended = watcher.wait_until(lambda: _when_ended(client.show_order(order["id"])))
-        ending, kept = _ending_of_order(ended), list[str]()
-        if command.follows_run and mode.follow and ending.status == 0:
-            run_id = _find_run(client, ended)
-            if run_id:
-                page = f"{client.url}/runs/{run_id}"
-                write_stderr(str(ended["what"]), f"  {page}   shows the run")
-                watcher.subject, watcher.address = "the run", page
-                ending = _await_run(watcher, run_id, cluster, ended, deletes=bool(command.request.get("down")))
-                kept = _kept_machines(client, ended)
+        ending = _ending_of_order(ended)
+        run_id = _find_run(client, ended) if planned.has_run and follow and ending.status == 0 else ""
+        if run_id:
+            page = f"{client.url}/runs/{run_id}"
+            narrator.note(escape_controls(str(ended["what"])))
+            narrator.note(f"  {page}   shows the run")
+            watcher.subject, watcher.address = "the run", page
+            ending = _await_run(watcher, run_id, cluster, ended, deletes=deletes)
     except KeyboardInterrupt:
-        write_stderr(*_after_interrupt(watcher, cluster, command))
-        return Exit.INTERRUPTED
-    if mode.as_json:
-        write_stdout(json.dumps(ending_as_json(cluster, command.verb, ending), indent=2))
-    print_ending(ending)
-    write_stderr(*kept)
-    sys.stdout.flush()
-    return ending.status
+        raise StoppedWatching(_describe_interrupted(watcher, planned)) from None
+    return ending
 
 
 def _when_ended(order: dict[str, Any]) -> dict[str, Any] | None:
@@ -189,28 +197,10 @@ def _ending_of_run(run: dict[str, Any]) -> CommandResult:
     return CommandResult(step=step, job_id=item["jobs"][-1]["id"], run_id=item["run_id"], attempts=attempts)
 
 
-def _kept_machines(client: Client, order: dict[str, Any]) -> list[str]:
-    """Return a line about machines that exist, and maybe cost money, after a run; none when there are none."""
-    from orchestrator.plan.ranks import count_hosts
-
-    for one in client.list_clusters():
-        machines = one["machines"]
-        if (
-            (one["name"], one["project"]) == (order["cluster"], order["project"])
-            and machines
-            and one["state"] != "stopped"
-        ):
-            price = machines["price_per_hour"]
-            cost = f" at {format_rate(price)}" if price else ""
-            verb = "keeps" if machines["hosts"] == 1 else "keep"
-            return [f"{count_hosts(machines['hosts'])} {verb} running{cost} until: orch down {one['name']}"]
-    return []
-
-
-def _after_interrupt(watcher: _Watcher, cluster: str, command: ServedCommand) -> list[str]:
+def _describe_interrupted(watcher: _Watcher, planned: PlannedOrder) -> list[str]:
     """Return what continues at the service, where it is shown, and what ends it."""
     lines = [f"stopped watching; {watcher.subject} continues at the service", f"  {watcher.address}   shows it"]
-    if command.verb in ("launch", "resume"):
-        ends = f"orch cancel {cluster}" if watcher.subject == "the run" else f"orch down {cluster}"
-        lines.append(f"  {ends}   to end it")
+    if planned.has_run:
+        verb = "cancel" if watcher.subject == "the run" else "down"
+        lines.append(f"  orch {verb} {planned.cluster}   to end it")
     return lines

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.execution import served_patience
-from orchestrator.cli.execution.served_patience import Patience
+from orchestrator.client import patience
+from orchestrator.client.patience import Patience
 from orchestrator.client.transport import ServiceError
 from orchestrator.errors import CloudError, OrchError
 
 AWAY = CloudError("https://orch.example.org does not answer", "refused", "")
 
 
-def test_an_absence_is_said_once_and_ends_with_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_absence_is_reported_once_and_ends_with_the_answer() -> None:
     answers: list[object] = [AWAY, AWAY, AWAY, "here"]
     pauses: list[float] = []
+    reported: list[str] = []
 
     def ask() -> str:
         answer = answers.pop(0)
@@ -22,10 +23,9 @@ def test_an_absence_is_said_once_and_ends_with_the_answer(capsys: pytest.Capture
             raise answer
         return str(answer)
 
-    assert Patience(subject="the job", next_step="", pause=pauses.append).ask(ask) == "here"
+    assert Patience(subject="the job", next_step="", report=reported.append, pause=pauses.append).ask(ask) == "here"
     assert len(pauses) == 3
-    said = "https://orch.example.org does not answer; the job continues; trying again\n"
-    assert capsys.readouterr().err == said
+    assert reported == ["https://orch.example.org does not answer; the job continues; trying again"]
 
 
 def test_a_refusal_is_final() -> None:
@@ -36,16 +36,16 @@ def test_a_refusal_is_final() -> None:
         raise ServiceError({"title": "no such cluster", "status": 404})
 
     with pytest.raises(ServiceError):
-        Patience(subject="", next_step="", pause=lambda _: None).ask(ask)
+        Patience(subject="", next_step="", report=print, pause=lambda _: None).ask(ask)
     assert requests == [1]
 
 
 def test_a_service_that_stays_away_ends_the_command_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_patience, "_AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "_AWAY_SECONDS", 0.0)
 
     def ask() -> None:
         raise AWAY
 
     with pytest.raises(OrchError) as caught:
-        Patience(subject="the job", next_step="orch logs mine -f", pause=lambda _: None).ask(ask)
+        Patience(subject="the job", next_step="orch logs mine -f", report=print, pause=lambda _: None).ask(ask)
     assert caught.value.next_step == "orch logs mine -f"

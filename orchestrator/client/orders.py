@@ -1,0 +1,178 @@
+"""Changes as values: an order, its plan, and the interface by which it is carried out, here or by a service."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.errors import ConflictError
+
+if TYPE_CHECKING:
+    from orchestrator.client.sent_files import NamedFiles
+    from orchestrator.engine.narrator import Narrator
+    from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.errors import OrchError
+    from orchestrator.plan.preview import PreviewFormat
+
+Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A change that a person asks for.
+
+    Attributes:
+        verb: The command.
+        cluster: Its name; "" for a launch, whose task names it, or a resume on the cluster of the run.
+        job: The job to cancel; None for the newest running one.
+        run: The run to resume, or the cluster whose last run it is.
+        down: Whether a launch or resume deletes the machines when the program has ended.
+        force: Whether a cluster of another member is meant, too.
+        abandon: Whether `down` gives up machines of the person that do not answer, and records without an account.
+        files: The task of a launch, with the files of this computer that it needs.
+        machine_options: Options of a launch that are refused for a cluster with other machines, by their names.
+        notes: Lines to print with its plan.
+    """
+
+    verb: Verb
+    cluster: str = ""
+    job: int | None = None
+    run: str = ""
+    down: bool = False
+    force: bool = False
+    abandon: bool = False
+    files: NamedFiles | None = None
+    machine_options: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The costs that a person agrees to.
+
+    Attributes:
+        rented: Of machines, in one line; "" for none.
+        transfers: Data that leaves its region, a line each.
+        large: Whether the transfers cost so much that they need consent by themselves.
+    """
+
+    rented: str = ""
+    transfers: Sequence[str] = ()
+    large: bool = False
+
+
+class PlannedOrder(ABC):
+    """The plan of an order, to be shown or agreed to.
+
+    Attributes:
+        verb: The command.
+        cluster: The cluster's name.
+        notes: Lines to print before anything is done.
+        warnings: What is likely to go wrong, a line each.
+        doubts: What a person at a terminal is asked about: files that the program will not find.
+        ends: Running jobs that end with the machines, a line each.
+        idle: What the machines do by themselves when they are idle; "" for nothing.
+        has_run: Whether a program of a launch or resume is followed.
+    """
+
+    verb: str
+    cluster: str
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    idle: str = ""
+    has_run: bool = False
+
+    @property
+    @abstractmethod
+    def refusal(self) -> OrchError | None:
+        """Return why it can be shown but not carried out, or None."""
+
+    @property
+    @abstractmethod
+    def expected_status(self) -> int:
+        """Return the exit status with which the command would end, if each step succeeded."""
+
+    @abstractmethod
+    def list_doubtful(self) -> list[str]:
+        """Return the lines that stand before the plan where it is shown: notes, warnings, transfers."""
+
+    @abstractmethod
+    def render(self, form: PreviewFormat, *, verbose: bool, width: int, command: str | None) -> str:
+        """Return the plan as text, JSON or a shell script.
+
+        Args:
+            form: Which of them.
+            verbose: Include every request and script.
+            width: Columns of the text.
+            command: The command that does it, to be named in it; None where there is none.
+
+        Raises:
+            UserError: A service does not make this form.
+        """
+
+    @abstractmethod
+    def render_head(self, width: int) -> str:
+        """Return what stands above the question about the costs of machines."""
+
+
+class PlanChangedError(ConflictError):
+    """The plan is another one than was agreed to. Nothing was done.
+
+    Attributes:
+        planned: The present plan.
+        price_rise: From which price to which one it rose; "" where it costs no more.
+    """
+
+    code = "plan-changed"
+
+    def __init__(self, what: str, planned: PlannedOrder, price_rise: str) -> None:
+        super().__init__(what, "", "the same command again")
+        self.planned = planned
+        self.price_rise = price_rise
+
+
+class StoppedWatching(BaseException):
+    """A person interrupted a command.
+
+    Attributes:
+        lines: What continues without it, and how to come back or to end it.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__(*lines)
+        self.lines = tuple(lines)
+
+
+class OrderCalls(ABC):
+    """Plans and carries out orders."""
+
+    @abstractmethod
+    def plan(self, order: Order) -> PlannedOrder:
+        """Return what an order would do. Nothing is done.
+
+        Raises:
+            OrchError: It cannot be planned.
+        """
+
+    @abstractmethod
+    def find_costs(self, planned: PlannedOrder) -> tuple[PlannedOrder, Costs]:
+        """Return a plan with what is known of its buckets, and the costs to agree to."""
+
+    @abstractmethod
+    def carry_out(self, planned: PlannedOrder, narrator: Narrator, *, follow: bool) -> CommandResult:
+        """Carry out a plan that a person agreed to, and return how it ended.
+
+        Args:
+            planned: The plan.
+            narrator: Receives what happens meanwhile.
+            follow: Whether to stay until a program has ended, and not only until it runs or is queued.
+
+        Raises:
+            PlanChangedError: It is another one now.
+            StoppedWatching: A person interrupted it.
+            OrchError: It was not begun, or cannot be followed.
+        """

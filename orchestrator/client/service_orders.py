@@ -1,0 +1,177 @@
+"""Orders that a service carries out. The store of this computer is not opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.client.http import Client, Plan, explain_refusals
+from orchestrator.client.order_end import await_end
+from orchestrator.client.orders import Costs, Order, OrderCalls, PlanChangedError, PlannedOrder
+from orchestrator.client.sent_files import send_files
+from orchestrator.client.transport import ServiceError
+from orchestrator.errors import ConflictError, OrchError, UserError
+from orchestrator.formatting import format_price
+
+if TYPE_CHECKING:
+    from orchestrator.client.transport import Document
+    from orchestrator.engine.narrator import Narrator
+    from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.plan.preview import PreviewFormat
+
+_MOST_TRIES = 8  # to order, when files are missing each time
+
+
+class ServicePlan(PlannedOrder):
+    """The plan that a service made.
+
+    Attributes:
+        order: What was asked for.
+        plan: The answer.
+    """
+
+    def __init__(self, order: Order, plan: Plan) -> None:
+        """Take a plan of a service.
+
+        Args:
+            order: What was asked for.
+            plan: The answer.
+        """
+        document = plan.document
+        self.order, self.plan = order, plan
+        self.verb, self.cluster = order.verb, str(document["cluster"])
+        self.notes = (*order.notes, *document["notes"])
+        self.doubts = order.files.notes.doubts if order.files is not None else ()
+        self.ends = tuple(document["ends"])
+        self.idle = document.get("idle") or ""
+        self.has_run = order.verb in ("launch", "resume")
+
+    @property
+    def refusal(self) -> OrchError | None:
+        refused = self.plan.document["steps"].get("refusal")
+        return None if refused is None else _read_refusal(refused)
+
+    @property
+    def expected_status(self) -> int:
+        return int(self.plan.document["steps"]["ending"]["status"])
+
+    def list_doubtful(self) -> list[str]:
+        return [
+            *(f"note: {note}" for note in self.notes),
+            *(f"warning: {doubt}" for doubt in self.doubts),
+            *(f"transfer {one}" for one in self.plan.document["transfers"]),
+        ]
+
+    def render(self, form: PreviewFormat, *, verbose: bool, width: int, command: str | None) -> str:
+        steps = self.plan.document["steps"]
+        if form == "sh":
+            step = "-v shows every request and script, -o json for programs"
+            raise UserError("-o sh does not work through a service", "it makes no shell scripts", step)
+        if form == "json":
+            text = json.dumps({**steps, "command": command}, indent=2) + "\n"
+        else:
+            text = str(self.plan.document["details" if verbose else "text"])
+            if command is not None and self.refusal is None and any(step["do"] != "wait" for step in steps["steps"]):
+                text += "" if verbose else "Details: -v (requests, scripts), -o json (for programs)\n"
+                text += f"To do it: {command or 'the same command without --dry-run'}\n"
+        return self.order.files.show_paths(text) if self.order.files is not None else text
+
+    def render_head(self, width: int) -> str:
+        return str(self.plan.document["head"])
+
+
+class ServiceOrders(OrderCalls):
+    """Sends orders to a service, whose engine carries them out."""
+
+    def __init__(self, client: Client) -> None:
+        """Take a client, which the caller closes.
+
+        Args:
+            client: Of the service.
+        """
+        self._client = client
+
+    def plan(self, order: Order) -> ServicePlan:
+        with explain_refusals(self._client):
+            plan = self._client.make_plan(order.verb, **_make_request(order))
+        if (owner := plan.document["owner"]) and not order.force:
+            what = f"cluster '{plan.document['cluster']}' belongs to {owner}"
+            raise ConflictError(what, "", "if that is meant: the same with --force")
+        return ServicePlan(order, plan)
+
+    def find_costs(self, planned: PlannedOrder) -> tuple[PlannedOrder, Costs]:
+        document = _of_service(planned).plan.document
+        large = bool(document.get("asks_transfers"))
+        return planned, Costs(rented=document["cost"] or "", transfers=tuple(document["transfers"]), large=large)
+
+    def carry_out(self, planned: PlannedOrder, narrator: Narrator, *, follow: bool) -> CommandResult:
+        client = self._client
+        # Events are followed before it is ordered, so that none of them is missed.
+        with explain_refusals(client), client.follow_events() as events:
+            try:
+                order = self._send(_of_service(planned), narrator)
+            except KeyboardInterrupt:
+                raise OrchError(
+                    "interrupted while it was ordered",
+                    "the service may have the order",
+                    f"{client.url}/events   shows it",
+                ) from None
+            deletes = _of_service(planned).order.down
+            return await_end(client, events, order, planned, narrator, follow=follow, deletes=deletes)
+
+    def _send(self, planned: ServicePlan, narrator: Narrator) -> Document:
+        """Order what a plan shows, and return the order. Files are sent first where the service lacks them."""
+        files = planned.order.files
+        trees = files.trees if files is not None else {}
+        for _ in range(_MOST_TRIES):
+            try:
+                return self._client.order(planned.plan)
+            except ServiceError as error:
+                if error.code == "plan-changed":
+                    now = self.plan(planned.order)
+                    raise PlanChangedError(error.what, now, _describe_rise(planned, now)) from error
+                missing = sorted(set(error.trees) & set(trees)) if error.code == "files-missing" else []
+                if not missing:
+                    raise
+                for name in missing:
+                    send_files(self._client, name, trees[name], narrator)
+        raise ConflictError("it was not ordered", "the service lacks its files each time", "the same command again")
+
+
+def _of_service(planned: PlannedOrder) -> ServicePlan:
+    if not isinstance(planned, ServicePlan):
+        raise TypeError("the plan is not that of a service")
+    return planned
+
+
+def _make_request(order: Order) -> dict[str, Any]:
+    """Return the arguments of Client.make_plan beside the verb."""
+    request: dict[str, Any] = {
+        "cluster": order.cluster,
+        "job": order.job,
+        "run": order.run,
+        "down": order.down,
+        "abandon": order.abandon,
+    }
+    if order.files is not None:
+        request |= {
+            "task": order.files.task,
+            "trees": order.files.described,
+            "machine_options": order.machine_options,
+        }
+    return request
+
+
+def _describe_rise(seen: ServicePlan, now: ServicePlan) -> str:
+    """Return from which price to which one a plan rose; "" where it costs no more."""
+    before, after = seen.plan.document["price_per_hour"], now.plan.document["price_per_hour"]
+    if after == before or (after is not None and before is not None and after < before):
+        return ""
+    return f"the price rose from {format_price(before)} to {format_price(after)}"
+
+
+def _read_refusal(refusal: Mapping[str, Any]) -> OrchError:
+    error = OrchError(refusal["what"], refusal["why"], refusal["next_step"])
+    error.code, error.exit_status = refusal["code"], int(refusal["status"])
+    return error
