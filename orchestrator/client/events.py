@@ -1,4 +1,4 @@
-"""Events of a service as they happen, over a connection that comes back after it was cut. No event is missed."""
+"""Events and progress of a service as they happen, over a connection that comes back after it was cut."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import json
 import queue
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
-Event = dict[str, Any]  # `seq`, `cluster`, `kind` and `what`
+Event = dict[str, Any]  # `cluster`, `kind` and `what`; of the kind PROGRESS also `number` and `progress`
+PROGRESS = "progress"
 _PATH = "/v1/events/stream"
 _PAUSE_SECONDS = 1.0  # between two connections
 _READY_SECONDS = 10.0  # that the beginning is waited for
 _MOST_WAITING = 1000  # events that were not shown yet; then the service waits, or closes the stream, which comes back
 _LONGEST_LINE = 64 << 10  # bytes; an event has some hundred
+_REMEMBERED = 2000  # numbers of progress: a service sends some again to who comes back
 
 
 class FollowedEvents:
@@ -33,6 +36,7 @@ class FollowedEvents:
         self._connect = connect
         self._headers = headers  # whose token may be renewed meanwhile
         self._events: queue.Queue[Event] = queue.Queue(_MOST_WAITING)
+        self._numbers: deque[int] = deque(maxlen=_REMEMBERED)  # of progress
         self._begun = threading.Event()
         self._ended = threading.Event()
         self._socket: socket.socket | None = None  # which the connection forgets where the answer has no length
@@ -69,12 +73,20 @@ class FollowedEvents:
                     last = number
                     if number:  # the first message of a stream may be without one
                         self._begun.set()
-                    if event is not None:
+                    if event is not None and self._is_new(event):
                         self._keep(event)
                     if self._ended.is_set():
                         return
             self._begun.set()  # also without an answer: the next request reports that
             self._ended.wait(_PAUSE_SECONDS)
+
+    def _is_new(self, event: Event) -> bool:
+        number = event.get("number")
+        if event["kind"] != PROGRESS or not isinstance(number, int):
+            return event["kind"] != PROGRESS
+        new = number not in self._numbers
+        self._numbers.append(number)
+        return new
 
     def _keep(self, event: Event) -> None:
         while not self._ended.is_set():
@@ -86,7 +98,8 @@ class FollowedEvents:
         """Yield the number of the last event, and an event, for each message of one connection."""
         connection = self._connect()
         try:
-            connection.request("GET", _PATH, headers={**self._headers} | ({"Last-Event-ID": last} if last else {}))
+            path = f"{_PATH}?progress={max(self._numbers)}" if self._numbers else _PATH
+            connection.request("GET", path, headers={**self._headers} | ({"Last-Event-ID": last} if last else {}))
             self._socket = connection.sock
             answer = connection.getresponse()
             if answer.status != 200:

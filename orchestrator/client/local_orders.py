@@ -28,6 +28,7 @@ from orchestrator.store.failures import StoreError
 if TYPE_CHECKING:
     from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+    from orchestrator.engine.progress import DescribedNarrator
     from orchestrator.errors import OrchError
     from orchestrator.plan.preview import PreviewFormat
 
@@ -98,7 +99,7 @@ class LocalOrders(OrderCalls):
         )
         return LocalPlan(ready), costs
 
-    def carry_out(self, planned: PlannedOrder, narrator: Narrator, *, follow: bool) -> CommandResult:
+    def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
         ready = _ready_of(planned)
         try:
             if follow or not planned.has_run:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.client.events import FollowedEvents
+from orchestrator.client.events import PROGRESS, FollowedEvents
 from orchestrator.client.http import Client
 from orchestrator.client.orders import PlannedOrder, StoppedWatching
 from orchestrator.client.patience import Patience
 from orchestrator.client.transport import ServiceError
+from orchestrator.engine.progress import Progress, ProgressKind, parse_progress
 from orchestrator.messages import escape_controls
 from orchestrator.next_step import NextStep
 from orchestrator.project import qualify_name
 
 if TYPE_CHECKING:
-    from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.engine.progress import DescribedNarrator
 
 _POLL_SECONDS = 10.0  # between two questions without an event
+_TICK_SECONDS = 1.0  # between two lines about a wait
 _Answer = TypeVar("_Answer")
 
 
@@ -32,14 +35,18 @@ class _Watcher:
         narrator: Receives them.
         subject: What continues when the service is away for too long.
         address: The page that shows it.
+        waits: The wait that was reported last; it is drawn with the seconds that pass here.
+        waits_since: When that wait began, by this computer's monotonic clock.
     """
 
     client: Client
     events: FollowedEvents
-    narrator: Narrator
+    narrator: DescribedNarrator
     cluster: str
     subject: str
     address: str
+    waits: Progress | None = None
+    waits_since: float = 0.0
 
     def wait_until(self, ask: Callable[[], _Answer | None]) -> _Answer:
         """Return what `ask` returns, once that is not None.
@@ -54,14 +61,22 @@ class _Watcher:
             pause=lambda seconds: self._show(self.events.wait(seconds)),
         )
         while (found := patience.ask(ask)) is None:
-            self._show(self.events.wait(_POLL_SECONDS))
+            until = time.monotonic() + _POLL_SECONDS
+            while not (events := self.events.wait(_TICK_SECONDS)) and time.monotonic() < until:
+                self._show([])
+            self._show(events)
         self._show(self.events.wait(0.0))
         return found
 
     def _show(self, events: list[dict[str, Any]]) -> None:
         for event in events:
-            if event["cluster"] == self.cluster and event["kind"] != "order":
-                self.narrator.note(escape_controls(str(event["what"])))
+            progress = parse_progress(event.get("progress")) if event["kind"] == PROGRESS else None
+            if event["cluster"] == self.cluster and progress is not None:
+                self.narrator.show(progress)
+                self.waits = progress if progress.kind is ProgressKind.WAIT else None
+                self.waits_since = time.monotonic() - progress.seconds
+        if self.waits is not None:
+            self.narrator.show(replace(self.waits, seconds=time.monotonic() - self.waits_since))
 
 
 def await_end(
@@ -69,7 +84,7 @@ def await_end(
     events: FollowedEvents,
     order: dict[str, Any],
     planned: PlannedOrder,
-    narrator: Narrator,
+    narrator: DescribedNarrator,
     *,
     follow: bool,
     deletes: bool,

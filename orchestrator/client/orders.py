@@ -11,8 +11,8 @@ from orchestrator.errors import ConflictError
 
 if TYPE_CHECKING:
     from orchestrator.client.sent_files import NamedFiles
-    from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.engine.progress import DescribedNarrator
     from orchestrator.errors import OrchError
     from orchestrator.plan.preview import PreviewFormat
 
@@ -163,7 +163,7 @@ class OrderCalls(ABC):
         """Return a plan with what is known of its buckets, and the costs to agree to."""
 
     @abstractmethod
-    def carry_out(self, planned: PlannedOrder, narrator: Narrator, *, follow: bool) -> CommandResult:
+    def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
         """Carry out a plan that a person agreed to, and return how it ended.
 
         Args:

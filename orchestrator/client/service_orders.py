@@ -16,8 +16,8 @@ from orchestrator.formatting import format_price
 
 if TYPE_CHECKING:
     from orchestrator.client.transport import Document
-    from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.engine.progress import DescribedNarrator
     from orchestrator.plan.preview import PreviewFormat
 
 _MOST_TRIES = 8  # to order, when files are missing each time
@@ -105,7 +105,7 @@ class ServiceOrders(OrderCalls):
         large = bool(document.get("asks_transfers"))
         return planned, Costs(rented=document["cost"] or "", transfers=tuple(document["transfers"]), large=large)
 
-    def carry_out(self, planned: PlannedOrder, narrator: Narrator, *, follow: bool) -> CommandResult:
+    def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
         client = self._client
         # Events are followed before it is ordered, so that none of them is missed.
         with explain_refusals(client), client.follow_events() as events:
@@ -120,7 +120,7 @@ class ServiceOrders(OrderCalls):
             deletes = _of_service(planned).order.down
             return await_end(client, events, order, planned, narrator, follow=follow, deletes=deletes)
 
-    def _send(self, planned: ServicePlan, narrator: Narrator) -> Document:
+    def _send(self, planned: ServicePlan, narrator: DescribedNarrator) -> Document:
         """Order what a plan shows, and return the order. Files are sent first where the service lacks them."""
         files = planned.order.files
         trees = files.trees if files is not None else {}

@@ -289,7 +289,7 @@ def _answer_of(service: Service, route: Route) -> Callable[[Request, Person | No
         query = route.parse_query({name: given.getlist(name) for name in given})
         if route.handler is None:
             after = query["after"] if "after" in request.query_params else None
-            return _stream(service, request, after, person)
+            return _stream(service, request, after, person, query["progress"])
         if route.most_content:
             async with receive_file(
                 request, route, person, service.received, service.receiving, service.senders
@@ -388,8 +388,10 @@ def set_session(service: Service, response: Response, secret: str | None) -> Res
     return response
 
 
-def _stream(service: Service, request: Request, after: int | None, person: Person | None) -> Response:
-    """Answer with the stream of events, after the number that the client has."""
+def _stream(
+    service: Service, request: Request, after: int | None, person: Person | None, progress: int | None
+) -> Response:
+    """Answer with the stream of events and progress, after the numbers that the client has."""
     seen = request.headers.get("last-event-id", "")
     if seen:
         if not seen.isascii() or not seen.isdigit() or len(seen) > 18:
@@ -400,7 +402,7 @@ def _stream(service: Service, request: Request, after: int | None, person: Perso
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":
         return Response(media_type=Medium.EVENTS.value, headers=headers)
-    messages = service.hub.listen(after, only_project, member)
+    messages = service.hub.listen(after, only_project, member, progress)
     return StreamingResponse(messages, media_type=Medium.EVENTS.value, headers=headers)
 
 

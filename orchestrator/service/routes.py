@@ -40,6 +40,7 @@ _PROJECT = Parameter(name="project", default="", meaning="Only those of one proj
 _IN = Parameter(name="project", default="", meaning="The project of the cluster; yours without it.")
 _OWNER = Parameter(name="owner", default="", meaning="Only those on clusters of one member.")
 _AFTER = Parameter(name="after", kind=int, default=0, meaning="Only events past this number.")
+_PROGRESS = Parameter(name="progress", kind=int, meaning="Progress past this number; from now on without it.")
 _PAST = Parameter(name="after", default="", meaning="Only clusters whose names come later: NAME or PROJECT/NAME.")
 _OUTPUT = (
     Parameter(name="project", default="", meaning="The project of the cluster; yours without it."),
@@ -163,7 +164,8 @@ ROUTES: tuple[Route, ...] = (
           handler=records.list_records, parameters=(_CLUSTER, _IN),
           meaning="The rows of clusters that a command on their hosts needs."),
     Route(name="event-stream", path="/v1/events/stream", role=_VIEWER, medium=_EVENTS, handler=None,
-          parameters=(_AFTER,), meaning="Events as they happen; the header Last-Event-ID resumes after one."),
+          parameters=(_AFTER, _PROGRESS),
+          meaning="Events and progress as they happen; the header Last-Event-ID resumes after an event."),
     Route(name="plan", computes=True, path="/v1/plans", method="POST", role=_MEMBER, medium=_JSON, schema="order-plan",
           handler=orders.show_plan, request=PlanRequest, meaning="The plan of a command; nothing is done."),
     Route(name="order-create", computes=True, path="/v1/orders", method="POST", role=_MEMBER, medium=_JSON,

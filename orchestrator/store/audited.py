@@ -62,6 +62,7 @@ TABLES_NOT_AUDITED: dict[str, str] = {
     "entry_codes": "digests of what works once; the session or token that one opens has its event",
     "run_keys": "secrets: an event would show them to everyone who may read events",
     "blobs": "contents by their digests; the events of jobs have the digests",
+    "progress": "what engines do at the moment, kept for a week; what they did has its events",
     "notification_channels": "how far messages about the events were delivered; one that fails is tried again",
     "leases": "who works on a cluster now; renewed every few seconds, expires, and decides nothing later",
     "meta": "the installation's name, the version of the tables, and the head of this chain",

@@ -25,7 +25,7 @@ from orchestrator.store.failures import StoreError, translate_file_error
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.meta_rows import read_meta
 from orchestrator.store.read import Reader
-from orchestrator.store.schema import events, metadata, run_keys
+from orchestrator.store.schema import events, metadata, progress, run_keys
 from orchestrator.store.version import SCHEMA_VERSION, describe_earlier
 
 _BATCH = 1000  # rows that are written together
@@ -86,9 +86,9 @@ def remove_run_keys(file: Path) -> None:
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy all rows but the run keys into the empty tables of another database."""
+    """Copy all rows but the run keys and what engines were doing into the empty tables of another database."""
     for table in metadata.sorted_tables:
-        if table is run_keys:
+        if table in (run_keys, progress):
             continue
         for rows in _batches(source, select(table)):
             target.execute(insert(table), rows)

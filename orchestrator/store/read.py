@@ -25,6 +25,7 @@ from orchestrator.store.project_limit import limit_query
 from orchestrator.store.read_events import EventReads
 from orchestrator.store.read_leases import LeaseReads
 from orchestrator.store.read_only_file import open_read_only
+from orchestrator.store.read_progress import ProgressReads
 from orchestrator.store.read_rows import RowReads
 from orchestrator.store.read_team import TeamReads
 from orchestrator.store.records import (
@@ -75,7 +76,7 @@ def open_reader_at(location: Location, project: str = DEFAULT_PROJECT, only_proj
     return reader
 
 
-class Reader(TeamReads, LeaseReads, RowReads, EventReads):
+class Reader(TeamReads, LeaseReads, RowReads, EventReads, ProgressReads):
     """A read-only view of the store, used as a context manager. An absent store reads as an empty one.
 
     Attributes:

@@ -383,6 +383,18 @@ blobs = Table(
     Column("project", String),  # as whose members the bucket is reached: see blob_changes.Blob
 )
 
+progress = Table(
+    "progress",
+    metadata,
+    # A number is never given twice, also where the newest row was replaced.
+    Column("number", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("cluster", String, nullable=False),  # qualified name
+    Column("document", Text, nullable=False),  # engine/progress.py, as JSON
+    Index("progress_by_time", "at"),
+    sqlite_autoincrement=True,
+)
+
 notification_channels = Table(
     "notification_channels",
     metadata,

@@ -15,6 +15,7 @@ from orchestrator.store.host_pin_changes import HostPinChanges
 from orchestrator.store.job_changes import JobChanges
 from orchestrator.store.order_changes import OrderChanges
 from orchestrator.store.pipeline_changes import PipelineChanges
+from orchestrator.store.progress_changes import ProgressChanges
 from orchestrator.store.recovery_changes import RecoveryChanges
 from orchestrator.store.run_keys import RunKeys
 from orchestrator.store.session_changes import SessionChanges
@@ -34,6 +35,7 @@ class Store(
     RunKeys,
     CheckpointTrust,
     BlobChanges,
+    ProgressChanges,
     ChannelChanges,
     BillChanges,
     RecoveryChanges,

@@ -15,9 +15,9 @@ from typing import Any, TextIO
 
 import pytest
 
-from orchestrator.cli.drawing.action_text import describe_action, describe_success
 from orchestrator.cli.drawing.narrator import TerminalNarrator
 from orchestrator.cli.drawing.terminal import OutputClosed, inspect_terminal
+from orchestrator.engine.action_text import describe_action, describe_success
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.plan.actions import (
     Action,

@@ -81,7 +81,7 @@ def test_a_launch_sends_its_files_once_and_ends_as_its_run(pair: Pair) -> None:
     done = pair.run("launch", "task.yaml", "--env", "FROM=1")
     assert done.returncode == 0, done.stderr
     assert out.read_text() == "A\nD\nfrom a program\n1\na.txt\ndata.txt\nsub\n"
-    assert "job 1 on 'mine' succeeded on 1 host" in done.stderr and "job 1 is being started" in done.stderr
+    assert "job 1 on 'mine' succeeded on 1 host" in done.stderr and "starting the program on 1 host" in done.stderr
     assert "1 host keeps running until: orch down mine" in done.stderr
     assert pair.relay.count("PUT", "/v1/blobs/") == 2
 

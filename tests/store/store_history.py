@@ -51,7 +51,8 @@ READS = frozenset(
 NOT_A_ROW = frozenset(
     {
         "acquire", "renew", "release", "change", "changing_whole", "close", "keep_servers_key",
-        "run_key", "sign_in_key", "keep_blob", "use_blob", "begin_dropping", "end_dropping",
+        "run_key", "sign_in_key", "keep_progress", "drop_progress",
+        "keep_blob", "use_blob", "begin_dropping", "end_dropping",
         "open_channel", "note_delivery", "note_delivery_problem",
         "note_session_use", "keep_entry_code", "take_entry_code", "open_grant", "note_poll", "decide_grant",
         "use_grant", "spend_token",

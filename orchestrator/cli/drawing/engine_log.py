@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from orchestrator.cli.drawing.action_text import describe_action, describe_success
+from orchestrator.engine.action_text import describe_action, describe_success
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.plan.actions import Action
 from orchestrator.plan.steps import Wait, WaitFor

@@ -14,16 +14,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-from orchestrator.cli.drawing.action_text import describe_action, describe_success, is_record_change
 from orchestrator.cli.drawing.host_output import HostOutput
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal
+from orchestrator.engine.progress import DescribedNarrator, Progress, ProgressKind
 from orchestrator.formatting import format_duration, format_size
-from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.hosts import HostAddress
 from orchestrator.messages import escape_controls
-from orchestrator.plan.actions import Action, Conclude, RunSetup
 from orchestrator.plan.limits import format_time
-from orchestrator.plan.ranks import describe_failed_hosts
-from orchestrator.plan.steps import Wait, WaitFor
 
 QUIET_SECONDS = 15.0  # between two lines about the same wait, where lines cannot be rewritten
 DUE_PARTS, DUE_SECONDS = 20, 3600.0  # a wait of days is reported each hour, then each 20th part of the rest
@@ -31,8 +28,8 @@ SILENT_JOB_SECONDS = 60.0  # a running program that prints nothing is mentioned 
 SHORT_WAIT = 2.0  # seconds; a shorter wait is not worth its own line
 
 
-class TerminalNarrator:
-    """An engine.narrator.Narrator; leaving it as a context manager writes what is still held back.
+class TerminalNarrator(DescribedNarrator):
+    """Draws progress and output; leaving it as a context manager writes what is still held back.
 
     Args:
         out: For the program's output; the output of setup goes to stderr.
@@ -68,71 +65,37 @@ class TerminalNarrator:
 
     # --- called by the engine --------------------------------------------------------------------------
 
-    def starting(self, action: Action) -> None:
-        """Draw the line of an action that begins."""
+    def show(self, progress: Progress) -> None:
+        """Draw one thing that happened."""
+        if progress.kind in (ProgressKind.ENDED, ProgressKind.FAILED):
+            self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
         with self._lock:
-            self._setup = isinstance(action, RunSetup)
-            line = describe_action(action)
-            if is_record_change(action):
-                self._write_line(line)
-            elif line:
-                self._begin(line)
-
-    def finished(self, action: Action, seconds: float) -> None:
-        """Finish the line of an action that succeeded."""
-        self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
-        with self._lock:
-            self._setup = False
-            line = describe_action(action)
-            if line and not is_record_change(action):
-                self._end(line, describe_success(action, seconds))
-
-    def failed(self, action: Action, outcomes: tuple[HostOutcome, ...]) -> None:
-        """Finish the line of an action that failed, with the hosts on which it did."""
-        self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
-        with self._lock:
-            self._setup = False
-            if not isinstance(action, Conclude):
-                failed = self._terminal.paint("failed", Style.RED)
-                self._end(describe_action(action), f"{failed}{_where_failed(outcomes)}")
-
-    def waiting(self, wait: Wait, seconds: float) -> None:
-        """Draw what is waited for, and for how long already."""
-        with self._lock:
-            if wait.reason != self._wait:
-                self._wait, self._reported_at = wait.reason, 0.0
-            if wait.on is WaitFor.JOB:
-                self._report_silent_job(seconds)
-                return
-            line, quiet = _describe_wait(wait, seconds, time.time())
-            if self._terminal.live:
-                if seconds >= 0.5:
-                    self._draw(line)
-            elif self._reported_at and not wait.repeat:
-                return
-            elif seconds >= SHORT_WAIT and (not self._reported_at or seconds - self._reported_at >= quiet):
-                self._reported_at = seconds
-                self._write_line(line)
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        """Draw how much of a transfer is done."""
-        with self._lock:
-            share = f"{min(done / total, 1.0):.0%}" if total else format_size(done)
-            if self._terminal.live:
-                self._draw(f"{self._open_line or what} … {share}", keep=self._open_line)
-            elif time.monotonic() - self._progress_reported_at.setdefault(what, time.monotonic()) >= QUIET_SECONDS:
-                self._progress_reported_at[what] = time.monotonic()
-                self._write_line(f"{what}: {share}")
+            match progress.kind:
+                case ProgressKind.BEGUN:
+                    self._setup = progress.setup
+                    if progress.instant:
+                        self._write_line(progress.words)
+                    elif progress.words:
+                        self._begin(progress.words)
+                case ProgressKind.ENDED:
+                    self._setup = False
+                    if progress.words and not progress.instant:
+                        self._end(progress.words, progress.result)
+                case ProgressKind.FAILED:
+                    self._setup = False
+                    if progress.words:
+                        self._end(progress.words, f"{self._terminal.paint('failed', Style.RED)}{progress.result}")
+                case ProgressKind.WAIT:
+                    self._draw_wait(progress)
+                case ProgressKind.MOVED:
+                    self._draw_moved(progress)
+                case ProgressKind.NOTE:
+                    self._write_line(progress.words)
 
     def output(self, host: HostAddress, block: bytes) -> None:
         """Print a block of a host's output."""
         self._last_output = time.monotonic()
         (self._setup_output if self._setup else self._output).write(host, block)
-
-    def note(self, words: str) -> None:
-        """Print one line."""
-        with self._lock:
-            self._write_line(words)
 
     def _open(self, stream: TextIO, prefix: bool, on_closed: Callable[[], None] | None) -> HostOutput:
         return HostOutput(
@@ -149,6 +112,30 @@ class TerminalNarrator:
         self.note("the output was closed by its reader; the program continues")
 
     # --- drawing; the caller holds the lock ---------------------------------------------------------------
+
+    def _draw_wait(self, wait: Progress) -> None:
+        if wait.words != self._wait:
+            self._wait, self._reported_at = wait.words, 0.0
+        if wait.of_program:
+            self._report_silent_job(wait.seconds)
+            return
+        line, quiet = _describe_wait(wait, time.time())
+        if self._terminal.live:
+            if wait.seconds >= 0.5:
+                self._draw(line)
+        elif self._reported_at and not wait.repeats:
+            return
+        elif wait.seconds >= SHORT_WAIT and (not self._reported_at or wait.seconds - self._reported_at >= quiet):
+            self._reported_at = wait.seconds
+            self._write_line(line)
+
+    def _draw_moved(self, moved: Progress) -> None:
+        share = f"{min(moved.done / moved.total, 1.0):.0%}" if moved.total else format_size(moved.done)
+        if self._terminal.live:
+            self._draw(f"{self._open_line or moved.words} … {share}", keep=self._open_line)
+        elif time.monotonic() - self._progress_reported_at.setdefault(moved.words, time.monotonic()) >= QUIET_SECONDS:
+            self._progress_reported_at[moved.words] = time.monotonic()
+            self._write_line(f"{moved.words}: {share}")
 
     def _report_silent_job(self, seconds: float) -> None:
         """Report only a silent program: output is the better sign of life."""
@@ -215,22 +202,17 @@ def _ignore() -> None:
     """Do nothing: stderr is closed, so there is nowhere to report it."""
 
 
-def _where_failed(outcomes: tuple[HostOutcome, ...]) -> str:
-    """Return ` on worker2 (exit 3)` or ` on 1 of 4 hosts (worker2: exit 3)`; "" without a result of a host."""
-    return f" on {describe_failed_hosts(outcomes)}" if outcomes else ""
-
-
-def _describe_wait(wait: Wait, seconds: float, now: float) -> tuple[str, float]:
-    """Return the line of a wait that has lasted some seconds, and the seconds until a log repeats it."""
-    if wait.due is not None:
+def _describe_wait(wait: Progress, now: float) -> tuple[str, float]:
+    """Return the line of a wait, and the seconds until a log repeats it."""
+    if wait.due:
         left = max(wait.due - now, 0)
-        line = f"{wait.reason}, in {format_duration(left)}"
-        if wait.stops is not None:
+        line = f"{wait.words}, in {format_duration(left)}"
+        if wait.stops:
             line += f" (stops trying at {format_time(wait.stops, now)} unless it gets machines before)"
             return line, QUIET_SECONDS
         return line, max(QUIET_SECONDS, min(left / DUE_PARTS, DUE_SECONDS))
-    line = f"{wait.reason}, {format_duration(seconds)}"
-    if wait.until is None:
+    line = f"{wait.words}, {format_duration(wait.seconds)}"
+    if not wait.until:
         return line, QUIET_SECONDS
     left_text = format_duration(max(wait.until - now, 0))
-    return f"{line} ({'continues' if wait.on is WaitFor.PAUSE else 'gives up'} in {left_text})", QUIET_SECONDS
+    return f"{line} ({'continues' if wait.pauses else 'gives up'} in {left_text})", QUIET_SECONDS

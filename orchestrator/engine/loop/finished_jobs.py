@@ -143,7 +143,8 @@ def refuse_if_busy(session: Session, new: NewJob) -> JobRecord | None:
             f"queue behind it: add --detach   watch it: orch watch {name}\nend it: orch cancel {name} {blocking[0].id}",
         )
     if same is not None:
-        session.narrator.note(f"resuming job {same.id} (run {same.run_id}), which is unfinished")
+        if same.started or not same.watch:  # else the turn of a job that was queued has come
+            session.narrator.note(f"resuming job {same.id} (run {same.run_id}), which is unfinished")
         return same
     for job in open_jobs:
         if not job.started:

@@ -29,6 +29,7 @@ from orchestrator.engine.state.opening import open_store, refuse_creation, refus
 from orchestrator.engine.state.shared_trees import drop_unused_blobs
 from orchestrator.engine.state.store_backup import back_up_if_due
 from orchestrator.engine.unattended.handover import ENGINE_ENV_NAMES
+from orchestrator.engine.unattended.kept_progress import KEPT_SECONDS, ProgressKeeper
 from orchestrator.engine.unattended.notifier import notifying
 from orchestrator.engine.unattended.orders import attend_order
 from orchestrator.engine.unattended.pipeline import (
@@ -45,6 +46,7 @@ from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.steps import GiveUp
+from orchestrator.project import qualify_name
 from orchestrator.retries import UNATTENDED_WORK
 from orchestrator.store.channel_records import ENGINE
 from orchestrator.store.leases import Lease
@@ -89,14 +91,24 @@ class UnattendedEngine:
     stop: threading.Event = field(default_factory=threading.Event)
     only_secret: bool = False
     files: SharedOpenFiles = field(default_factory=SharedOpenFiles)
+    _progress: ProgressKeeper = field(init=False)
     _works: dict[str, _Work] = field(default_factory=dict[str, _Work])
     _work_expected: bool = False
     _next_drop: float = 0.0
     _reported: dict[str, str] = field(default_factory=dict[str, str])
     _secret_missing_since: dict[str, float] = field(default_factory=dict[str, float])  # since when, by name
 
+    def __post_init__(self) -> None:
+        self._progress = ProgressKeeper(open_store=lambda: open_store(self.where, self.services))
+
     def run(self, *, until_idle: bool) -> None:
         """Work until `stop` is set, or with `until_idle` until nothing is left that an engine could do."""
+        try:
+            self._work(until_idle=until_idle)
+        finally:
+            self._progress.close()
+
+    def _work(self, *, until_idle: bool) -> None:
         with open_store(self.where, self.services) as store:
             while not self.stop.is_set():
                 idle = self._round(store)
@@ -116,6 +128,7 @@ class UnattendedEngine:
             if (name := f"unused files in {bucket}") not in self._reported:
                 self._record(name, f"{error}; tried again each hour")
         drop_old_output(self.where, store.unfinished_jobs())
+        store.drop_progress(KEPT_SECONDS)
 
     def has_work(self, store: Store) -> bool:
         """Return whether there is work for this engine, now or soon."""
@@ -222,7 +235,8 @@ class UnattendedEngine:
             self.narrators(name, 0).note(f"that could not be recorded: {error}")
 
     def _drive_job(self, cluster: ClusterRecord, job: JobRecord) -> bool:
-        narrator = self.narrators(cluster.name, job.id)
+        log = self.narrators(cluster.name, job.id)
+        narrator = self._progress.narrate(cluster.qualified_name, log)
         with open_store(self.where, self.services) as store, watch_lease(store, cluster, job, narrator) as watcher:
             if not watcher.try_hold():
                 return True  # another process watches it already
@@ -237,14 +251,16 @@ class UnattendedEngine:
             over = store.job(cluster, job.id).state == "ended"
         if not over and isinstance(ending.step, GiveUp):
             raise ending.step.make_error()
-        narrator.note(f"job {job.id}: status {ending.status}" if over else f"job {job.id}: to be tried again")
+        log.note(f"job {job.id}: status {ending.status}" if over else f"job {job.id}: to be tried again")
         return over
 
     def _drive_pipeline(self, record: PipelineRecord) -> bool:
         return attend_pipeline(self.where, self.services, record, self.narrators(record.name, record.stage + 1))
 
     def _carry_out_order(self, order: OrderRecord) -> bool:
-        attend_order(self.where, self.services, order, self.narrators(order.cluster, 0))
+        name = qualify_name(order.project, order.cluster)
+        narrator = self._progress.narrate(name, self.narrators(order.cluster, 0))
+        attend_order(self.where, self.services, order, narrator)
         return True
 
     def _withdraw_access(self, cluster: ClusterRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Describe an action in one plain line."""
+"""The words for an action, in one plain line."""
 
 from __future__ import annotations
 
