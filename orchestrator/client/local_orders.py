@@ -1,96 +1,46 @@
-"""Orders that this process carries out, with the store of this computer's commands."""
+"""Orders that this process carries out, with the store of this computer's commands. Each call imports what it needs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.client.kept_machines import describe_kept_machines
 from orchestrator.client.local import LocalDocuments, open_own_reader, read_record_time
+from orchestrator.client.local_plan import LocalPlan, ready_of
 from orchestrator.client.orders import Costs, Order, OrderCalls, PlannedOrder, StoppedWatching
 from orchestrator.documents.queries import ClustersQuery
-from orchestrator.engine.loop.drive import drive_cluster
-from orchestrator.engine.operations.end_unrecorded import end_unrecorded
-from orchestrator.engine.operations.orders import list_jobs_that_end, prepare_order
-from orchestrator.engine.operations.own_key import refuse_exec_without_key
-from orchestrator.engine.operations.transfers import is_large, learn_run_buckets, list_launch_transfers
-from orchestrator.engine.preparation.spending import describe_cost, list_machines_to_pay
-from orchestrator.engine.state.kept_files import drop_stale_trees
-from orchestrator.engine.state.store_backup import back_up_if_due
-from orchestrator.engine.unattended import handover
 from orchestrator.errors import NotFoundError, RecordedRequestError
-from orchestrator.paths import load_paths
-from orchestrator.plan.desired import Run
-from orchestrator.plan.dry_run import Plan, make_plan
-from orchestrator.plan.preview import render_head, render_plan
-from orchestrator.plan.preview_format import describe_idle
 from orchestrator.store.failures import StoreError
 
 if TYPE_CHECKING:
     from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
     from orchestrator.engine.progress import DescribedNarrator
-    from orchestrator.errors import OrchError
-    from orchestrator.plan.preview import PreviewFormat
-
-
-def make_preview_plan(ready: PreparedCommand) -> Plan:
-    """Return the plan of a command, as if each step succeeded."""
-    return make_plan(ready.desired, ready.recorded, ready.facts)
-
-
-class LocalPlan(PlannedOrder):
-    """The plan of a command that this process prepared.
-
-    Attributes:
-        ready: The command.
-    """
-
-    def __init__(self, ready: PreparedCommand, ends: tuple[str, ...] = ()) -> None:
-        """Take a prepared command.
-
-        Args:
-            ready: The command.
-            ends: Running jobs that end with the machines, a line each.
-        """
-        self.ready = ready
-        self.ends = ends
-        self.verb, self.cluster, self.notes, self.doubts = ready.verb, ready.cluster, ready.notes, ready.doubts
-        self.warnings = tuple(_list_warnings(ready))
-        self.idle = describe_idle(ready.desired) if isinstance(ready.desired, Run) else ""
-        self.has_run = ready.job is not None and ready.job.kind != "exec"
-
-    @property
-    def refusal(self) -> OrchError | None:
-        return self.ready.refusal()
-
-    @property
-    def expected_status(self) -> int:
-        return int(make_preview_plan(self.ready).ending.status)
-
-    def list_doubtful(self) -> list[str]:
-        return [*(f"note: {note}" for note in self.notes), *(f"warning: {doubt}" for doubt in self.doubts)]
-
-    def render(self, form: PreviewFormat, *, verbose: bool, width: int, command: str | None) -> str:
-        plan, ready = make_preview_plan(self.ready), self.ready
-        return render_plan(
-            plan, form, verbose=verbose, width=width, command=command, advice=ready.advice, refusal=ready.refusal()
-        )
-
-    def render_head(self, width: int) -> str:
-        return render_head(make_preview_plan(self.ready), width=width, advice=self.ready.advice)
 
 
 class LocalOrders(OrderCalls):
     """Carries out orders in the foreground: no record of the order is made, and its end is returned."""
 
+    elsewhere = False
+
     def plan(self, order: Order) -> LocalPlan:
+        if order.verb == "launch":
+            return LocalPlan(_prepare_launch(order))
+        if order.verb == "resume":
+            return LocalPlan(_prepare_resume(order))
+        from orchestrator.engine.operations.orders import list_jobs_that_end, prepare_order
+
         arguments = {"job": order.job, "force": order.force, "abandon": order.abandon}
         ready = prepare_order(order.verb, order.cluster, arguments)
         with open_own_reader() as store:
             return LocalPlan(ready, list_jobs_that_end(store, ready, read_record_time()))
 
     def find_costs(self, planned: PlannedOrder) -> tuple[PlannedOrder, Costs]:
-        ready = learn_run_buckets(_ready_of(planned))
+        from orchestrator.engine.operations.transfers import is_large, learn_run_buckets, list_launch_transfers
+        from orchestrator.engine.preparation.spending import describe_cost, list_machines_to_pay
+
+        ready = learn_run_buckets(ready_of(planned))
         transfers, rented = list_launch_transfers(ready), list_machines_to_pay(ready)
         costs = Costs(
             rented=describe_cost(rented) if rented else "",
@@ -100,7 +50,12 @@ class LocalOrders(OrderCalls):
         return LocalPlan(ready), costs
 
     def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
-        ready = _ready_of(planned)
+        from orchestrator.engine.state.kept_files import drop_stale_trees
+        from orchestrator.engine.state.store_backup import back_up_if_due
+        from orchestrator.engine.unattended import handover
+        from orchestrator.paths import load_paths
+
+        ready = ready_of(planned)
         try:
             if follow or not planned.has_run:
                 ending = _drive(ready, narrator, follow=follow)
@@ -112,6 +67,8 @@ class LocalOrders(OrderCalls):
         except StoreError as failure:
             if ready.verb != "down":
                 raise
+            from orchestrator.engine.operations.end_unrecorded import end_unrecorded
+
             raise end_unrecorded(ready.cluster, failure, narrator) from failure
         except KeyboardInterrupt:
             raise StoppedWatching(_describe_interrupted(planned)) from None
@@ -122,19 +79,53 @@ class LocalOrders(OrderCalls):
         return ending
 
 
-def _ready_of(planned: PlannedOrder) -> PreparedCommand:
-    if not isinstance(planned, LocalPlan):
-        raise TypeError("the plan is that of a service")
-    return planned.ready
+def _prepare_launch(order: Order) -> PreparedCommand:
+    from orchestrator.engine.preparation.commands import prepare_launch
+    from orchestrator.engine.training.advice import add_advice
+    from orchestrator.plan.teardown import TeardownPolicy
+
+    if order.file is None:
+        raise ValueError("a launch needs a task file")
+    after = TeardownPolicy.DOWN if order.down else TeardownPolicy.KEEP
+    task = order.file.only
+    ready = prepare_launch(task, cluster=order.cluster or None, after=after, force_setup=order.force_setup)
+    ready = ready.refuse_options(order.options)
+    notes = tuple(dict.fromkeys((*order.file.notes, *ready.notes)))
+    return add_advice(replace(ready, notes=notes, accept_host_keys=order.accept_host_keys), task)
+
+
+def _prepare_resume(order: Order) -> PreparedCommand:
+    from orchestrator.engine.preparation.resume import prepare_resume
+    from orchestrator.plan.teardown import TeardownPolicy
+
+    record = order.record
+    if record is None:
+        raise ValueError("a resume needs what it takes from a record")
+    ready = prepare_resume(
+        order.run,
+        cluster=order.cluster or None,
+        bucket=record.bucket,
+        after=None if record.down is None else TeardownPolicy.DOWN if record.down else TeardownPolicy.KEEP,
+        force=record.again,
+        take_over=record.take_over,
+        consent=record.consent,
+        consent_to_load=record.consent_to_load,
+    )
+    return replace(ready, accept_host_keys=order.accept_host_keys, notes=(*record.notes, *ready.notes))
 
 
 def _drive(ready: PreparedCommand, narrator: Narrator, *, follow: bool) -> CommandResult:
+    from orchestrator.engine.loop.drive import drive_cluster
+    from orchestrator.engine.operations.own_key import refuse_exec_without_key
+
     refuse_exec_without_key(ready, narrator)
     return drive_cluster(ready, narrator, follow=follow)
 
 
 def _leave_to_engine(ready: PreparedCommand, narrator: Narrator) -> CommandResult:
     """Return when the program runs or is queued (`--detach`); an unattended engine continues."""
+    from orchestrator.engine.unattended import handover
+
     ready = handover.prepare_for_engine(ready, narrator.note)
     same = None if ready.continued_uid else handover.find_handed_over_job(ready)
     other = None if same or ready.continued_uid else handover.find_blocking_job(ready)
@@ -148,16 +139,6 @@ def _leave_to_engine(ready: PreparedCommand, narrator: Narrator) -> CommandResul
     if ending.status == 0:
         handover.start_engine(handover.secret_values(ready))
     return ending
-
-
-def _list_warnings(ready: PreparedCommand) -> list[str]:
-    """Return a line for each concern that would end the training, as far as it can be predicted."""
-    return [
-        f"warning: on {advice['hardware']['name']} it {concern['words']}: {' '.join(concern['fix'])}".rstrip(": ")
-        for advice in ready.advice
-        for concern in advice["concerns"]
-        if concern["fatal"]
-    ]
 
 
 def list_kept_machines(cluster: str, idle: str) -> list[str]:

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.errors import ConflictError
 
 if TYPE_CHECKING:
-    from orchestrator.client.sent_files import NamedFiles
+    from orchestrator.engine.preparation.checkpoint_review import CheckpointReview
     from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.engine.preparation.record_review import RecordReview
     from orchestrator.engine.progress import DescribedNarrator
     from orchestrator.errors import OrchError
     from orchestrator.plan.preview import PreviewFormat
+    from orchestrator.task.parse import TaskFile
 
 Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRecord:
+    """What a resume takes, beyond the newest checkpoint of a run on record.
+
+    Attributes:
+        bucket: Of a run of which this computer has no record; None for one on record.
+        down: Whether the machines are deleted when the program has ended; None as at its launch.
+        again: Whether a run is resumed that has succeeded.
+        take_over: Whether it is claimed from another computer that drives it.
+        consent: Agrees to a record in a bucket.
+        consent_to_load: Agrees to checkpoints that the run did not sign.
+        notes: Lines to print with the plan.
+    """
+
+    bucket: str | None
+    down: bool | None
+    again: bool
+    take_over: bool
+    consent: Callable[[RecordReview], None]
+    consent_to_load: Callable[[CheckpointReview], None]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +56,12 @@ class Order:
         down: Whether a launch or resume deletes the machines when the program has ended.
         force: Whether a cluster of another member is meant, too.
         abandon: Whether `down` gives up machines of the person that do not answer, and records without an account.
-        files: The task of a launch, with the files of this computer that it needs.
-        machine_options: Options of a launch that are refused for a cluster with other machines, by their names.
-        notes: Lines to print with its plan.
+        file: The task file of a launch, with its one task, as it was read for the computer that carries it out.
+        options: Options of a launch by their names; those about machines are refused for a cluster with other machines.
+        force_setup: Whether a launch runs setup again, even where it has succeeded.
+        accept_host_keys: Whether the person confirmed whatever keys new machines of theirs present.
+        record: What a resume takes from a bucket; None for what is on record.
+        here_only: Options that a service cannot serve, by their names: whether each was given.
     """
 
     verb: Verb
@@ -43,9 +71,12 @@ class Order:
     down: bool = False
     force: bool = False
     abandon: bool = False
-    files: NamedFiles | None = None
-    machine_options: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    notes: tuple[str, ...] = ()
+    file: TaskFile | None = None
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+    force_setup: bool = False
+    accept_host_keys: bool = False
+    record: ResumeRecord | None = None
+    here_only: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +179,13 @@ class StoppedWatching(BaseException):
 
 
 class OrderCalls(ABC):
-    """Plans and carries out orders."""
+    """Plans and carries out orders.
+
+    Attributes:
+        elsewhere: Whether another computer carries them out, with own machines, secrets and settings of clouds.
+    """
+
+    elsewhere: bool
 
     @abstractmethod
     def plan(self, order: Order) -> PlannedOrder:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.client.http import Client, Plan, explain_refusals
 from orchestrator.client.order_end import await_end
 from orchestrator.client.orders import Costs, Order, OrderCalls, PlanChangedError, PlannedOrder
-from orchestrator.client.sent_files import send_files
+from orchestrator.client.sent_files import NamedFiles, name_files, send_files
 from orchestrator.client.transport import ServiceError
 from orchestrator.errors import ConflictError, OrchError, UserError
 from orchestrator.formatting import format_price
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import CommandResult
     from orchestrator.engine.progress import DescribedNarrator
     from orchestrator.plan.preview import PreviewFormat
+    from orchestrator.task.parse import TaskFile
 
 _MOST_TRIES = 8  # to order, when files are missing each time
+_MACHINE_OPTIONS = ("infra", "use_spot", "num_nodes", "disk_size", "image_id")  # engine/preparation/cluster_match.py
 
 
 class ServicePlan(PlannedOrder):
@@ -29,20 +31,23 @@ class ServicePlan(PlannedOrder):
     Attributes:
         order: What was asked for.
         plan: The answer.
+        files: The task of a launch, and the files that it needs; None for other orders.
     """
 
-    def __init__(self, order: Order, plan: Plan) -> None:
+    def __init__(self, order: Order, plan: Plan, files: NamedFiles | None) -> None:
         """Take a plan of a service.
 
         Args:
             order: What was asked for.
             plan: The answer.
+            files: The task of a launch, and the files that it needs.
         """
         document = plan.document
-        self.order, self.plan = order, plan
+        self.order, self.plan, self.files = order, plan, files
         self.verb, self.cluster = order.verb, str(document["cluster"])
-        self.notes = (*order.notes, *document["notes"])
-        self.doubts = order.files.notes.doubts if order.files is not None else ()
+        notes = order.file.notes if order.file is not None else ()
+        self.notes = (*notes, *(files.notes.notes if files is not None else ()), *document["notes"])
+        self.doubts = files.notes.doubts if files is not None else ()
         self.ends = tuple(document["ends"])
         self.idle = document.get("idle") or ""
         self.has_run = order.verb in ("launch", "resume")
@@ -75,7 +80,7 @@ class ServicePlan(PlannedOrder):
             if command is not None and self.refusal is None and any(step["do"] != "wait" for step in steps["steps"]):
                 text += "" if verbose else "Details: -v (requests, scripts), -o json (for programs)\n"
                 text += f"To do it: {command or 'the same command without --dry-run'}\n"
-        return self.order.files.show_paths(text) if self.order.files is not None else text
+        return self.files.show_paths(text) if self.files is not None else text
 
     def render_head(self, width: int) -> str:
         return str(self.plan.document["head"])
@@ -92,13 +97,20 @@ class ServiceOrders(OrderCalls):
         """
         self._client = client
 
+    elsewhere = True
+
     def plan(self, order: Order) -> ServicePlan:
+        self._refuse_here_only(order)
+        files = None
+        if order.file is not None:
+            self._refuse_task(order.file)
+            files = name_files(order.file.only)
         with explain_refusals(self._client):
-            plan = self._client.make_plan(order.verb, **_make_request(order))
+            plan = self._client.make_plan(order.verb, **_make_request(order, files))
         if (owner := plan.document["owner"]) and not order.force:
             what = f"cluster '{plan.document['cluster']}' belongs to {owner}"
             raise ConflictError(what, "", "if that is meant: the same with --force")
-        return ServicePlan(order, plan)
+        return ServicePlan(order, plan, files)
 
     def find_costs(self, planned: PlannedOrder) -> tuple[PlannedOrder, Costs]:
         document = _of_service(planned).plan.document
@@ -120,10 +132,29 @@ class ServiceOrders(OrderCalls):
             deletes = _of_service(planned).order.down
             return await_end(client, events, order, planned, narrator, follow=follow, deletes=deletes)
 
+    def _refuse_here_only(self, order: Order) -> None:
+        """Refuse options that an order cannot have, before anything is sent."""
+        for name, given in order.here_only.items():
+            if given:
+                step = f"leave {name} out, or without the service: unset ORCH_SERVER"
+                if name == "--no-down":
+                    step = "launch it again without --down, or: unset ORCH_SERVER"
+                raise UserError(f"{name} does not work through a service", f"ORCH_SERVER is {self._client.url}", step)
+
+    @staticmethod
+    def _refuse_task(file: TaskFile) -> None:
+        if len(file.tasks) > 1:
+            why = f"{file.file} has {len(file.tasks)} tasks, and an order is about one"
+            step = "launch each task from its own file, or without the service: unset ORCH_SERVER"
+            raise UserError("a pipeline does not work through a service", why, step)
+        if file.local_by_default:
+            why = "through a service nothing runs on this computer"
+            raise UserError("no machine is requested", why, "name one: --infra CLOUD, or `resources` in the task file")
+        _refuse_secret_values(file)
+
     def _send(self, planned: ServicePlan, narrator: DescribedNarrator) -> Document:
         """Order what a plan shows, and return the order. Files are sent first where the service lacks them."""
-        files = planned.order.files
-        trees = files.trees if files is not None else {}
+        trees = planned.files.trees if planned.files is not None else {}
         for _ in range(_MOST_TRIES):
             try:
                 return self._client.order(planned.plan)
@@ -139,13 +170,24 @@ class ServiceOrders(OrderCalls):
         raise ConflictError("it was not ordered", "the service lacks its files each time", "the same command again")
 
 
+def _refuse_secret_values(file: TaskFile) -> None:
+    """Refuse values of secrets: a secret stays where it is, and the service has others."""
+    written = file.layers[0].data.get("secrets")
+    values = cast("dict[str, Any]", written) if isinstance(written, dict) else {}
+    for name, value in values.items():
+        if value is not None:
+            why = "values of secrets are never sent to a service, which has others"
+            step = f"name it without a value, --secret {name}, where the service has it; or: unset ORCH_SERVER"
+            raise UserError(f"the value of secret {name} stays on this computer", why, step)
+
+
 def _of_service(planned: PlannedOrder) -> ServicePlan:
     if not isinstance(planned, ServicePlan):
         raise TypeError("the plan is not that of a service")
     return planned
 
 
-def _make_request(order: Order) -> dict[str, Any]:
+def _make_request(order: Order, files: NamedFiles | None) -> dict[str, Any]:
     """Return the arguments of Client.make_plan beside the verb."""
     request: dict[str, Any] = {
         "cluster": order.cluster,
@@ -154,11 +196,12 @@ def _make_request(order: Order) -> dict[str, Any]:
         "down": order.down,
         "abandon": order.abandon,
     }
-    if order.files is not None:
+    if files is not None:
+        given = {name: order.options[name] for name in _MACHINE_OPTIONS if order.options.get(name) is not None}
         request |= {
-            "task": order.files.task,
-            "trees": order.files.described,
-            "machine_options": order.machine_options,
+            "task": files.task,
+            "trees": files.described,
+            "machine_options": {name: value is not False for name, value in given.items()},
         }
     return request
 

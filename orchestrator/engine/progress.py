@@ -41,7 +41,7 @@ class Progress:
         done: Bytes or items.
         total: All of them; 0 where not known.
         of_program: Whether the program is waited for, whose output is the better sign of life.
-        pauses: Whether it goes on by itself after `until`, and does not give up.
+        pauses: Whether it continues by itself after `until`, and does not give up.
         repeats: Whether a log repeats the line while the reason stays the same.
         until: Epoch seconds of the wait's deadline; 0 for none.
         due: Epoch seconds at which the event is expected; 0 where not known.

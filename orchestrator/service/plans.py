@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -21,7 +21,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from orchestrator.engine.operations.orders import prepare_order
 from orchestrator.engine.operations.transfers import Transfer, is_large, learn_buckets_within, list_launch_transfers
-from orchestrator.engine.preparation.cluster_match import option_mismatch
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.preparation.spending import describe_cost, list_machines_to_pay
@@ -171,11 +170,7 @@ def make_order_plan(
     ready = prepare_order(request.verb, request.cluster, arguments, project, kept)
     if learn_buckets_within(ready, BUCKET_SECONDS):
         ready = prepare_order(request.verb, request.cluster, arguments, project, kept)
-    if request.machine_options and ready.refusal() is None and isinstance(ready.desired, Run):
-        candidates = ready.desired.candidates
-        given = {str(name): value for name, value in request.machine_options.items()}
-        mismatch = option_mismatch(ready.cluster, ready.recorded, candidates, given)
-        ready = replace(ready, refused=mismatch)
+    ready = ready.refuse_options({str(name): value for name, value in request.machine_options.items()})
     owner = _name_subject(ready, arguments, project, force=force)
     plan, refusal = make_plan(ready.desired, ready.recorded, ready.facts), ready.refusal()
     document = json.loads(render_json(plan, advice=ready.advice, refusal=refusal))

@@ -15,7 +15,8 @@ from orchestrator.cli.commands.run.pipeline import carry_out_pipeline
 from orchestrator.cli.execution.act import PerformMode
 from orchestrator.cli.execution.spending_consent import agree_to_costs
 from orchestrator.cli.execution.transfer_consent import agree_to_transfers
-from orchestrator.client.local_orders import LocalOrders, LocalPlan
+from orchestrator.client.local_orders import LocalOrders
+from orchestrator.client.local_plan import LocalPlan
 from orchestrator.engine.operations.transfers import assess_download, is_large, list_launch_transfers
 from orchestrator.engine.preparation.bucket_locations import FILE, save_bucket_location
 from orchestrator.engine.preparation.commands import prepare_launch

@@ -69,7 +69,8 @@ def carry_out(ready: PreparedCommand, mode: ActMode) -> int:
     Raises:
         OrchError: It was not begun, or the user detached from it.
     """
-    from orchestrator.client.local_orders import LocalOrders, LocalPlan
+    from orchestrator.client.local_orders import LocalOrders
+    from orchestrator.client.local_plan import LocalPlan
 
     return carry_out_order(LocalOrders(), LocalPlan(ready), mode)
 
@@ -111,7 +112,7 @@ def show_stages_as_json(name: str, stages: Sequence[PreparedCommand]) -> int:
     Returns:
         The exit status of the first stage whose plan ends with another one than 0.
     """
-    from orchestrator.client.local_orders import make_preview_plan
+    from orchestrator.client.local_plan import make_preview_plan
     from orchestrator.plan.preview_json import Stage, render_json_stages
 
     previews = [Stage(plan=make_preview_plan(ready), advice=ready.advice, refusal=ready.refusal()) for ready in stages]

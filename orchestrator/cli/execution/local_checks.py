@@ -8,28 +8,46 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr
-from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
+from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out_order
 from orchestrator.cli.parameters.shared import LocalChecks
-from orchestrator.errors import OrchError
 
 if TYPE_CHECKING:
+    from orchestrator.client.orders import OrderCalls, PlannedOrder
     from orchestrator.engine.preparation.prepared import PreparedCommand
     from orchestrator.task.model import Task
 
 LINE_SECONDS = 15.0  # seconds between two lines where no line can be rewritten
 
 
-def run_local_checks(ready: PreparedCommand, task: Task, mode: ActMode, local_checks: LocalChecks) -> int:
-    """Try the training here, then preview or perform it; return the exit status.
+def carry_out_checked(orders: OrderCalls, planned: PlannedOrder, mode: ActMode, local_checks: LocalChecks) -> int:
+    """Try the training of a plan here first, where that is asked for, then show the plan or perform it.
 
     Raises:
         OrchError: It cannot be tried; or, with nothing done, the step does not fit and is to be performed.
     """
+    if not local_checks.requested:
+        return carry_out_order(orders, planned, mode)
+    from orchestrator.client.local_plan import LocalPlan, ready_of
+    from orchestrator.engine.training.advice import add_advice
+    from orchestrator.task.model import Task
+
+    ready = ready_of(planned)
+    if ready.job is None:
+        return carry_out_order(orders, planned, mode)
+    task = Task.from_json(ready.job.task)
+    ready = ready if ready.advice else add_advice(ready, task)
+    checked = _check(ready, task, local_checks)
+    if not isinstance(mode, PreviewMode):
+        write_stderr(*_lines(checked)[len(_lines(ready)) :])
+    return carry_out_order(orders, LocalPlan(checked), mode)
+
+
+def _check(ready: PreparedCommand, task: Task, local_checks: LocalChecks) -> PreparedCommand:
+    """Return a command with what trying its training says; refused where that failed."""
     from orchestrator.engine.training.compilation import add_compilation
     from orchestrator.engine.training.rank_rehearsal import add_rank_rehearsal
 
-    failed: OrchError | None = None
-    known = len(_lines(ready))
+    failed = None
     if local_checks.world:
         with _Progress("building all ranks") as progress:
             ready, failed = add_rank_rehearsal(ready, task, progress)
@@ -37,11 +55,7 @@ def run_local_checks(ready: PreparedCommand, task: Task, mode: ActMode, local_ch
         with _Progress("compiling the step") as progress:
             ready, wrong = add_compilation(ready, task, progress)
         failed = failed or wrong
-    if failed is not None:
-        ready = replace(ready, refused=failed)  # so that the plan says it, and promises no success
-    if not isinstance(mode, PreviewMode):
-        write_stderr(*_lines(ready)[known:])
-    return carry_out(ready, mode)
+    return ready if failed is None else replace(ready, refused=failed)  # so that the plan promises no success
 
 
 def _lines(ready: PreparedCommand) -> list[str]:

@@ -29,13 +29,13 @@ def task_argument(command: Command) -> Command:
     return click.argument("task", metavar=METAVAR, nargs=-1, required=True, type=click.Path(allow_dash=True))(command)
 
 
-def load_task_argument(words: tuple[str, ...], flags: Overrides, *, for_service: bool = False) -> TaskFile:
+def load_task_argument(words: tuple[str, ...], flags: Overrides, *, elsewhere: bool = False) -> TaskFile:
     """Return the task that the words name.
 
     Args:
         words: A file, `-`, or a command.
         flags: What the command line sets.
-        for_service: A service has the values of secrets, and what the configuration sets for clouds.
+        elsewhere: Whether another computer carries it out, with own secrets and settings of clouds.
 
     Raises:
         NotFoundError: A file is meant, and there is none.
@@ -45,12 +45,12 @@ def load_task_argument(words: tuple[str, ...], flags: Overrides, *, for_service:
     from orchestrator.task.config import load_config
     from orchestrator.task.parse import find_source_problem, load_task_file, parse_task
 
-    choose = choose_machines_elsewhere if for_service else choose_machines_here
+    choose = choose_machines_elsewhere if elsewhere else choose_machines_here
     config, first = load_config(os.environ), words[0]
-    config = config.without_clouds() if for_service else config
+    config = config.without_clouds() if elsewhere else config
     if names_task_file(words):
         return load_task_file(
-            first, env=os.environ, flags=flags, config=config, secrets_elsewhere=for_service, choose_machines=choose
+            first, env=os.environ, flags=flags, config=config, secrets_elsewhere=elsewhere, choose_machines=choose
         )
     text, name = _COMMAND, "command"
     if words == ("-",):
@@ -66,7 +66,7 @@ def load_task_argument(words: tuple[str, ...], flags: Overrides, *, for_service:
         flags=flags,
         config=config,
         find_source_problem=find_source_problem,
-        secrets_elsewhere=for_service,
+        secrets_elsewhere=elsewhere,
         choose_machines=choose,
     )
 

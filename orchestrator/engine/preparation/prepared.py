@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.engine.preparation.cluster_match import cluster_mismatch
+from orchestrator.engine.preparation.cluster_match import cluster_mismatch, option_mismatch
 from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
 from orchestrator.hosts import HostOutcome
@@ -65,6 +65,16 @@ class PreparedCommand:
     accept_host_keys: bool = False
     identity: str = ""
     trees: tuple[Tree, ...] = ()
+
+    def refuse_options(self, given: Mapping[str, object]) -> PreparedCommand:
+        """Return the command, refused where one of the options would have no effect on the cluster's machines.
+
+        Args:
+            given: Options of the command line, by their names.
+        """
+        if self.refusal() is not None or not isinstance(self.desired, Run):
+            return self
+        return replace(self, refused=option_mismatch(self.cluster, self.recorded, self.desired.candidates, given))
 
     def raise_refusal(self) -> None:
         """Raise the OrchError that forbids this command, if there is one."""

@@ -26,7 +26,7 @@ _PASSING = (ProgressKind.MOVED, ProgressKind.WAIT)  # each takes the place of th
 
 @dataclass(kw_only=True)
 class ProgressKeeper:
-    """Writes rows in a thread of its own: a narrator returns immediately, also while the store is away.
+    """Writes rows in an own thread: a narrator returns immediately, also while the store is away.
 
     Attributes:
         open_store: Opens the store, in that thread.
@@ -37,7 +37,7 @@ class ProgressKeeper:
     _thread: threading.Thread | None = None
 
     def narrate(self, cluster: str, log: Narrator) -> Narrator:
-        """Return a narrator that keeps what it is told of a cluster, by its qualified name, and passes it to a log."""
+        """Return a narrator that keeps what happens on a cluster, by its qualified name, and passes it to a log."""
         return KeptProgress(self, cluster, log)
 
     def add(self, teller: KeptProgress, progress: Progress) -> None:
@@ -72,7 +72,7 @@ class KeptProgress(DescribedNarrator):
     """A narrator of the work on one cluster."""
 
     def __init__(self, keeper: ProgressKeeper, cluster: str, log: Narrator) -> None:
-        """Take where it is kept, the qualified name of the cluster, and the log that is told, too."""
+        """Take where it is kept, the qualified name of the cluster, and the log that gets it, too."""
         self._keeper, self._cluster, self._log = keeper, cluster, log
         self._last: tuple[ProgressKind, str] | None = None
         self._kept_at = 0.0

@@ -225,7 +225,7 @@ def _show_plan(output: str, written: TaskText, before: Sequence[str]) -> int:
         The exit status that the plan would have.
     """
     from orchestrator.cli.execution.spending_consent import preview_width
-    from orchestrator.client.local_orders import make_preview_plan
+    from orchestrator.client.local_plan import make_preview_plan
     from orchestrator.engine.preparation.commands import prepare_launch
     from orchestrator.engine.training.advice import add_advice
     from orchestrator.plan.preview import render_plan

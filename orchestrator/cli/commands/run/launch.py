@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode, carry_out
-from orchestrator.cli.execution.ineffective_options import refuse_ineffective_options
+from orchestrator.cli.execution.act import ActMode, PerformMode, PreviewMode
+from orchestrator.cli.execution.local_checks import carry_out_checked
 from orchestrator.cli.execution.local_consent import ask_before_running_here
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import (
@@ -22,11 +20,8 @@ from orchestrator.cli.parameters.shared import (
 )
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
-from orchestrator.service_address import find_server
-
-if TYPE_CHECKING:
-    from orchestrator.engine.preparation.prepared import PreparedCommand
-    from orchestrator.task.parse import TaskFile
+from orchestrator.client.choose import open_orders
+from orchestrator.client.orders import Order
 
 _CLUSTER_HELP = "Name of the cluster, new or existing; default: the task's name."
 _DOWN_HELP = "Delete the hosts when the program has ended, successfully or not."
@@ -132,56 +127,39 @@ def _carry_out(
     local_checks: LocalChecks,
     accept: bool = False,
 ) -> int:
-    from dataclasses import replace
-
     from orchestrator.task.errors import OutdatedTaskError
 
-    server = find_server(os.environ)
-    try:
-        file = load_task_argument(words, make_overrides(given), for_service=bool(server))
-    except OutdatedTaskError as error:
-        from orchestrator.cli.commands.run.outdated_task import offer_rewrite
+    with open_orders() as orders:
+        try:
+            file = load_task_argument(words, make_overrides(given), elsewhere=orders.elsewhere)
+        except OutdatedTaskError as error:
+            from orchestrator.cli.commands.run.outdated_task import offer_rewrite
 
-        return offer_rewrite(error, write=write, quiet=_for_a_program(mode))
-    if write:
-        from orchestrator.cli.commands.run.outdated_task import no_rewrite_error
+            return offer_rewrite(error, write=write, quiet=_for_a_program(mode))
+        if write:
+            from orchestrator.cli.commands.run.outdated_task import no_rewrite_error
 
-        raise no_rewrite_error(join_command(words))
-    if server:
-        from orchestrator.cli.execution.served_launch import launch_served
+            raise no_rewrite_error(join_command(words))
+        asks = isinstance(mode, PerformMode) and not mode.consent and not orders.elsewhere
+        if asks and file.local_by_default:
+            ask_before_running_here(file.local_by_default)
+        if len(file.tasks) > 1 and not orders.elsewhere and not local_checks.requested:
+            from orchestrator.cli.commands.run.pipeline import carry_out_pipeline, pipeline_spec
 
-        refused = {**local_checks.options, "--force-setup": force_setup, "--accept-host-key": accept}
-        return launch_served(file, mode, cluster=cluster, down=down, given=given, refused=refused)
-    if isinstance(mode, PerformMode) and not mode.consent and file.local_by_default:
-        ask_before_running_here(file.local_by_default)
-    if local_checks.requested:
-        from orchestrator.cli.execution.local_checks import run_local_checks
-
-        ready = replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=accept)
-        return run_local_checks(ready, file.only, mode, local_checks)
-    if len(file.tasks) > 1:
-        from orchestrator.cli.commands.run.pipeline import carry_out_pipeline, pipeline_spec
-
-        return carry_out_pipeline(pipeline_spec(file, cluster, down, accept_host_keys=accept), mode)
-    return carry_out(replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=accept), mode)
+            return carry_out_pipeline(pipeline_spec(file, cluster, down, accept_host_keys=accept), mode)
+        order = Order(
+            verb="launch",
+            cluster=cluster or "",
+            down=down,
+            file=file,
+            options=given,
+            force_setup=force_setup,
+            accept_host_keys=accept,
+            here_only={**local_checks.options, "--force-setup": force_setup, "--accept-host-key": accept},
+        )
+        return carry_out_checked(orders, orders.plan(order), mode, local_checks)
 
 
 def _for_a_program(mode: ActMode) -> bool:
     """Return whether stdout is read by a program."""
     return mode.form != "text" if isinstance(mode, PreviewMode) else mode.as_json
-
-
-def _ready(
-    file: TaskFile, cluster: str | None, down: bool, force_setup: bool, given: Mapping[str, Any]
-) -> PreparedCommand:
-    from dataclasses import replace
-
-    from orchestrator.engine.preparation.commands import prepare_launch as prepare
-    from orchestrator.engine.training.advice import add_advice
-    from orchestrator.plan.teardown import TeardownPolicy
-
-    ready = prepare(
-        file.only, cluster=cluster, after=TeardownPolicy.DOWN if down else TeardownPolicy.KEEP, force_setup=force_setup
-    )
-    ready = refuse_ineffective_options(ready, given)
-    return add_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)

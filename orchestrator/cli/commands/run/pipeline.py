@@ -43,7 +43,8 @@ def pipeline_spec(file: TaskFile, cluster: str | None, down: bool, *, accept_hos
 
 def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:
     """Preview or perform the stages; return the exit status of the stage that ended it."""
-    from orchestrator.client.local_orders import LocalOrders, LocalPlan
+    from orchestrator.client.local_orders import LocalOrders
+    from orchestrator.client.local_plan import LocalPlan
     from orchestrator.engine.training.advice import add_advice
     from orchestrator.engine.unattended.pipeline import prepare_stages
 

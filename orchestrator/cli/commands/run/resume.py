@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out, carry_out_order
+from orchestrator.cli.execution.act import ActMode, PreviewMode
+from orchestrator.cli.execution.local_checks import carry_out_checked
 from orchestrator.cli.execution.record_consent import RecordConsent
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
 from orchestrator.client.choose import open_orders
-from orchestrator.client.orders import Order
-from orchestrator.service_address import find_server
+from orchestrator.client.orders import Order, ResumeRecord
 
 
 @click.command(
@@ -76,48 +74,38 @@ def resume(
     mode: ActMode,
 ) -> None:
     """Resume a run from its newest complete checkpoint in the bucket, on the same hosts or new ones."""
-    if find_server(os.environ):
-        from orchestrator.cli.execution.served_commands import refuse_through_service
-
-        refused: dict[str, object] = {
-            "--bucket": bucket,
-            "--force": force,
-            "--expect": expect,
-            "--trust-bucket": trust_bucket,
-        }
-        refused |= {"--allow": allowed, "--accept-host-key": accept_host_keys, "--take-over": take_over}
-        refuse_through_service(refused | local_checks.options)
-        step = "launch it again without --down, or: unset ORCH_SERVER"
-        refuse_through_service({"--no-down": down is False}, step)
-        with open_orders() as orders:
-            order = Order(verb="resume", run=name, cluster=cluster or "", down=bool(down))
-            ctx.exit(carry_out_order(orders, orders.plan(order), mode))
-    from dataclasses import replace
-
-    from orchestrator.engine.preparation.resume import prepare_resume as prepare
-    from orchestrator.plan.teardown import TeardownPolicy
-
     consent = RecordConsent(
         expected=expect, trust_bucket=trust_bucket, allowed=allowed, preview=isinstance(mode, PreviewMode)
     )
     consent.check_options(bucket)
-    after = None if down is None else TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
-    ready = prepare(
-        name,
-        cluster=cluster,
+    record = ResumeRecord(
         bucket=bucket,
-        after=after,
-        force=force,
+        down=down,
+        again=force,
         take_over=take_over,
         consent=consent,
         consent_to_load=consent.agree_to_load,
+        notes=consent.notes,
     )
-    ready = replace(ready, accept_host_keys=accept_host_keys, notes=(*consent.notes, *ready.notes))
-    if local_checks.requested and ready.job is not None:
-        from orchestrator.cli.execution.local_checks import run_local_checks
-        from orchestrator.engine.training.advice import add_advice
-        from orchestrator.task.model import Task
-
-        task = Task.from_json(ready.job.task)
-        ctx.exit(run_local_checks(add_advice(ready, task), task, mode, local_checks))
-    ctx.exit(carry_out(ready, mode))
+    here_only = {
+        "--bucket": bucket,
+        "--force": force,
+        "--expect": expect,
+        "--trust-bucket": trust_bucket,
+        "--allow": allowed,
+        "--accept-host-key": accept_host_keys,
+        "--take-over": take_over,
+        "--no-down": down is False,
+        **local_checks.options,
+    }
+    order = Order(
+        verb="resume",
+        run=name,
+        cluster=cluster or "",
+        down=bool(down),
+        accept_host_keys=accept_host_keys,
+        record=record,
+        here_only=here_only,
+    )
+    with open_orders() as orders:
+        ctx.exit(carry_out_checked(orders, orders.plan(order), mode, local_checks))

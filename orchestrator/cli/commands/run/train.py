@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.execution.act import ActMode, carry_out
-from orchestrator.cli.execution.ineffective_options import refuse_ineffective_options
+from orchestrator.cli.execution.act import ActMode
+from orchestrator.cli.execution.local_checks import carry_out_checked
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
 from orchestrator.cli.parameters.task import make_overrides, task_options
+from orchestrator.client.choose import open_orders
+from orchestrator.client.orders import Order
 from orchestrator.errors import UserError
-from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
-    from orchestrator.engine.preparation.prepared import PreparedCommand
-    from orchestrator.task.model import Task
     from orchestrator.task.parse import TaskFile
 
 _TASK = "train: {}\n"
@@ -74,8 +73,6 @@ def train(
 
     KEY=VALUE are settings of the trainer: python -m trainer --help. With auto also tokens=20B, of the whole run.
     """
-    from dataclasses import replace
-
     if "=" in infra_argument:
         raise UserError(
             f"'{infra_argument}' is a setting; the first argument is where to train",
@@ -86,19 +83,17 @@ def train(
     by_argument = (
         "infra" if given["infra"] != options[0] else "accelerators" if given["accelerators"] != options[1] else ""
     )
-    if find_server(os.environ):
-        from orchestrator.cli.execution.served_launch import launch_served
-
-        file = _read_task(settings, backend, given, by_argument, for_service=True)
-        refused = {**local_checks.options, "--accept-host-key": accept_host_keys}
-        ctx.exit(launch_served(file, mode, cluster=cluster, down=down, given=given, refused=refused))
-    ready, task = _ready(settings, cluster, backend, down, given, by_argument)
-    ready = replace(ready, accept_host_keys=accept_host_keys)
-    if local_checks.requested:
-        from orchestrator.cli.execution.local_checks import run_local_checks
-
-        ctx.exit(run_local_checks(ready, task, mode, local_checks))
-    ctx.exit(carry_out(ready, mode))
+    with open_orders() as orders:
+        order = Order(
+            verb="launch",
+            cluster=cluster or "",
+            down=down,
+            file=_read_task(settings, backend, given, by_argument, elsewhere=orders.elsewhere),
+            options=given,
+            accept_host_keys=accept_host_keys,
+            here_only={**local_checks.options, "--accept-host-key": accept_host_keys},
+        )
+        ctx.exit(carry_out_checked(orders, orders.plan(order), mode, local_checks))
 
 
 def _place(argument: str, infra: str | None, accelerators: str | None) -> tuple[str | None, str | None]:
@@ -133,33 +128,13 @@ def _is_rented(word: str) -> bool:
     return is_rented(word)
 
 
-def _ready(
-    settings: tuple[str, ...],
-    cluster: str | None,
-    backend: str | None,
-    down: bool,
-    given: dict[str, Any],
-    by_argument: str,
-) -> tuple[PreparedCommand, Task]:
-    from dataclasses import replace
-
-    from orchestrator.engine.preparation.commands import prepare_launch as prepare
-    from orchestrator.engine.training.advice import add_advice
-    from orchestrator.plan.teardown import TeardownPolicy
-
-    file = _read_task(settings, backend, given, by_argument)
-    ready = prepare(file.only, cluster=cluster, after=TeardownPolicy.DOWN if down else TeardownPolicy.KEEP)
-    ready = add_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)
-    return refuse_ineffective_options(ready, given), file.only
-
-
 def _read_task(
     settings: tuple[str, ...],
     backend: str | None,
     given: dict[str, Any],
     by_argument: str,
     *,
-    for_service: bool = False,
+    elsewhere: bool,
 ) -> TaskFile:
     from orchestrator.setup_guide.clouds import choose_machines_elsewhere, choose_machines_here
     from orchestrator.task.config import load_config
@@ -176,9 +151,9 @@ def _read_task(
         file="orch train",
         env=os.environ,
         flags=flags,
-        config=config.without_clouds() if for_service else config,
-        secrets_elsewhere=for_service,
-        choose_machines=choose_machines_elsewhere if for_service else choose_machines_here,
+        config=config.without_clouds() if elsewhere else config,
+        secrets_elsewhere=elsewhere,
+        choose_machines=choose_machines_elsewhere if elsewhere else choose_machines_here,
     )
 
 
