@@ -12,6 +12,7 @@ from orchestrator.service_address import find_server
 if TYPE_CHECKING:
     from orchestrator.client.base import DocumentReads
     from orchestrator.client.orders import OrderCalls
+    from orchestrator.client.team import TeamChanges
 
 
 @contextmanager
@@ -45,3 +46,17 @@ def open_orders() -> Generator[OrderCalls]:
     from orchestrator.client.local_orders import LocalOrders
 
     yield LocalOrders()
+
+
+@contextmanager
+def open_team() -> Generator[TeamChanges]:
+    """Give what changes budgets, what lets members in, and settings of projects."""
+    if url := find_server(os.environ):
+        from orchestrator.client.http import open_service
+
+        with open_service(url) as client:
+            yield client
+        return
+    from orchestrator.client.local_team import LocalTeam
+
+    yield LocalTeam()

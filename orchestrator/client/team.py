@@ -1,4 +1,4 @@
-"""Calls of a client about the team: budgets, what lets members in, and settings of projects."""
+"""Changes about the team: budgets, what lets members in, and settings of projects."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ if TYPE_CHECKING:
     from orchestrator.client.transport import Document
 
 
-class TeamCalls(ABC):
-    """Calls about the team, which a client sends."""
+class TeamChanges(ABC):
+    """Changes about the team. All raise OrchError where who asks may not make them.
+
+    Attributes:
+        address: The service; "" for the store of this computer's commands.
+    """
+
+    address: str
 
     @abstractmethod
-    def _get(self, path: str) -> Document: ...
+    def is_me(self, member: str) -> bool:
+        """Return whether a token of a member ends with the one that makes it: that of the member who asks."""
 
     @abstractmethod
-    def _send_document(self, method: str, path: str, body: Document | None, key: str = "") -> Document: ...
-
     def set_budget(self, project: str, member: str, limits: Mapping[str, object]) -> Document:
         """Set limits of a budget, and return it; those that are not named stay. For owners.
 
@@ -28,14 +33,12 @@ class TeamCalls(ABC):
             member: Of the budget; "" for all.
             limits: By their names in /openapi.json; None for no limit.
         """
-        body = {"project": project, "member": member, **limits}
-        changed: Document = self._send_document("PUT", "/v1/budgets", body)["budgets"][0]
-        return changed
 
+    @abstractmethod
     def remove_budget(self, project: str, member: str) -> None:
         """Remove a budget. For owners."""
-        self._send_document("DELETE", make_address("/v1/budgets", project=project, member=member), None)
 
+    @abstractmethod
     def create_token(
         self, digest: str, name: str, *, member: str = "", role: str = "member", project: str = "", days: int = 90
     ) -> Document:
@@ -49,10 +52,8 @@ class TeamCalls(ABC):
             project: The only one that it sees and changes; "" for yours.
             days: Until it expires. One of yours ends with the token that made it, too.
         """
-        about: Document = {"name": name, "member": member, "role": role, "project": project, "days": days}
-        made: Document = self._send_document("POST", "/v1/tokens", {"digest": digest} | about)["tokens"][0]
-        return made
 
+    @abstractmethod
     def create_invitation(
         self, digest: str, name: str, member: str, *, role: str = "member", project: str = "", days: int = 90,
         seconds: int = 7 * 86_400,
@@ -68,27 +69,81 @@ class TeamCalls(ABC):
             days: How long their token counts.
             seconds: How long the link counts.
         """
+
+    @abstractmethod
+    def revoke_tokens(self, *, name: str = "", member: str = "") -> Document:
+        """Take back what has a name, or everything of a member, and return it. Owners take back those of all."""
+
+    @abstractmethod
+    def list_settings(self, project: str) -> Document:
+        """Return as whom the clouds of a project are called."""
+
+    @abstractmethod
+    def set_setting(self, project: str, key: str, value: str) -> Document:
+        """Set one setting of a project, and return all. For owners of every project."""
+
+    @abstractmethod
+    def remove_setting(self, project: str, key: str) -> Document:
+        """Remove one setting of a project, and return the others. For owners of every project."""
+
+
+class TeamCalls(TeamChanges):
+    """Changes about the team, which a client sends."""
+
+    url: str
+
+    @abstractmethod
+    def _get(self, path: str) -> Document: ...
+
+    @abstractmethod
+    def _send_document(self, method: str, path: str, body: Document | None, key: str = "") -> Document: ...
+
+    @abstractmethod
+    def show_member(self) -> Document:
+        """Return for whom this client acts, and their role."""
+
+    @property
+    def address(self) -> str:  # type: ignore[override]  # of this connection
+        return self.url
+
+    def is_me(self, member: str) -> bool:
+        return bool(self.show_member()["member"] == member)
+
+    def set_budget(self, project: str, member: str, limits: Mapping[str, object]) -> Document:
+        body = {"project": project, "member": member, **limits}
+        changed: Document = self._send_document("PUT", "/v1/budgets", body)["budgets"][0]
+        return changed
+
+    def remove_budget(self, project: str, member: str) -> None:
+        self._send_document("DELETE", make_address("/v1/budgets", project=project, member=member), None)
+
+    def create_token(
+        self, digest: str, name: str, *, member: str = "", role: str = "member", project: str = "", days: int = 90
+    ) -> Document:
+        about: Document = {"name": name, "member": member, "role": role, "project": project, "days": days}
+        made: Document = self._send_document("POST", "/v1/tokens", {"digest": digest} | about)["tokens"][0]
+        return made
+
+    def create_invitation(
+        self, digest: str, name: str, member: str, *, role: str = "member", project: str = "", days: int = 90,
+        seconds: int = 7 * 86_400,
+    ) -> Document:  # fmt: skip
         about: Document = {"name": name, "member": member, "role": role, "project": project, "days": days}
         body = {"digest": digest, "seconds": seconds} | about
         made: Document = self._send_document("POST", "/v1/invitations", body)["tokens"][0]
         return made
 
     def revoke_tokens(self, *, name: str = "", member: str = "") -> Document:
-        """Take back what has a name, or everything of a member, and return it. Owners take back those of all."""
         return self._send_document("DELETE", make_address("/v1/tokens", name=name, member=member), None)
 
     def list_settings(self, project: str) -> Document:
-        """Return as whom the clouds of a project are called."""
         return self._get(f"/v1/projects/{quote(project, safe='')}/settings")
 
     def set_setting(self, project: str, key: str, value: str) -> Document:
-        """Set one setting of a project, and return all. For owners of every project."""
-        return self._send_document(
-            "PUT", f"/v1/projects/{quote(project, safe='')}/settings", {"key": key, "value": value}
-        )
+        path = f"/v1/projects/{quote(project, safe='')}/settings"
+        return self._send_document("PUT", path, {"key": key, "value": value})
 
     def remove_setting(self, project: str, key: str) -> Document:
-        """Remove one setting of a project, and return the others. For owners of every project."""
         path = make_address(f"/v1/projects/{quote(project, safe='')}/settings", key=key)
         return self._send_document("DELETE", path, None)
 

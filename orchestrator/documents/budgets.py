@@ -87,7 +87,7 @@ def summarize_budgets(store: Reader, now: float) -> tuple[BudgetState, ...]:
     return tuple(BudgetState(budget=one, usage=measure_usage(one, slices, now), now=now) for one in budgets)
 
 
-def budgets_as_json(states: tuple[BudgetState, ...], now: float) -> dict[str, object]:
+def budgets_as_json(states: tuple[BudgetState, ...], now: float) -> dict[str, Any]:
     """Return budgets as in data/budgets.schema.json."""
     return {
         "version": 1,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.documents.entries import Entry, entries_as_json, entry_of_invitation, entry_of_token, list_entries
+from orchestrator.documents.entries import entries_as_json, entry_of_invitation, entry_of_token, list_entries
+from orchestrator.engine.operations import entries as operations
 from orchestrator.errors import AccessError, UserError
 from orchestrator.service.route import Answer, Call, Person, Role
 from orchestrator.store.session_records import InvitationRecord
@@ -98,18 +100,15 @@ def revoke_entries(call: Call) -> Answer:
     if person.role < Role.OWNER:
         scope = replace(scope, role=person.role.name.lower(), parents=_list_parents(call, person))
 
-    def list_named() -> list[Entry]:
-        with call.gate.open_reader() as reader:
-            found = [one for one in list_entries(reader, now) if scope.has(one.member, one.project)]
-        return [one for one in found if name in ("", one.name) and member in ("", one.member)]
-
-    before = [one for one in list_named() if one.counts_at(now)]
-    with call.gate.open_store("orch token revoke") as store:
-        if name:
-            store.revoke_entry(name, scope)
-        else:
-            store.revoke_member(member, scope)
-    taken = [one for one in list_named() if replace(one, revoked=None) in before]
+    taken = operations.revoke_entries(
+        call.gate.open_reader,
+        partial(call.gate.open_store, "orch token revoke"),
+        name=name,
+        member=member,
+        now=now,
+        seen=_find_scope(person),
+        scope=scope,
+    )
     return Answer(document=entries_as_json(taken, now))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,9 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.client.choose import open_documents
+from orchestrator.client.choose import open_documents, open_team
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_amount
-from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.plan.spending_budget import SpendingBudget
@@ -186,24 +184,11 @@ def set_command(
     }
     if not values:
         raise UserError("nothing to set", "no limit is named", "orch budget set --per-month 500")
-    now = _set_limits(project, member, values)
+    from orchestrator.documents.budgets import budget_from_json
+
+    with open_team() as team:
+        now = budget_from_json(team.set_budget(project, member, values))
     write_stderr(f"budget of {now.scope}: {_describe(now)}")
-
-
-def _set_limits(project: str, member: str, values: dict[str, Any]) -> SpendingBudget:
-    if url := find_server(os.environ):
-        from orchestrator.client.http import open_service
-        from orchestrator.documents.budgets import budget_from_json
-
-        with open_service(url) as client:
-            return budget_from_json(client.set_budget(project, member, values))
-    from orchestrator.engine.services import real_services
-    from orchestrator.engine.state.opening import open_store
-    from orchestrator.paths import load_paths
-
-    where = load_paths()
-    with open_store(where, real_services(where), "orch budget set") as store:
-        return store.change_budget_limits(project, member, values)
 
 
 @click.command("remove", cls=OrchCommand, examples=[("orch budget remove --project vision", "")])
@@ -211,20 +196,8 @@ def _set_limits(project: str, member: str, values: dict[str, Any]) -> SpendingBu
 @_member
 def remove_command(project: str, member: str) -> None:
     """Remove a budget. Without --project and --member it is that of everything."""
-    if url := find_server(os.environ):
-        from orchestrator.client.http import open_service
-
-        with open_service(url) as client:
-            client.remove_budget(project, member)
-        write_stderr("the budget is removed")
-        return
-    from orchestrator.engine.services import real_services
-    from orchestrator.engine.state.opening import open_store
-    from orchestrator.paths import load_paths
-
-    where = load_paths()
-    with open_store(where, real_services(where), "orch budget remove") as store:
-        store.remove_budget(project, member)
+    with open_team() as team:
+        team.remove_budget(project, member)
     write_stderr("the budget is removed")
 
 

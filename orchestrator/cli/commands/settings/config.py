@@ -16,9 +16,9 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
+from orchestrator.client.choose import open_team
 from orchestrator.errors import UserError
 from orchestrator.formatting import align_columns
-from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.task.config import SourcedValue
@@ -146,47 +146,17 @@ def set_(key: str, value: str, project: str | None) -> None:
 
     name = _key_name(key)
     if project is not None:
-        _set_project(project, name, value)
+        with open_team() as team:
+            team.set_setting(project, name, value)
         write_stdout(f"{name} = {value} is set for project '{project}': for machines that are made from now on")
         return
     file = store_setting(name, value)
     write_stdout(f"{name} = {_format_value(parse_setting(name, value))} is set in {file}")
 
 
-def _set_project(project: str, name: str, value: str) -> None:
-    if url := find_server(os.environ):
-        from orchestrator.client.http import open_service
-
-        with open_service(url) as client:
-            client.set_setting(project, name, value)
-        return
-    from orchestrator.engine.state.project_settings import set_project_setting
-
-    set_project_setting(project, name, value)
-
-
-def _unset_project(project: str, name: str) -> None:
-    if url := find_server(os.environ):
-        from orchestrator.client.http import open_service
-
-        with open_service(url) as client:
-            client.remove_setting(project, name)
-        return
-    from orchestrator.engine.state.project_settings import remove_project_setting
-
-    remove_project_setting(project, name)
-
-
 def _list_project(project: str, output: str) -> None:
-    if url := find_server(os.environ):
-        from orchestrator.client.http import open_service
-
-        with open_service(url) as client:
-            found = client.list_settings(project)
-    else:
-        from orchestrator.engine.state.project_settings import read_project_settings
-
-        found = read_project_settings(project)
+    with open_team() as team:
+        found = team.list_settings(project)
     if output == "json":
         write_stdout(json.dumps(found, indent=2))
         return
@@ -223,7 +193,8 @@ def unset(key: str, project: str | None) -> None:
 
     name = _key_name(key)
     if project is not None:
-        _unset_project(project, name)
+        with open_team() as team:
+            team.remove_setting(project, name)
         write_stdout(f"{name} is no longer set for project '{project}'")
         return
     file, changed = _rewrite(lambda text, path: unset_config_value(text, path, name))

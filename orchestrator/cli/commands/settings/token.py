@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from datetime import datetime
@@ -15,10 +14,9 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.client.choose import open_documents
+from orchestrator.client.choose import open_documents, open_team
 from orchestrator.errors import UserError
 from orchestrator.formatting import format_age, format_local_time, parse_duration
-from orchestrator.service_address import find_server
 
 _HERE = "orchestrator.cli.commands.settings.token"
 _DAY = 86_400.0
@@ -121,23 +119,12 @@ def create_command(name: str, member: str, role: str, project: str, days: int) -
     """
     from orchestrator.store.token_records import check_entry_names, digest_token, make_token
 
-    url = find_server(os.environ)
-    if not member and not url:
-        raise UserError("a member is needed", "a token acts for one", f"orch token create {name} --member MEMBER")
     check_entry_names(name, member or "yourself", project)
     secret = make_token()
-    if url:
-        from orchestrator.client.http import open_service
-
-        with open_service(url) as client:
-            made = client.create_token(
-                digest_token(secret), name, member=member, role=role, project=project, days=days
-            )  # fmt: skip
-            member, own = made["member"], made["member"] == client.show_member()["member"]
-            is_shorter = _parse_utc(made["expires"]) < time.time() + days * _DAY - 60
-    else:
-        own = is_shorter = False
-        _add_token(digest_token(secret), name, member, role, project, days)
+    with open_team() as team:
+        made = team.create_token(digest_token(secret), name, member=member, role=role, project=project, days=days)
+        member, own = made["member"], team.is_me(made["member"])
+    is_shorter = _parse_utc(made["expires"]) < time.time() + days * _DAY - 60
     write_stdout(secret)
     duration = "as long as the token that makes it" if is_shorter else f"for {days} days"
     write_stderr(
@@ -145,20 +132,6 @@ def create_command(name: str, member: str, role: str, project: str, days: int) -
         *(["  it ends with the token that this computer has, if that ends before"] if own else []),
         "  with it: orch login URL   on the member's computer",
     )
-
-
-def _add_token(digest: str, name: str, member: str, role: str, project: str, days: int) -> None:
-    from orchestrator.engine.services import real_services
-    from orchestrator.engine.state.opening import open_store
-    from orchestrator.paths import load_paths
-    from orchestrator.store.token_records import TokenRecord
-
-    now, where = time.time(), load_paths()
-    token = TokenRecord(
-        digest=digest, name=name, member=member, role=role, created=now, expires=now + days * _DAY, project=project
-    )
-    with open_store(where, real_services(where), "orch token create") as store:
-        store.add_token(token)
 
 
 @click.command(
@@ -190,18 +163,12 @@ def invite_command(name: str, member: str, role: str, project: str, expires: str
     from orchestrator.store.token_records import check_entry_names, digest_token
 
     check_entry_names(name, member, project)
-    seconds, secret, server = _parse_life(expires), secrets.token_urlsafe(32), find_server(os.environ)
-    if server:
-        from orchestrator.client.http import open_service
-
-        with open_service(server) as client:
-            client.create_invitation(
-                digest_token(secret), name, member, role=role, project=project, days=days, seconds=seconds
-            )
-        address = url.rstrip("/") or server
-    else:
-        address = url.rstrip("/") or _find_url()
-        _add_invitation(digest_token(secret), name, member, role, project, days, seconds)
+    seconds, secret = _parse_life(expires), secrets.token_urlsafe(32)
+    with open_team() as team:
+        address = url.rstrip("/") or team.address or _find_url()
+        team.create_invitation(
+            digest_token(secret), name, member, role=role, project=project, days=days, seconds=seconds
+        )
     write_stdout(f"{address}/join#{secret}")
     write_stderr(
         f"whoever opens this link first, until {format_local_time(time.time() + seconds)}, enters as {member} ({role})",
@@ -226,21 +193,6 @@ def _find_url() -> str:
     return find_service_url(load_paths())
 
 
-def _add_invitation(digest: str, name: str, member: str, role: str, project: str, days: int, seconds: int) -> None:
-    from orchestrator.engine.services import real_services
-    from orchestrator.engine.state.opening import open_store
-    from orchestrator.paths import load_paths
-    from orchestrator.store.session_records import InvitationRecord
-
-    now, where = time.time(), load_paths()
-    invitation = InvitationRecord(
-        digest=digest, name=name, member=member, role=role, token_days=days, created=now, expires=now + seconds,
-        project=project,
-    )  # fmt: skip
-    with open_store(where, real_services(where), "orch token invite") as store:
-        store.add_invitation(invitation)
-
-
 @click.command(
     "revoke",
     cls=OrchCommand,
@@ -258,28 +210,13 @@ def revoke_command(name: str | None, member: str) -> None:
     """
     if (name is None) == (not member):
         raise UserError("a name is needed, or a member", "", "orch token revoke NAME   or: --member MEMBER")
-    if url := find_server(os.environ):
-        from orchestrator.client.http import open_service
-
-        with open_service(url) as client:
-            taken = client.revoke_tokens(name=name or "", member=member)["tokens"]
-        what, count = " and ".join(map(_describe_entry, taken)), len(taken)
-    else:
-        what, count = _revoke(name, member)
-    write_stderr(f"{what} is revoked" if name else f"nothing lets {member} in any more ({count} revoked)")
+    with open_team() as team:
+        taken = team.revoke_tokens(name=name or "", member=member)["tokens"]
+    what = " and ".join(map(_describe_entry, taken))
+    write_stderr(f"{what} is revoked" if name else f"nothing lets {member} in any more ({len(taken)} revoked)")
 
 
 def _describe_entry(one: dict[str, Any]) -> str:
-    """Return what an entry is, as the store says it."""
+    """Return what an entry is."""
     known = f"{one['kind']} '{one['name']}'" if one["kind"] != "sign-in" else "the sign-in"
     return f"{known} of {one['member']}"
-
-
-def _revoke(name: str | None, member: str) -> tuple[str, int]:
-    from orchestrator.engine.services import real_services
-    from orchestrator.engine.state.opening import open_store
-    from orchestrator.paths import load_paths
-
-    where = load_paths()
-    with open_store(where, real_services(where), "orch token revoke") as store:
-        return (store.revoke_entry(name), 1) if name is not None else ("", store.revoke_member(member))
