@@ -82,7 +82,7 @@ def test_chips_are_sampled_only_while_someone_looks() -> None:
 
 
 def test_a_cluster_that_is_no_longer_read_is_forgotten() -> None:
-    class Uid(str):  # of a class of its own: a plain str cannot be referenced weakly
+    class Uid(str):  # a plain str cannot be referenced weakly
         pass
 
     time_of_board = [1000.0]
