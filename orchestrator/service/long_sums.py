@@ -1,4 +1,4 @@
-"""Sums as long as history, each made in a process of its own, so that every other request is answered meanwhile.
+"""Sums as long as history, each made in a separate process, so that every other request is answered meanwhile.
 
 A table by cluster, run or slice has as many rows as there are machines on record: to sum and write it takes seconds,
 in which the threads of this process would wait for each other. One is made at a time. Who asks what is being summed,
@@ -47,7 +47,7 @@ class LongSums:
 
     _turn: threading.Lock = field(default_factory=threading.Lock)  # one is summed at a time
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _asked: dict[Question, Future[str]] = field(default_factory=dict[Question, "Future[str]"])
+    _futures: dict[Question, Future[str]] = field(default_factory=dict[Question, "Future[str]"])
 
     def sum_up(self, location: Location, question: Question, now: float) -> str:
         """Return the document of data/spending.schema.json as text.
@@ -56,10 +56,10 @@ class LongSums:
             OrchError: The process failed; its error is in the log.
         """
         with self._lock:
-            future = self._asked.get(question)
+            future = self._futures.get(question)
             is_first = future is None
             if future is None:
-                future = self._asked[question] = Future()
+                future = self._futures[question] = Future()
         if is_first:
             try:
                 with self._turn:
@@ -68,15 +68,15 @@ class LongSums:
                 future.set_exception(error)
             finally:
                 with self._lock:
-                    del self._asked[question]
+                    del self._futures[question]
         return future.result()
 
 
 def _run_process(location: Location, question: Question, now: float) -> str:
     place = {"path": str(location)} if isinstance(location, Path) else {"address": location}
-    asked = json.dumps({**place, "now": now, "question": asdict(question)})  # not an argument: it may have a password
+    text = json.dumps({**place, "now": now, "question": asdict(question)})  # not an argument: it may have a password
     command = [sys.executable, "-P", "-m", __name__]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         _LOG.error("a long sum failed with status %d: %s", done.returncode, done.stderr[-2000:])
         raise OrchError("spending cannot be summed", "the error is in the log of orch serve", "try again")
@@ -86,9 +86,9 @@ def _run_process(location: Location, question: Question, now: float) -> str:
 def main() -> None:
     """Read a question from stdin, and write its document to stdout."""
     os.nice(_NICE)
-    asked = json.load(sys.stdin)
-    question, now = Question(**asked["question"]), asked["now"]
-    location = Path(asked["path"]) if "path" in asked else asked["address"]
+    given = json.load(sys.stdin)
+    question, now = Question(**given["question"]), given["now"]
+    location = Path(given["path"]) if "path" in given else given["address"]
     with open_reader_at(location) as store:
         since = 0.0 if question.seconds is None else max(now - question.seconds, 0.0)
         table = summarize_spending(

@@ -1,4 +1,4 @@
-"""Sums as long as history: one at a time, in a process of their own, while every other request is answered."""
+"""Sums as long as history: one at a time, in a separate process, while every other request is answered."""
 
 from __future__ import annotations
 
