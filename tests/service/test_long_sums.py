@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
 from support.orch_process import Orch
+from support.postgres import PASSWORD, postgres_server
 from support.service_site import CANDIDATE, Reply, Served, record_run, serve
 
 from orchestrator.documents.ledger import DIMENSIONS, spending_as_json, summarize_spending
@@ -20,6 +22,7 @@ from orchestrator.errors import OrchError
 from orchestrator.service.long_sums import LONG_HISTORY, LongSums, Question
 from orchestrator.store.read import Reader
 from orchestrator.store.store import Store
+from orchestrator.store.token_records import TokenRecord, digest_token
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts" / "bench"))
 from many_records import record_runs
@@ -92,6 +95,41 @@ def test_the_sum_of_a_process_is_that_of_the_ledger(site: Served) -> None:
     with Reader(store) as reader:
         table = summarize_spending(reader, now, since=now - 86_400.0, by=("day", "run"))
     assert json.loads(LongSums().sum_up(store, question, now)) == spending_as_json(table)
+
+
+def test_a_member_of_one_project_sums_that_project_alone(site: Served) -> None:
+    with Store(site.orch.state / "orch.db", project="audio") as store:
+        record_run(store, "quiet", "quiet-run", ended=False)
+        token = TokenRecord(
+            digest=digest_token("orch_audio"), name="fay", member="fay", role="viewer", created=1.0, expires=1e11,
+            project="audio",
+        )  # fmt: skip
+        store.add_token(token)
+    rows = ask(site, f"{HEAVY}&scope=all", "orch_audio")[1].document["rows"]
+    assert {row["key"]["cluster"] for row in rows} == {"audio/quiet"}
+
+
+def test_a_database_is_summed_and_its_password_is_no_argument_of_the_process() -> None:
+    seen: list[bytes] = []
+    with postgres_server() as server, ThreadPoolExecutor(1) as pool:
+        location, now = server.new_store(), time.time()
+        with Store(location) as store:
+            record_run(store, "mine", "run-of-server", ended=False)
+        question = Question(seconds=None, by=("run",), project="", owner="")
+        future = pool.submit(LongSums().sum_up, location, question, now + 3600)
+        while not future.done():
+            seen += list_arguments("orchestrator.service.long_sums")
+        assert [row["key"]["run"] for row in json.loads(future.result())["rows"]] == ["run-of-server"]
+    assert seen and not any(PASSWORD.encode() in line for line in seen)
+
+
+def list_arguments(word: str) -> list[bytes]:
+    """Return the arguments of each process that has a word among them."""
+    found: list[bytes] = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(file.read_bytes())
+    return [line for line in found if word.encode() in line]
 
 
 def test_a_process_that_fails_is_an_error_and_the_next_sum_works(site: Served, tmp_path: Path) -> None:
