@@ -59,7 +59,7 @@ class Plan:
     desired: Desired
     steps: tuple[Action | Wait, ...]
     ending: Done | GiveUp
-    now: float = 0.0
+    now: float
 
     @property
     def actions(self) -> tuple[Action, ...]:

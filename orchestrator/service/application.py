@@ -51,6 +51,7 @@ _LOG = logging.getLogger("uvicorn.error")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _RECEIVED = 4  # files at a time; others wait
 _THREADS = 8  # handlers read the store and buckets, which blocks
+_SUMS = 8  # requests for sums at a time: each may wait for those of other members (long_sums.py)
 _EXCHANGES = 40  # tokens of CI at a time: one waits for each slow issuer, and few use the store (token_exchange.py)
 _HEADERS = {
     "Content-Security-Policy": (
@@ -80,6 +81,7 @@ class Service:
         receiving: How many files are received at a time.
         senders: Who sends them, or waits to; used in the event loop alone.
         shares: How many of its threads each member has at a time.
+        summing: Of the threads that make sums, or wait for long ones.
         planners: The threads that make plans, which take seconds of a processor.
         exchanging: Of the threads that wait for issuers of tokens.
         audiences: See Call.audiences.
@@ -98,6 +100,7 @@ class Service:
     received: Path
     receiving: CapacityLimiter
     shares: MemberShares
+    summing: CapacityLimiter
     planners: Planners
     exchanging: CapacityLimiter
     audiences: frozenset[str]
@@ -131,6 +134,7 @@ def build_application(
         received=load_paths().state / "service" / "received",
         receiving=CapacityLimiter(_RECEIVED),
         shares=MemberShares(most=_THREADS // 2),
+        summing=CapacityLimiter(_SUMS),
         planners=Planners(),
         exchanging=CapacityLimiter(_EXCHANGES),
         audiences=entrance.list_audiences(port),
@@ -340,7 +344,7 @@ async def _call(
         if route.oauth:
             return await to_thread.run_sync(respond, limiter=service.exchanging)
         async with service.shares.of(person.name if person is not None else f"network {call.caller}"):
-            return await to_thread.run_sync(respond, limiter=service.limiter)
+            return await to_thread.run_sync(respond, limiter=service.summing if route.sums else service.limiter)
 
 
 def _respond(service: Service, request: Request, route: Route, call: Call, made: Answer) -> Response:
@@ -350,7 +354,7 @@ def _respond(service: Service, request: Request, route: Route, call: Call, made:
         f"{request.url.path}?{urlencode(dict(request.query_params) | dict(made.following))}" if made.following else ""
     )
     if route.medium is Medium.JSON:
-        content = json.dumps(made.document)
+        content = made.text or json.dumps(made.document)
     elif route.medium is Medium.PAGE:
         values = {"form_token": call.form_token} | dict(made.values)
         content = service.pages.render(made.template, values, route=route, following=following, person=call.person)

@@ -178,7 +178,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a handler returns: a document for JSON, a template with its values for a page, or a text.
+    """What a handler returns: a document for JSON, or its text; a template with its values for a page; or a text.
 
     Attributes:
         following: The query of the next page of a list; None for the last.
@@ -211,6 +211,7 @@ class Route:
         keyed: Whether a request has a key, by which the same request again changes nothing more.
         immediate: Whether it is answered without a thread, and without who asks: also when every thread is at work.
         computes: Whether the handler computes for seconds: few of these work at a time, so that others are answered.
+        sums: Whether the handler may wait for a long sum: in threads apart, so that others are answered meanwhile.
         oauth: Whether programs send a form, as OAuth does. Others are asked then, so few of these work at a time.
         most_content: Bytes that it takes as they are, into a file that the call has as its body; 0 for none.
         oldest_client: The oldest orch that may call it, where its header says a version; others get 426.
@@ -230,6 +231,7 @@ class Route:
     keyed: bool = False
     immediate: bool = False
     computes: bool = False
+    sums: bool = False
     oauth: bool = False
     most_content: int = 0
     audit: str = ""

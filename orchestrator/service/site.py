@@ -16,6 +16,7 @@ from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.opening import open_store
 from orchestrator.paths import load_paths
 from orchestrator.service.host_board import HostBoard
+from orchestrator.service.long_sums import LongSums
 from orchestrator.service.member_rules import MemberRules
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.failures import StoreError
@@ -39,6 +40,7 @@ class Site:
         hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
         spending: The sums of what deleted clusters have cost.
+        long_sums: Those that are as long as history.
     """
 
     location: Location
@@ -51,6 +53,7 @@ class Site:
     hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
     spending: KeptSpending = field(default_factory=KeptSpending)
+    long_sums: LongSums = field(default_factory=LongSums)
 
     def open_reader(self, project: str = "", only_project: str = "") -> Reader:
         """Open the store for reading. Use it as a context manager.

@@ -9,9 +9,17 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from orchestrator.documents.budgets import summarize_budgets
-from orchestrator.documents.ledger import DIMENSIONS, SpendingRow, SpendingTable, spending_as_json
+from orchestrator.documents.kept_spending import KEPT
+from orchestrator.documents.ledger import (
+    DIMENSIONS,
+    SpendingRow,
+    SpendingTable,
+    refuse_unknown_dimensions,
+    spending_as_json,
+)
 from orchestrator.errors import UserError
 from orchestrator.formatting import parse_duration
+from orchestrator.service.long_sums import LONG_HISTORY, Question
 from orchestrator.service.route import Answer, Call
 from orchestrator.store.read import Reader
 
@@ -37,7 +45,14 @@ class ShownRow:
 def list_spending(call: Call) -> Answer:
     """Answer with the sums."""
     with call.open_reader() as store:
-        return Answer(document=spending_as_json(_read_table(call, store)))
+        by, seconds = _list_dimensions(call), _find_length(call.query["since"])
+        if KEPT.issuperset(by) or store.head().seq < LONG_HISTORY:
+            return Answer(document=spending_as_json(_read_table(call, store)))
+        refuse_unknown_dimensions(by)
+        scope = call.read_scope(store).resolve(store)
+    project = call.only_project or scope.project
+    question = Question(seconds=seconds, by=by, project=project, owner=scope.owner)
+    return Answer(text=call.site.long_sums.sum_up(call.site.location, question, call.site.now()))
 
 
 def read_page(call: Call) -> dict[str, Any]:
@@ -64,22 +79,28 @@ def read_page(call: Call) -> dict[str, Any]:
 
 def _read_table(call: Call, store: Reader) -> SpendingTable:
     now, scope = call.site.now(), call.read_scope(store).resolve(store)
+    seconds = _find_length(call.query["since"])
     with call.site.open_reader() as everything:
         return call.site.spending.summarize(
             everything,
             now,
-            since=_find_begin(call.query["since"], now),
-            by=[one for one in call.query["by"].split(",") if one],
+            since=0.0 if seconds is None else max(now - seconds, 0.0),
+            by=_list_dimensions(call),
             project=call.only_project or scope.project,
             owner=scope.owner,
         )
 
 
-def _find_begin(since: str, now: float) -> float:
+def _list_dimensions(call: Call) -> tuple[str, ...]:
+    return tuple(one for one in call.query["by"].split(",") if one)
+
+
+def _find_length(since: str) -> float | None:
+    """Return how many seconds a table covers; None for everything on record."""
     if since == _EVERYTHING:
-        return 0.0
+        return None
     try:
-        return max(now - parse_duration(since), 0.0)
+        return parse_duration(since)
     except (ValueError, OverflowError):
         raise UserError(f"`since={since[:40]}` is not taken", "it is a duration", "since=30d, or since=all") from None
 

@@ -59,11 +59,11 @@ def check_bucket(address: str) -> str:
     """
     scheme, found, rest = address.partition("://")
     name = rest.partition("/")[0]
-    if found and scheme != "file" and ("@" in name or ":" in name):
+    if found and scheme != "file" and ("@" in name or ":" in name or "?" in rest):
         raise InvalidValueError(
-            "a bucket address holds no user or password, and this one is not shown",
+            "a bucket address holds no user, password or query, and this one is not shown",
             "orch takes the credentials that the cloud's own tools use",
-            f"write {scheme}://NAME",
+            f"write {scheme}://NAME" if f"{scheme}://" in _SCHEMES else "write s3://NAME or gs://NAME",
         )
     if not found or f"{scheme}://" not in _SCHEMES:
         raise InvalidValueError(
@@ -102,7 +102,7 @@ def check_mount_source(address: str) -> str:
         return address
     scheme, _, rest = address.partition("://")
     if f"{scheme}://" not in _SCHEMES:
-        if "@" in rest:
+        if "@" in rest or "?" in rest:
             address = f"{scheme}://…"
         step = "download it in `setup`" if scheme in ("http", "https") else "copy it to an s3:// or gs:// bucket first"
         raise InvalidValueError(

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -266,6 +267,7 @@ def test_top_shows_hosts_chips_and_which_host_lags(mine: Orch) -> None:
     mine.ok("exec", "mine", "--detach", "--", beat)
     found = json.loads(mine.ok("top", "mine", "-o", "json"))
     jsonschema.validate(found, SCHEMA)
+    assert abs(datetime.fromisoformat(found["now"]).timestamp() - time.time()) < 60
     head, worker = found["hosts"]
     assert (head["step"], head["step_lag"], worker["step"], worker["step_lag"]) == (7, 3, 10, 0)
     assert head["chips"] == [] and head["memory_total"] > 2**28 and head["load"] >= 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
 
-from plan_samples import FACTS, candidate, sample_run
+from plan_samples import CLEAR, FACTS, candidate, sample_run
 
 from orchestrator.hosts import EndedBy, JobPhase
 from orchestrator.next_step import NextStep
@@ -30,7 +30,7 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
-from orchestrator.plan.desired import Budgets, Cancel, Desired, Down, Limits, Start, Stop, TimerSpec
+from orchestrator.plan.desired import Budgets, Cancel, Desired, Down, JobSpec, Limits, SetupSpec, Start, Stop, TimerSpec
 from orchestrator.plan.observed import (
     ActionFailure,
     ActionSuccess,
@@ -48,10 +48,11 @@ from orchestrator.plan.repeated import identify_action
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait
 from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import CapacityBlock, Owned, SliceState
-from orchestrator.values import Text
+from orchestrator.values import Secret, Text
 
 NOW = 1_000_000.0
 LONG_AGO = NOW - 86_400.0
+SECRET = Text.of(Secret("HF_TOKEN", CLEAR))
 
 RUN = sample_run(
     2,
@@ -574,6 +575,24 @@ HOSTS: tuple[Line, ...] = (
     (
         "the task has secrets, and the key of an own machine is new",
         RUN,
+        ready(host(0), host(1, new_keys=("me@gpu1 SHA256:abc",))),
+        "Conclude identity-unconfirmed",
+    ),
+    (
+        "the same, and only the script of a bucket mount has a secret",
+        replace(RUN, env=(), mounts=(replace(RUN.mounts[0], script=SECRET),)),
+        ready(host(0), host(1, new_keys=("me@gpu1 SHA256:abc",))),
+        "Conclude identity-unconfirmed",
+    ),
+    (
+        "the same, and only setup has a secret",
+        replace(RUN, env=(), setup=SetupSpec("abcdef0123", SECRET)),
+        ready(host(0), host(1, new_keys=("me@gpu1 SHA256:abc",))),
+        "Conclude identity-unconfirmed",
+    ),
+    (
+        "the same, and only the program has a secret",
+        replace(RUN, env=(), job=JobSpec(id=1, script=SECRET)),
         ready(host(0), host(1, new_keys=("me@gpu1 SHA256:abc",))),
         "Conclude identity-unconfirmed",
     ),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from plan_samples import CLEAR, plan
 
 from orchestrator.plan.actions import Action, Conclude, CreateSlice, RunSetup, StartJob, SyncTree
-from orchestrator.plan.compare import find_mismatches
+from orchestrator.plan.compare import MOST_RANKS, find_mismatches
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.slices import Request
 from orchestrator.values import Secret, Text, Unknown
@@ -101,6 +102,28 @@ def test_every_way_to_differ_is_named(found: object, where: str) -> None:
     messages = "\n".join(found())
     assert where in messages
     assert CLEAR not in messages
+
+
+def test_the_environment_of_a_large_slice_is_compared_on_its_first_and_its_last_host() -> None:
+    other = Text.of("2")
+    small = find_mismatches(PLANNED, tuple(with_learning_rate(action, other) for action in REAL))
+    assert list_ranks(small) == [0, 1, 2, 3]
+    large = plan(MOST_RANKS + 1).actions
+    found = find_mismatches(large, tuple(with_learning_rate(real(action), other) for action in large))
+    assert list_ranks(found) == [0, MOST_RANKS]
+
+
+def with_learning_rate(action: Action, value: Text) -> Action:
+    """Return an action; the start of a job with another value of LR."""
+    if not isinstance(action, StartJob):
+        return action
+    pairs = tuple((name, value if name == "LR" else old) for name, old in action.environment.common)
+    return replace(action, environment=replace(action.environment, common=pairs))
+
+
+def list_ranks(messages: list[str]) -> list[int]:
+    """Return the ranks that messages about environments name, in order."""
+    return [int(match[1]) for message in messages if (match := re.search(r"environment of rank (\d+)", message))]
 
 
 def test_a_known_part_beside_an_unknown_one_must_be_the_same() -> None:

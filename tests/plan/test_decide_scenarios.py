@@ -14,6 +14,7 @@ from test_decide_histories import BLOCK, MOST_TURNS, OWN, PLACES, SHORT, TIMER, 
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
+from orchestrator.next_step import NextStep
 from orchestrator.plan.actions import (
     CollectStacks,
     Conclude,
@@ -301,6 +302,7 @@ def test_a_launch_on_a_block_that_ends_in_a_moment_is_refused_with_the_reason() 
     ending = run_to_the_end(one, MOST_TURNS)
     assert isinstance(ending, GiveUp)
     assert "too late to start: the capacity block is over at" in ending.what
+    assert ending.next_step == NextStep(words="name other machines in the task, or another block, then launch again")
     assert kinds(one, StartJob) == []
 
 

@@ -320,7 +320,7 @@ def test_a_wait_after_a_pause_is_shown_with_its_own_length() -> None:
 
 def test_the_hosts_of_timers_and_stacks_belong_to_the_plan() -> None:
     actions: tuple[Action, ...] = (ArmTimer("d", Text.of("true"), (3,)), CollectStacks("1-a1", "why", (5,)))
-    assert preview_format.list_ranks(Plan(desired=Down("demo"), steps=actions, ending=Done("done"))) == (3, 5)
+    assert preview_format.list_ranks(Plan(desired=Down("demo"), steps=actions, ending=Done("done"), now=0.0)) == (3, 5)
 
 
 def test_a_planned_next_attempt_has_no_stacks_yet() -> None:
@@ -582,8 +582,10 @@ def test_places_that_differ_in_nothing_else_are_shown_together() -> None:
     assert [[one.zone for one in several] for several in found] == [["a", "b"], ["c"], ["d"]]
     desired = replace(sample_run(), candidates=(candidate(), at("a", 1.0), at("b", 1.0), at("c", 2.0)))
     shown = preview_text.render_text(plan(candidates=desired.candidates))
-    assert shown.count("  or else    ") == 2
-    assert "then in" in shown
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    others = [line for line in lines if line.startswith(("or else", "then in"))]
+    machines = "or else v5litepod-16: 4 hosts x 4 chips, spot"
+    assert others == [f"{machines}, sample/r/a", "then in sample/r/b", f"{machines}, sample/r/c"]
 
 
 def test_the_summary_has_one_line_for_each_step_with_hosts_bytes_and_requests() -> None:
@@ -612,7 +614,7 @@ def test_the_summary_of_every_kind_of_plan_fits_a_screen_of_80_columns(name: str
 def test_a_step_that_is_too_long_for_its_line_is_cut_before_its_amount() -> None:
     request = Request(service="s", method="m", target="t")
     end = EndSlice(name="d-1", cause=EndCause.REQUESTED, why="why " * 40, request=request)
-    long = Plan(desired=Down("d"), steps=(end,), ending=Done("d"))
+    long = Plan(desired=Down("d"), steps=(end,), ending=Done("d"), now=0.0)
     line = next(line for line in preview_text.render_text(long, width=80).splitlines() if line.startswith(" 1."))
     assert len(line) == 80 and line.endswith("…: 1 request (s)")
     assert " ".join(preview_text.render_text(long, width=80, verbose=True).split()).count("why why") == 20
@@ -630,7 +632,8 @@ def test_further_candidates_are_counted_in_the_summary_and_listed_with_verbose()
 def test_verbose_text_shows_each_script_once_and_then_its_name() -> None:
     script = Text.of("#!/bin/bash\necho the same on every attempt\n")
     actions: tuple[Action, ...] = (ArmTimer("d", script, (0,)), ArmTimer("d", script, (1,)))
-    shown = preview_text.render_text(Plan(desired=Down("d"), steps=actions, ending=Done("d")), verbose=True)
+    timers = Plan(desired=Down("d"), steps=actions, ending=Done("d"), now=0.0)
+    shown = preview_text.render_text(timers, verbose=True)
     assert shown.count("echo the same on every attempt") == 1
     assert shown.count("'timer'") == 2 and "script 'timer', as above" in shown
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,23 @@ def test_chips_are_sampled_only_while_someone_looks() -> None:
     assert board.is_watched("one")
     time_of_board[0] += 1
     assert not board.is_watched("one")
+
+
+def test_a_cluster_that_is_no_longer_read_is_forgotten() -> None:
+    class Uid(str):  # a plain str cannot be referenced weakly
+        pass
+
+    time_of_board = [1000.0]
+    board, uid = HostBoard(now=lambda: time_of_board[0]), Uid("one")
+    kept = weakref.ref(uid)
+    board.read(uid)
+    del uid
+    time_of_board[0] += WATCHED_SECONDS
+    board.read("other")
+    assert kept() is not None
+    time_of_board[0] += 1
+    board.read("other")
+    assert kept() is None
 
 
 def test_a_sample_gets_older_on_the_board() -> None:

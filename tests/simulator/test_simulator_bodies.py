@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from sim_support import EVEN, INSTALLATION, make_spec
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, ssh_argv
 from orchestrator.providers.local import processes
+from orchestrator.providers.local.layout import SlicePaths
 from orchestrator.remote.keys import make_host_key, write_known_hosts
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.bodies import LocalBodies, body_name
@@ -146,6 +147,23 @@ def test_stopped_slice_keeps_its_homes_and_its_addresses(folder: Path) -> None:
     assert on_host(after[0], "cat file").stdout == "kept\n"
     sim.provider.end("demo-1")
     assert eventually(lambda: not sim.processes())
+
+
+def test_a_running_host_takes_over_the_keys_that_its_resource_has_now(folder: Path) -> None:
+    sim = make_rehearsal(folder)
+    hosts, bodies = sim.up(), LocalBodies(sim.folder)
+    (look,) = sim.access.cloud.made()
+    files = [SlicePaths(sim.folder / "local" / body_name(look)).host(host.rank).authorized_keys for host in hosts]
+    written = [file.stat().st_ino for file in files]
+    bodies.sync_hosts([look])
+    assert [file.stat().st_ino for file in files] == written, "the same keys are not written again"
+    other = make_slice_keys(folder / "other")
+    files[1].unlink()
+    bodies.sync_hosts([replace(look, extra={"keys": {**look.extra["keys"], "user_public": other.user_public}})])
+    assert on_host(hosts[0], "true").returncode == 255, "the key of its start opens it no longer"
+    assert on_host(replace(hosts[0], identity_file=Path(other.identity_file)), "echo in").stdout == "in\n"
+    assert not files[1].exists(), "a host without this file gets none"
+    sim.provider.end("demo-1")
 
 
 def test_host_that_dies_by_itself_is_reported_as_lost(folder: Path) -> None:

@@ -475,3 +475,21 @@ def test_a_task_file_and_storage_accept_the_same_names_of_buckets(name: str, rig
             continue
         with pytest.raises((UserError, InvalidValueError), match="cannot be a bucket's name"):
             parse(f"gs://{name}/runs")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["s3://{}@bucket/runs", "gs://ada:{}@bucket", "s3://bucket/runs?X-Amz-Signature={}", "gs://bucket?access_token={}",
+     "https://bucket.s3.amazonaws.com/runs?X-Amz-Signature={}", "https://ada:{}@host/data"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["checkpoint: {{bucket: '{}'}}", "file_mounts: {{/data: '{}'}}"])
+def test_an_address_with_a_secret_is_refused_and_not_shown(place: str, address: str) -> None:
+    secret = "canary-7c1f0e"
+    text = f"run: a\nresources: {{infra: local}}\n{place.format(address.format(secret))}\n"
+    with pytest.raises(TaskError) as refused:
+        parse_task(text, file="t.yaml", env={})
+    assert secret not in str(refused.value) and "unknown key" not in str(refused.value)
+
+
+def test_a_folder_of_this_computer_may_have_a_question_mark_in_its_name() -> None:
+    assert check_bucket("file:///tmp/what?") == "file:///tmp/what?"

@@ -175,10 +175,10 @@ def _share(sizes: tuple[int, int] | None) -> str:
 def top_as_json(cluster: str, found: Round, now: float) -> dict[str, object]:
     """Return a round as in data/top.schema.json."""
     return {
-        "version": 1,
+        "version": 2,
         "kind": "top",
+        "now": format_utc(now),
         "cluster": cluster,
-        "at": format_utc(now),
         "job": found.job.id if found.job is not None else None,
         "run_id": (found.job.run_id or None) if found.job is not None else None,
         "hosts": [_host_json(found, sample) for sample in found.samples],
