@@ -16,7 +16,7 @@ from orchestrator.service.sent_files import refuse_missing_trees
 from orchestrator.store.lookup import find_cluster, suggest_run
 from orchestrator.store.order_records import OrderRecord, make_order_uid
 
-RUN_VERBS = ("launch", "resume")
+RUN_VERBS = ("launch", "resume", "exec")
 
 
 class PreconditionError(OrchError):

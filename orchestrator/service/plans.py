@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -42,7 +42,7 @@ from orchestrator.task.config import load_config
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task
-from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
+from orchestrator.task.sent_tree import SCHEME, list_sent_trees, parse_sent_tree
 from orchestrator.task.yaml_reader import LARGEST_BYTES
 
 _WIDTH = 100
@@ -51,7 +51,8 @@ _PARTS = ("the cluster", "the machines", "the price", "the steps", "the transfer
 BUCKET_SECONDS = 10.0  # that a plan waits at most for the place and size of buckets that no plan had before
 _AMOUNTS = ("the price", "the transfers")
 MachineOption = Literal["infra", "use_spot", "num_nodes", "disk_size", "image_id"]
-Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
+Verb = Literal["launch", "resume", "exec", "cancel", "stop", "start", "down"]
+_MOST_BYTES = 1 << 20  # of a command and its variables
 
 
 class TreeDescription(BaseModel):
@@ -79,6 +80,17 @@ class PlanRequest(BaseModel):
     abandon: bool = Field(default=False, description="Whether `down` gives up machines that do not answer; for owners.")
     run: str = Field(default="", max_length=200, description="The run to resume; the last of the cluster without it.")
     task: str = Field(default="", max_length=LARGEST_BYTES, description="The task file of a launch, as YAML.")
+    command: str = Field(default="", max_length=_MOST_BYTES, description="The line for the shell of an exec.")
+    hosts: list[Annotated[int, Field(ge=0, lt=1_000_000)]] | None = Field(
+        default=None, max_length=100_000, description="Ranks of an exec; all hosts without it."
+    )
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)], str] = Field(
+        default={}, max_length=1000, description="Variables of an exec. They are kept on record: no secrets."
+    )
+    workdir: str = Field(
+        default="", max_length=100, description="The folder that an exec sends first, `orch-tree:DIGEST`; see `trees`."
+    )
+    devices: bool = Field(default=False, description="Whether an exec sends the bundled trainer, to list devices.")
     machine_options: dict[MachineOption, bool] = Field(
         default={}, description="Options that the command line contains; refused for a cluster with other machines."
     )
@@ -161,6 +173,9 @@ def make_order_plan(
         kept = _describe_trees(arguments["task"], request)
     if request.verb == "down" and request.abandon:
         arguments["abandon"] = True
+    if request.verb == "exec":
+        arguments |= _describe_command(request)
+        kept = _describe_sent({"workdir": arguments["workdir"]} if arguments["workdir"] else {}, request)
     if request.verb == "cancel":
         arguments["job"] = request.job
     if request.verb == "resume" and request.run:
@@ -318,15 +333,41 @@ def _describe_trees(task: str, request: PlanRequest) -> dict[str, DescribedTree]
     Raises:
         UserError: The request does not describe one of them.
     """
+    return _describe_sent({label: str(sent) for label, sent in list_sent_trees(Task.from_json(task)).items()}, request)
+
+
+def _describe_command(request: PlanRequest) -> dict[str, Any]:
+    """Return the arguments of an exec.
+
+    Raises:
+        UserError: It has no command, or its folder was not sent.
+    """
+    if not request.command.strip():
+        raise UserError("no command is given", "", "name it in `command`")
+    if sum(map(len, [request.command, *request.env.values()])) > _MOST_BYTES:
+        raise UserError("the command and its variables are too long", f"at most {_MOST_BYTES:,} bytes", "send a file")
+    if request.workdir and parse_sent_tree(request.workdir) is None:
+        raise UserError(f"`{request.workdir}` is no folder that was sent", "", "send it: /openapi.json, /v1/blobs")
+    return {
+        "command": request.command,
+        "hosts": request.hosts,
+        "env": request.env,
+        "workdir": request.workdir,
+        "devices": request.devices,
+    }
+
+
+def _describe_sent(names: Mapping[str, str], request: PlanRequest) -> dict[str, DescribedTree]:
     found: dict[str, DescribedTree] = {}
-    for label, sent in list_sent_trees(Task.from_json(task)).items():
-        described = request.trees.get(str(sent))
+    for label, sent in names.items():
+        described = request.trees.get(sent)
         if described is None:
             raise UserError(f"`trees` does not describe {sent}", "the task names it", "see /openapi.json")
         files = tuple(
             TreeFile(path=path, size=0, mode=0, sha256=digest) for path, digest in sorted(described.decisive.items())
         )
-        tree = Tree(root=Path(str(sent)), files=files, digest=sent.digest, total_bytes=described.bytes)
+        digest = sent.removeprefix(SCHEME)
+        tree = Tree(root=Path(sent), files=files, digest=digest, total_bytes=described.bytes)
         found[label] = DescribedTree(tree=tree, count=described.files)
     return found
 

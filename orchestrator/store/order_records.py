@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.next_step import NO_STEP, NextStep
 from orchestrator.store.records import Row
 
-ORDER_VERBS = ("launch", "resume", "cancel", "stop", "start", "down")
+ORDER_VERBS = ("launch", "resume", "exec", "cancel", "stop", "start", "down")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class OrderRecord:
         member: Who asked.
         state: "open" until an engine has carried it out, then "ended".
         status: The exit status of the command; None until it has ended.
-        run_id: The run that a launch makes; "" for others.
+        run_id: The run that a launch or exec makes; "" for others.
     """
 
     uid: str

@@ -25,7 +25,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield root
 
 
-def ordered(verb: str, begin: Callable[[SimHome], None], alive: dict[str, str]) -> Verb:
+def ordered(verb: str, begin: Callable[[SimHome], None], alive: dict[str, str], runs: int = 1) -> Verb:
     """What an engine does after a member has asked for a verb, also when it is started again."""
 
     def act(home: SimHome) -> None:
@@ -38,15 +38,16 @@ def ordered(verb: str, begin: Callable[[SimHome], None], alive: dict[str, str]) 
         if verb == "launch":
             recover(home, spot=False)
 
-    return Verb(f"order of {verb}", begin, act, alive, 1)
+    return Verb(f"order of {verb}", begin, act, alive, runs)
 
 
 def make_order(verb: str, member: str, now: float) -> OrderRecord:
-    arguments = {"task": task().to_json()} if verb == "launch" else {}
+    given: dict[str, dict[str, object]] = {"launch": {"task": task().to_json()}, "exec": {"command": "hostname"}}
     return OrderRecord(
-        uid="asked", project="default", cluster=CLUSTER, verb=verb, arguments=json.dumps(arguments), plan="p",
+        uid="asked", project="default", cluster=CLUSTER, verb=verb,
+        arguments=json.dumps(given.get(verb, {})), plan="p",
         fingerprint="f", member=member, state="open", created=now,
-        run_id="the-run" if verb == "launch" else "",
+        run_id="the-run" if verb in given else "",
     )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ VERBS = (
     ordered("stop", up, STOPPED),
     ordered("start", stopped, READY),
     ordered("down", up, {}),
+    ordered("exec", up, READY, runs=2),  # with the launch before it
 )
 
 

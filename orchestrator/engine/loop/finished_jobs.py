@@ -129,7 +129,8 @@ def refuse_if_busy(session: Session, new: NewJob) -> JobRecord | None:
         ConflictError: Another job blocks it.
     """
     if new.kind == "exec":
-        return None
+        begun = [job for job in session.store.jobs(session.cluster) if job.kind == "exec" and job.state != "ended"]
+        return next((job for job in begun if job.digest == new.digest), None)  # of an order that is carried out again
     open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended" and job.kind != "exec"]
     same = next((job for job in open_jobs if job.kind == new.kind and job.digest == new.digest), None)
     name = session.cluster.name

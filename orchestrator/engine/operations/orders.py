@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.ownership import describe_forced_change, refuse_other_owner
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.preparation.trees import DescribedTree
@@ -15,8 +17,11 @@ from orchestrator.engine.training.advice import add_advice
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.formatting import format_duration
 from orchestrator.plan.teardown import TeardownPolicy
+from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.task.model import Task
+from orchestrator.task.sent_tree import parse_sent_tree
+from orchestrator.values import to_text
 
 
 def prepare_order(
@@ -31,9 +36,10 @@ def prepare_order(
     Args:
         verb: One of ORDER_VERBS.
         cluster: The name of the cluster; "" for a launch, whose task names it.
-        arguments: `task` as JSON and `down` of a launch, `down` of a resume, `job` of a cancel,
-            `force` of what an owner does to a cluster of another member, `abandon` of a down; `uid` of the cluster and
-            `run` of a resume, so that an order that is carried out late is not about another one of the same name.
+        arguments: `task` as JSON and `down` of a launch, `down` of a resume, `job` of a cancel, `force` of what an
+            owner does to a cluster of another member, `abandon` of a down; `command`, `hosts`, `env`, `workdir` and
+            `devices` of an exec; `uid` of the cluster and `run` of a resume, so that an order that is carried out late
+            is not about another one of the same name.
         project: The project of the cluster; "" for that of the environment.
         kept: What a plan of a launch knows of files that were or will be sent, by label.
 
@@ -49,6 +55,8 @@ def prepare_order(
         return add_advice(ready, task, project=project)
     if verb == "cancel":
         return commands.prepare_cancel(cluster, arguments.get("job"), force=force, project=project)
+    if verb == "exec":
+        return _prepare_exec(cluster, arguments, project, kept, force=force)
     made: Mapping[str, Callable[[], PreparedCommand]] = {
         "stop": lambda: commands.prepare_stop(cluster, force=force, project=project),
         "start": lambda: commands.prepare_start(cluster, force=force, project=project),
@@ -63,8 +71,29 @@ def prepare_order(
         ),
     }
     if verb not in made:
-        raise UserError(f"an order cannot be `{verb}`", "", f"one of: launch, cancel, {', '.join(made)}")
+        raise UserError(f"an order cannot be `{verb}`", "", f"one of: launch, cancel, exec, {', '.join(made)}")
     return made[verb]()
+
+
+def _prepare_exec(
+    cluster: str, arguments: Mapping[str, Any], project: str, kept: Mapping[str, DescribedTree], *, force: bool
+) -> PreparedCommand:
+    hosts, written = arguments.get("hosts"), arguments.get("workdir", "")
+    ready = commands.prepare_exec(
+        cluster,
+        arguments["command"],
+        hosts=None if hosts is None else tuple(hosts),
+        workdir=parse_sent_tree(written) if written else None,
+        env=tuple((name, to_text(value)) for name, value in arguments.get("env", {}).items()),
+        devices=bool(arguments.get("devices")),
+        kept=kept.get("workdir"),
+        project=project,
+    )
+    with open_reader(project) as reader:
+        record = find_cluster(reader, cluster)
+        refused = refuse_other_owner(record, reader.member, force=force)
+        forced = describe_forced_change(record, reader.member, "exec", force=force)
+    return replace(ready, refused=refused or ready.refused, forced=forced)
 
 
 def _refuse_other_cluster(cluster: str, uid: str, project: str) -> None:

@@ -43,6 +43,7 @@ from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, 
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.task.model import Task
+from orchestrator.task.sent_tree import SentTree
 from orchestrator.values import Secret, Text, to_text
 
 
@@ -124,10 +125,12 @@ def prepare_exec(
     command: str,
     *,
     hosts: tuple[int, ...] | None,
-    workdir: Path | None,
+    workdir: Path | SentTree | None,
     env: tuple[tuple[str, Text], ...] = (),
     devices: bool = False,
-    open_records: Callable[[], AbstractContextManager[Reader]] = open_reader,
+    kept: DescribedTree | None = None,
+    project: str = "",
+    open_records: Callable[[], AbstractContextManager[Reader]] | None = None,
     marks: Mapping[int, Mapping[str, str]] | None = None,
 ) -> PreparedCommand:
     """Prepare one command on an existing cluster: nothing is created or set up.
@@ -139,10 +142,12 @@ def prepare_exec(
         workdir: Sent first when given.
         env: Further variables.
         devices: Whether the bundled trainer is sent too, to a separate folder, to list the devices.
-        open_records: Opens the records of the cluster.
+        kept: What a plan knows of a workdir that was or will be sent.
+        project: The cluster's project; "" for that of the environment.
+        open_records: Opens the records of the cluster in place of the store.
         marks: What the hosts hold by rank, as they say themselves; None for what is on record.
     """
-    with open_records() as reader:
+    with open_records() if open_records is not None else open_reader(project) as reader:
         record, intent = _require_machines(reader, cluster)
         number = next_job_number(reader, record)
         now = load_observed(reader, cluster)
@@ -153,7 +158,7 @@ def prepare_exec(
         )
     candidate = intent.candidate
     _check_ranks(cluster, candidate.hosts, hosts)
-    read = [read_workdir_tree(workdir)] if workdir is not None else []
+    read = [read_workdir_tree(workdir, kept)] if workdir is not None else []
     notes = [note for _, tree in read for note in describe_command_workdir(tree, command)]
     read += [read_trainer_tree()] if devices else []
     facts = host_inputs.host_facts(candidate)

@@ -18,7 +18,7 @@ from orchestrator.remote.file_index import load_file_index
 from orchestrator.remote.host_folder import HOST_FOLDER, WORKDIR
 from orchestrator.remote.tree import Tree, read_tree
 from orchestrator.task.model import Task
-from orchestrator.task.sent_tree import list_sent_trees, parse_sent_tree
+from orchestrator.task.sent_tree import SentTree, list_sent_trees, parse_sent_tree
 
 DIALECT_WORKDIR = "sky_workdir"  # a link to WORKDIR (templates/run/workdir.sh.j2)
 TRAINER = f"{HOST_FOLDER}/trainer/trainer"
@@ -107,10 +107,9 @@ def _load_kept_tree(label: str, digest: str) -> Tree:
     return tree
 
 
-def read_workdir_tree(folder: Path) -> tuple[TreeSpec, Tree]:
-    """Read a working directory alone, for exec."""
-    tree = read_tree(folder)
-    return _describe_tree("workdir", str(folder.absolute()), WORKDIR, tree), tree
+def read_workdir_tree(folder: Path | SentTree, kept: DescribedTree | None = None) -> tuple[TreeSpec, Tree]:
+    """Read a working directory alone, for exec: of this computer, or one that was sent, or is only described."""
+    return _read_labelled_tree("workdir", str(folder), WORKDIR, kept, whole=False)
 
 
 def read_trainer_tree() -> tuple[TreeSpec, Tree]:

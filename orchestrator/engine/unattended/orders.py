@@ -74,7 +74,11 @@ def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) 
     try:
         if order.verb in _QUEUED and (queued := _find_queued_run(order)):
             return queued
+        if order.verb == "exec" and (ended := _find_ended_command(order)):
+            return ended
         ready = prepare_order(order.verb, order.cluster, json.loads(order.arguments), order.project)
+        if order.verb == "exec" and ready.job is not None:
+            ready = replace(ready, job=replace(ready.job, run_id=order.run_id, digest=order.uid))
         ready.raise_refusal()
     except _PASSING:
         raise
@@ -114,6 +118,16 @@ def _find_queued_run(order: OrderRecord) -> Outcome | None:
         return None
     cluster, job = found
     return Outcome(status=0, code="", what=f"job {job.id} is queued on '{cluster}'")
+
+
+def _find_ended_command(order: OrderRecord) -> Outcome | None:
+    """Return how a command ended whose engine was killed before it recorded the end of the order."""
+    with open_reader(order.project) as reader:
+        found = reader.find_run(order.run_id)
+    if found is None or found[1].state != "ended":
+        return None
+    job = found[1]
+    return Outcome(status=job.status or 0, code=job.code, what=job.what, why=job.why, next_step=job.next_step)
 
 
 def _start_stopped_machines(order: OrderRecord, narrator: Narrator, services: Services) -> CommandResult | None:
