@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.execution import served_patience
-from orchestrator.cli.execution.served_patience import Patience
+from orchestrator.cli.drawing.terminal import write_stderr
+from orchestrator.client import patience
+from orchestrator.client.patience import Patience
 from orchestrator.client.transport import ServiceError
 from orchestrator.errors import CloudError, OrchError
 
@@ -22,7 +23,7 @@ def test_an_absence_is_said_once_and_ends_with_the_answer(capsys: pytest.Capture
             raise answer
         return str(answer)
 
-    assert Patience(subject="the job", next_step="", pause=pauses.append).ask(ask) == "here"
+    assert Patience(report=write_stderr, subject="the job", next_step="", pause=pauses.append).ask(ask) == "here"
     assert len(pauses) == 3
     said = "https://orch.example.org does not answer; the job continues; trying again\n"
     assert capsys.readouterr().err == said
@@ -36,16 +37,16 @@ def test_a_refusal_is_final() -> None:
         raise ServiceError({"title": "no such cluster", "status": 404})
 
     with pytest.raises(ServiceError):
-        Patience(subject="", next_step="", pause=lambda _: None).ask(ask)
+        Patience(report=write_stderr, subject="", next_step="", pause=lambda _: None).ask(ask)
     assert requests == [1]
 
 
 def test_a_service_that_stays_away_ends_the_command_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_patience, "_AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "_AWAY_SECONDS", 0.0)
 
     def ask() -> None:
         raise AWAY
 
     with pytest.raises(OrchError) as caught:
-        Patience(subject="the job", next_step="orch logs mine -f", pause=lambda _: None).ask(ask)
+        Patience(report=write_stderr, subject="the job", next_step="orch logs mine -f", pause=lambda _: None).ask(ask)
     assert caught.value.next_step == "orch logs mine -f"

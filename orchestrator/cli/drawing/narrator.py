@@ -129,6 +129,11 @@ class TerminalNarrator:
         self._last_output = time.monotonic()
         (self._setup_output if self._setup else self._output).write(host, block)
 
+    def setup_output(self, host: HostAddress, block: bytes) -> None:
+        """Print a block of the output of a host's setup."""
+        self._last_output = time.monotonic()
+        self._setup_output.write(host, block)
+
     def note(self, words: str) -> None:
         """Print one line."""
         with self._lock:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.execution.served_patience import Patience
 from orchestrator.client.events import FollowedEvents
 from orchestrator.client.http import Client
+from orchestrator.client.patience import Patience
 from orchestrator.client.transport import ServiceError
 from orchestrator.exits import Exit
 from orchestrator.formatting import format_rate
@@ -35,6 +35,7 @@ class _Watcher:
     Attributes:
         subject: What continues when the service is away for too long.
         address: The page that shows it.
+        report: Prints a line.
     """
 
     client: Client
@@ -42,6 +43,7 @@ class _Watcher:
     cluster: str
     subject: str
     address: str
+    report: Callable[[str], None] = write_stderr
 
     def wait_until(self, ask: Callable[[], _Answer | None]) -> _Answer:
         """Return what `ask` returns, once that is not None.
@@ -50,7 +52,10 @@ class _Watcher:
             OrchError: The service refuses, or is away for too long.
         """
         patience = Patience(
-            subject=self.subject, next_step=self.address, pause=lambda seconds: self._show(self.events.wait(seconds))
+            report=self.report,
+            subject=self.subject,
+            next_step=self.address,
+            pause=lambda seconds: self._show(self.events.wait(seconds)),
         )
         while (found := patience.ask(ask)) is None:
             self._show(self.events.wait(_POLL_SECONDS))
@@ -61,7 +66,8 @@ class _Watcher:
         lines = [
             str(event["what"]) for event in events if event["cluster"] == self.cluster and event["kind"] != "order"
         ]
-        write_stderr(*(escape_controls(line) for line in lines))
+        for line in lines:
+            self.report(escape_controls(line))
 
 
 def await_end(
@@ -73,6 +79,7 @@ def await_end(
         OrchError: The service refuses, or is away for too long. The order continues.
     """
     from orchestrator.cli.drawing.outcomes import ending_as_json, print_ending
+    from orchestrator.cli.execution.run_output import show_run_output
 
     cluster, page = order["cluster"], f"{client.url}/orders/{order['id']}"
     name = qualify_name(order["project"], cluster)
@@ -86,7 +93,10 @@ def await_end(
                 page = f"{client.url}/runs/{run_id}"
                 write_stderr(str(ended["what"]), f"  {page}   shows the run")
                 watcher.subject, watcher.address = "the run", page
-                ending = _await_run(watcher, run_id, cluster, ended, deletes=bool(command.request.get("down")))
+                job = int(client.show_run(run_id)["run"]["jobs"][-1]["id"])
+                with show_run_output(client.url, cluster, job, mode) as watcher.report:
+                    ending = _await_run(watcher, run_id, cluster, ended, deletes=bool(command.request.get("down")))
+                watcher.report = write_stderr
                 kept = _kept_machines(client, ended)
     except KeyboardInterrupt:
         write_stderr(*_after_interrupt(watcher, cluster, command))

@@ -15,11 +15,11 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.execution.served_commands import refuse_option
-from orchestrator.cli.execution.served_patience import Patience
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.client.base import DocumentReads
 from orchestrator.client.choose import open_documents
+from orchestrator.client.patience import Patience
 from orchestrator.documents.queries import EventsQuery
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_local_time, parse_utc
@@ -108,7 +108,7 @@ def _poll_newer(documents: DocumentReads, query: EventsQuery) -> Iterator[dict[s
         return documents.read_events(replace(query, after=seen))
 
     served = bool(find_server(os.environ))
-    patience = Patience(subject="", next_step="orch events -f")
+    patience = Patience(report=write_stderr, subject="", next_step="orch events -f")
     while True:
         time.sleep(SERVICE_POLL_SECONDS if served else POLL_SECONDS)
         document = patience.ask(read_newer) if served else read_newer()

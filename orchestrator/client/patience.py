@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.errors import CloudError, OrchError
 
 _AWAY_SECONDS = 600.0  # that a service may be away
@@ -20,11 +19,13 @@ class Patience:
     """Asks again while a service does not answer, and says so once.
 
     Attributes:
+        report: Receives the line.
         subject: What continues meanwhile; "" when nothing is known to.
         next_step: What to do when the service is away for too long.
         pause: Waits so many seconds between two questions.
     """
 
+    report: Callable[[str], None]
     subject: str
     next_step: str
     pause: Callable[[float], object] = time.sleep
@@ -43,7 +44,7 @@ class Patience:
                 continues = f"{self.subject} continues" if self.subject else ""
                 if since is None:
                     since = time.monotonic()
-                    write_stderr("; ".join(part for part in (error.what, continues, "trying again") if part))
+                    self.report("; ".join(part for part in (error.what, continues, "trying again") if part))
                 elif time.monotonic() - since > _AWAY_SECONDS:
                     what = f"{error.what} for {_AWAY_SECONDS / 60:.0f} min"
                     raise OrchError(what, continues, self.next_step) from error
