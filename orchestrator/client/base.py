@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, SpendingQuery
+    from orchestrator.documents.queries import (
+        ClustersQuery,
+        EventsQuery,
+        OutputQuery,
+        QueueQuery,
+        RunsQuery,
+        SpendingQuery,
+    )
+    from orchestrator.engine.narrator import Narrator
+    from orchestrator.engine.operations.log_sources import Sink
+    from orchestrator.engine.preparation.prepared import CommandResult
 
 Document = dict[str, Any]
 
@@ -62,3 +72,17 @@ class DocumentReads(ABC):
     @abstractmethod
     def list_cluster_names(self) -> list[tuple[str, str]]:
         """Return name and summary of the open clusters of the project, by name."""
+
+    @abstractmethod
+    def give_output(self, query: OutputQuery, sink: Sink, narrator: Narrator) -> CommandResult:
+        """Give the output of a job to `sink`, and return how the job ended where it is followed.
+
+        Args:
+            query: Which output.
+            sink: Receives the bytes of a host, as its program wrote them.
+            narrator: Receives notes, such as whose setup it is.
+
+        Raises:
+            NotFoundError: There is no such job or log.
+            UserError: The job did not run on one of the hosts.
+        """

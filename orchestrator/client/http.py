@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import UNAUTHORIZED
@@ -22,6 +22,7 @@ from orchestrator.client import ci as client_ci
 from orchestrator.client.events import FollowedEvents
 from orchestrator.client.logins import read_logins
 from orchestrator.client.orders import Verb
+from orchestrator.client.output import OutputCalls
 from orchestrator.client.reads import PAGE, ReadCalls
 from orchestrator.client.team import TeamCalls, make_address
 from orchestrator.client.transport import Document, ServiceError, Transport
@@ -53,7 +54,7 @@ class Plan:
         return "".join(f"note: {note}\n" for note in self.document["notes"]) + str(self.document["text"])
 
 
-class Client(ReadCalls, TeamCalls):
+class Client(ReadCalls, OutputCalls, TeamCalls):
     """A connection to a service, used as a context manager. For one thread."""
 
     def __init__(
@@ -168,51 +169,6 @@ class Client(ReadCalls, TeamCalls):
     def show_queue(self) -> Document:
         """Return the jobs and pipelines that have not ended."""
         return self._get("/v1/queue")
-
-    def read_records(self, cluster: str = "") -> Document:
-        """Return the rows of clusters that a command on their hosts needs.
-
-        Args:
-            cluster: Those of this name; without it all that exist.
-        """
-        return self._get(make_address("/v1/records", cluster=cluster, project=self._project))
-
-    def read_output(
-        self,
-        cluster: str,
-        job: int | None = None,
-        *,
-        uid: str = "",
-        setup: bool = False,
-        hosts: Sequence[int] = (),
-        tail: int | None = None,
-        since: int | None = None,
-        positions: Mapping[str, int] = MappingProxyType({}),
-    ) -> Document:
-        """Return a part of the output of a job, as the service's engine has kept it.
-
-        Args:
-            cluster: The name of its cluster.
-            job: Its number; the current one without it.
-            uid: The cluster's uid, where its name alone is not enough.
-            setup: Whether it is the output of the setup.
-            hosts: Of which hosts; none for all.
-            tail: Begin with so many last lines of each host.
-            since: Begin with what is at most so many seconds old.
-            positions: The byte at which to begin, by file; those of the parts that were returned before.
-        """
-        given = {
-            "project": self._project or None,
-            "job": job,
-            "uid": uid or None,
-            "setup": "yes" if setup else None,
-            "tail": tail,
-            "since": since,
-        }
-        query: list[tuple[str, object]] = [(name, value) for name, value in given.items() if value is not None]
-        query += [("host", host) for host in hosts]
-        query += [("begin", f"{file}:{byte}") for file, byte in positions.items()]
-        return self._get(f"/v1/clusters/{quote(cluster, safe='')}/logs?{urlencode(query)}")
 
     def set_timeout(self, seconds: float) -> None:
         """Set how long a connection, and an answer, may take from the next connection on."""

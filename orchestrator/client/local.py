@@ -14,7 +14,17 @@ from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
 
 if TYPE_CHECKING:
-    from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, SpendingQuery
+    from orchestrator.documents.queries import (
+        ClustersQuery,
+        EventsQuery,
+        OutputQuery,
+        QueueQuery,
+        RunsQuery,
+        SpendingQuery,
+    )
+    from orchestrator.engine.narrator import Narrator
+    from orchestrator.engine.operations.log_sources import Sink
+    from orchestrator.engine.preparation.prepared import CommandResult
     from orchestrator.store.read import Reader
 
 
@@ -113,3 +123,13 @@ class LocalDocuments(DocumentReads):
     def list_cluster_names(self) -> list[tuple[str, str]]:
         with open_own_reader() as store:
             return [(one.name, one.summary) for one in store.clusters() if one.project == store.project]
+
+    def give_output(self, query: OutputQuery, sink: Sink, narrator: Narrator) -> CommandResult:
+        from orchestrator.engine.operations.log_sources import LogStart
+        from orchestrator.engine.operations.logs import follow_logs
+
+        start = LogStart(tail=query.tail, seconds=query.since)
+        return follow_logs(
+            query.cluster, query.job, sink, narrator,
+            hosts=query.hosts, follow=query.follow, start=start, setup=query.setup,
+        )  # fmt: skip

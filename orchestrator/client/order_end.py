@@ -12,6 +12,7 @@ from orchestrator.client.events import PROGRESS, FollowedEvents
 from orchestrator.client.http import Client
 from orchestrator.client.orders import PlannedOrder, StoppedWatching
 from orchestrator.client.patience import Patience
+from orchestrator.client.run_output import report_output
 from orchestrator.client.transport import ServiceError
 from orchestrator.engine.progress import Progress, ProgressKind, parse_progress
 from orchestrator.messages import escape_controls
@@ -72,7 +73,7 @@ class _Watcher:
         for event in events:
             progress = parse_progress(event.get("progress")) if event["kind"] == PROGRESS else None
             if event["cluster"] == self.cluster and progress is not None:
-                self.narrator.show(progress)
+                self.narrator.show(replace(progress, setup=False))  # whose output it is comes with the output
                 self.waits = progress if progress.kind is ProgressKind.WAIT else None
                 self.waits_since = time.monotonic() - progress.seconds
         if self.waits is not None:
@@ -116,7 +117,9 @@ def await_end(
             narrator.note(escape_controls(str(ended["what"])))
             narrator.note(f"  {page}   shows the run")
             watcher.subject, watcher.address = "the run", page
-            ending = _await_run(watcher, run_id, cluster, ended, deletes=deletes)
+            job = int(client.show_run(run_id)["run"]["jobs"][-1]["id"])
+            with report_output(client.url, cluster, job, narrator):
+                ending = _await_run(watcher, run_id, cluster, ended, deletes=deletes)
     except KeyboardInterrupt:
         raise StoppedWatching(_describe_interrupted(watcher, planned)) from None
     return ending

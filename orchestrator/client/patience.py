@@ -19,15 +19,16 @@ class Patience:
     """Asks again while a service does not answer, and says so once.
 
     Attributes:
+        report: Receives the line.
         subject: What continues meanwhile; "" when nothing is known to.
         next_step: What to do when the service is away for too long.
         report: Receives a line about it.
         pause: Waits so many seconds between two questions.
     """
 
+    report: Callable[[str], None]
     subject: str
     next_step: str
-    report: Callable[[str], object]
     pause: Callable[[float], object] = time.sleep
 
     def ask(self, question: Callable[[], _Answer]) -> _Answer:

@@ -78,7 +78,7 @@ class Answer:
 
     def read_document(self) -> Document:
         """Return the content. Raises ValueError for one that is no JSON object, or too long."""
-        content = self._read_content()
+        content = self.read_content()
         try:
             found: Any = json.loads(content)
         except RecursionError:
@@ -87,7 +87,8 @@ class Answer:
             raise ValueError("its answer is not a JSON object")  # noqa: TRY004  # it is a fault of the service
         return cast("Document", found)
 
-    def _read_content(self) -> bytes:
+    def read_content(self) -> bytes:
+        """Return the content. Raises ValueError for one that is too long."""
         content = self._response.read()
         if self.get_header("Content-Encoding") == "gzip":
             content = _unpack(content)

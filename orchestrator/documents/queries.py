@@ -134,3 +134,25 @@ def choose_clusters(store: Reader, scope: Scope, name: str) -> list[ClusterRecor
     if name:
         return [find_cluster(store, name)]
     return [one for one in store.clusters() if chosen.includes(one.project, one.owner)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputQuery:
+    """The output that is shown.
+
+    Attributes:
+        job: The job's number; None for the current one.
+        hosts: The ranks; None for all.
+        follow: Whether to continue until the job has ended.
+        tail: Begin with so many last lines of each host; None for the beginning.
+        since: Begin with what is at most so many seconds old; None for the beginning.
+        setup: Whether the output of the setup is shown in any case.
+    """
+
+    cluster: str
+    job: int | None = None
+    hosts: tuple[int, ...] | None = None
+    follow: bool = False
+    tail: int | None = None
+    since: int | None = None
+    setup: bool = False

@@ -42,3 +42,28 @@ class Narrator(Protocol):
     def note(self, words: str) -> None:
         """Report one line for the user, such as how to resume after a detach."""
         ...
+
+
+class SilentNarrator(Narrator):
+    """Drops what it receives, for work without a person before it."""
+
+    def starting(self, action: Action) -> None:
+        """Drop it."""
+
+    def finished(self, action: Action, seconds: float) -> None:
+        """Drop it."""
+
+    def failed(self, action: Action, outcomes: tuple[HostOutcome, ...]) -> None:
+        """Drop it."""
+
+    def waiting(self, wait: Wait, seconds: float) -> None:
+        """Drop it."""
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Drop it."""
+
+    def output(self, host: HostAddress, block: bytes) -> None:
+        """Drop it."""
+
+    def note(self, words: str) -> None:
+        """Drop it."""

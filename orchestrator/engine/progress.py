@@ -106,6 +106,10 @@ class DescribedNarrator(ABC):
     def output(self, host: HostAddress, block: bytes) -> None:
         """Report raw output of the user's setup or program on one host, in order for that host."""
 
+    def setup_output(self, host: HostAddress, block: bytes) -> None:
+        """Report raw output of the user's setup, where it is known to be that."""
+        self.output(host, block)
+
     def starting(self, action: Action) -> None:
         """Report that an action begins."""
         self.show(_describe(ProgressKind.BEGUN, action))

@@ -37,6 +37,8 @@ from orchestrator.service.oidc import OidcClient
 from orchestrator.service.oidc_endpoints import BACK, BEGIN, SignIn
 from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.openapi import describe_api
+from orchestrator.service.output_answer import answer_with_output
+from orchestrator.service.output_waits import OutputWaits
 from orchestrator.service.pages import PageRenderer, find_static_file
 from orchestrator.service.planners import BusyPlannerError, MemberShares, Planners
 from orchestrator.service.problems import describe_problem, find_http_status, hide_database, refuse_old_client
@@ -44,6 +46,7 @@ from orchestrator.service.request_body import make_form_token, read_body
 from orchestrator.service.route import Answer, Call, Medium, Person, Role, Route
 from orchestrator.service.routes import ROUTES
 from orchestrator.service.site import Site
+from orchestrator.service.streams import Streams
 from orchestrator.service.upload import receive_file
 from orchestrator.service_version import HEADER
 
@@ -92,6 +95,7 @@ class Service:
     site: Site
     gate: Gate
     hub: EventHub
+    waits: OutputWaits
     pages: PageRenderer
     hosts: frozenset[str]
     cookie: str
@@ -111,7 +115,7 @@ class Service:
 
 def build_application(
     site: Site, gate: Gate, entrance: Entrance, port: int, version: str, provider: OidcSettings | None = None
-) -> tuple[Starlette, EventHub]:
+) -> tuple[Starlette, Streams]:
     """Return the application of a site, and its streams.
 
     Args:
@@ -126,6 +130,7 @@ def build_application(
         site=site,
         gate=gate,
         hub=EventHub(site=site),
+        waits=OutputWaits(site=site),
         pages=PageRenderer.create(version),
         hosts=entrance.list_hosts(port),
         cookie="__Host-orch_session" if entrance.is_secure else f"orch_session_{port}",
@@ -159,7 +164,7 @@ def build_application(
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
         ],  # 9 takes three times as long, for 2 %
     )
-    return application, service.hub
+    return application, Streams(events=service.hub, output=service.waits)
 
 
 def _list_endpoints(service: Service) -> list[Endpoint]:
@@ -343,6 +348,11 @@ async def _call(
             return await service.planners.run(person.name if person is not None else "", respond)
         if route.oauth:
             return await to_thread.run_sync(respond, limiter=service.exchanging)
+        if route.medium is Medium.OUTPUT:
+            packed = "gzip" in request.headers.get("accept-encoding", "")
+            return await answer_with_output(
+                service.waits, service.shares, service.limiter, handler, call, packed=packed
+            )
         async with service.shares.of(person.name if person is not None else f"network {call.caller}"):
             return await to_thread.run_sync(respond, limiter=service.summing if route.sums else service.limiter)
 

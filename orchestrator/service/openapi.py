@@ -39,7 +39,11 @@ def load_schema(name: str) -> dict[str, Any]:
 
 def _describe_route(route: Route) -> dict[str, Any]:
     content: dict[str, Any] = {route.medium.value: {"schema": {"type": "string"}}}
-    if route.schema:
+    if route.medium is Medium.OUTPUT:
+        reference = f"#/components/schemas/{route.schema}"
+        lines = {"x-first-line": {"$ref": reference}, "x-line-of-a-part": {"$ref": f"{reference}/$defs/part"}}
+        content[route.medium.value] |= lines
+    elif route.schema:
         content = {route.medium.value: {"schema": {"$ref": f"#/components/schemas/{route.schema}"}}}
     answers: dict[str, Any] = {"202" if route.keyed else "200": {"description": route.meaning, "content": content}}
     if route.role > Role.ANYONE:

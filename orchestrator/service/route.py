@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
+from orchestrator.documents import output_parts
 from orchestrator.documents.queries import Scope
 from orchestrator.errors import UserError
 from orchestrator.service.site import Site
@@ -20,7 +21,9 @@ from orchestrator.service_version import OLDEST_CLIENT
 from orchestrator.store.known_names import refuse_unknown_project
 
 if TYPE_CHECKING:
+    from orchestrator.documents.output_parts import OutputPart
     from orchestrator.service.gate import Gate
+    from orchestrator.service.output_marks import OutputMark
     from orchestrator.store.read import Reader
 
 _MANY = 2**53  # up to which floats hold every whole number
@@ -45,6 +48,7 @@ class Medium(StrEnum):
     PAGE = "text/html"
     TEXT = "text/plain"
     EVENTS = "text/event-stream"
+    OUTPUT = output_parts.MEDIUM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +185,8 @@ class Answer:
     """What a handler returns: a document for JSON, or its text; a template with its values for a page; or a text.
 
     Attributes:
+        parts: Of output, behind the document.
+        unchanged: What has to change before a request that is held is answered; None for an answer that is not held.
         following: The query of the next page of a list; None for the last.
         location: Address of what was made: a page leads there, other answers name it.
         status: The HTTP status.
@@ -192,6 +198,8 @@ class Answer:
     template: str = ""
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     text: str = ""
+    parts: Sequence[OutputPart] = ()
+    unchanged: OutputMark | None = None
     following: Mapping[str, str] | None = None
     location: str = ""
     status: int = 200

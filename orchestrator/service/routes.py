@@ -30,6 +30,7 @@ from orchestrator.service.drawing.chip_marks import MEASURES
 from orchestrator.service.entry_pages import JoinForm, LinkForm, NameForm, SignOutForm
 from orchestrator.service.job_output import show_output
 from orchestrator.service.order_pages import LaunchForm, OrderForm
+from orchestrator.service.output_waits import MOST_SECONDS
 from orchestrator.service.plans import OrderRequest, PlanRequest
 from orchestrator.service.route import Medium, Parameter, Role, Route
 from orchestrator.store.order_records import ORDER_VERBS
@@ -50,6 +51,7 @@ _OUTPUT = (
     Parameter(name="tail", kind=int, meaning="Begin with the last lines of each host."),
     Parameter(name="since", kind=int, meaning="Begin with what is at most so many seconds old."),
     Parameter(name="setup", default="no", choices=("yes", "no"), meaning="The output of the setup."),
+    Parameter(name="wait", kind=int, default=0, most=MOST_SECONDS, meaning="Seconds to wait where nothing is new."),
     Parameter(name="begin", most_values=1000, meaning="FILE:BYTE where a file is read on; once for each file."),
 )
 _CLUSTER = Parameter(name="cluster", default="", meaning="Only those of one cluster.")
@@ -112,8 +114,9 @@ ROUTES: tuple[Route, ...] = (
           handler=records.list_clusters, parameters=(_LIMIT, _PAST, *_WHOSE), meaning="The open clusters."),
     Route(name="cluster", path="/v1/clusters/{name}", role=_VIEWER, medium=_JSON, schema="status",
           handler=records.show_cluster, parameters=(_IN,), meaning="One cluster."),
-    Route(name="job-output", path="/v1/clusters/{name}/logs", role=_VIEWER, medium=_JSON, schema="job-output",
-          handler=show_output, parameters=_OUTPUT, meaning="The output of a job, as the engine kept it."),
+    Route(name="job-output", path="/v1/clusters/{name}/logs", role=_VIEWER, medium=Medium.OUTPUT,
+          schema="job-output", handler=show_output, parameters=_OUTPUT,
+          meaning="The output of a job: a line of JSON about it, then for each part a line and its bytes."),
     Route(name="chips", path="/v1/clusters/{name}/chips", role=_VIEWER, medium=_JSON, schema="chips",
           handler=records.show_chips, parameters=(_IN,),
           meaning="Steps, heartbeats and chips of its hosts, as they are observed."),

@@ -26,12 +26,12 @@ from orchestrator.service.address import Address, find_folder, note_address
 from orchestrator.service.application import build_application
 from orchestrator.service.connections import HEADER_SECONDS, choose_connection_limit, limit_connections
 from orchestrator.service.entrance import Entrance
-from orchestrator.service.event_stream import EventHub
 from orchestrator.service.gate import Gate
 from orchestrator.service.host_board import HostBoard
 from orchestrator.service.member_rules import MemberRules
 from orchestrator.service.oidc_settings import OidcSettings
 from orchestrator.service.site import Site
+from orchestrator.service.streams import Streams
 from orchestrator.store.location import store_location
 from orchestrator.store.read import open_reader_at
 
@@ -162,7 +162,7 @@ class _Server(uvicorn.Server):
     """A server that says when it answers, and ends with the engine."""
 
     def __init__(
-        self, config: uvicorn.Config, on_start: Callable[[], None], stop: threading.Event, streams: EventHub
+        self, config: uvicorn.Config, on_start: Callable[[], None], stop: threading.Event, streams: Streams
     ) -> None:
         super().__init__(config)
         self._on_start = on_start

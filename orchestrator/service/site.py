@@ -11,9 +11,11 @@ from orchestrator.cloud_access import CloudAccess
 from orchestrator.cloud_identities.role import name_caller
 from orchestrator.documents.curves import CurveReader
 from orchestrator.documents.kept_spending import KeptSpending
+from orchestrator.engine.operations.output_copies import OutputCopies
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.identities import find_access
 from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.recorded import open_reader as open_recorded
 from orchestrator.paths import load_paths
 from orchestrator.service.host_board import HostBoard
 from orchestrator.service.long_sums import LongSums
@@ -37,6 +39,7 @@ class Site:
         wake_engine: Makes sure that an engine works, which carries out what was asked.
         member_rules: What tasks of members may use of this computer.
         files: The bucket in which all servers of the team keep files that members send; "" where each keeps its own.
+        copies: The output that is copied from hosts, for readers.
         hosts: What the engine of this process observes of hosts.
         curves: The points of runs that were read before.
         spending: The sums of what deleted clusters have cost.
@@ -50,6 +53,7 @@ class Site:
     wake_engine: Callable[[], None] = lambda: None
     member_rules: MemberRules = field(default_factory=MemberRules)
     files: str = ""
+    copies: OutputCopies = field(default_factory=lambda: OutputCopies(open_recorded))
     hosts: HostBoard = field(default_factory=HostBoard)
     curves: CurveReader = field(default_factory=CurveReader)
     spending: KeptSpending = field(default_factory=KeptSpending)

@@ -354,7 +354,7 @@ def test_following_the_log_of_a_deleted_cluster_ends_as_its_job_did(home: Path, 
     ending = follow_logs("c", None, lambda _host, block: seen.append(block), listener, hosts=None, follow=True)
     assert (ending.status, b"".join(seen)) == (7, b"no\n")
     assert re.fullmatch(
-        r"cluster 'c' was deleted, \d\d:\d\d UTC; this is the local copy of its output", *listener.notes
+        r"cluster 'c' was deleted, \d\d:\d\d UTC; this is the copy of its output that was kept", *listener.notes
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.engine.operations.kept_output import KeptOutput, read_kept_output
 from orchestrator.engine.operations.log_sources import LogStart, read_log_from
-from orchestrator.engine.state.kept_log import HEAD, LogLimits, copy_log, find_fallocate, read_cut
+from orchestrator.engine.state.kept_log import HEAD, LogLimits, copy_log, describe_missing, find_fallocate, read_cut
 from orchestrator.engine.state.old_output import drop_old_output
 from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.teardown import TeardownPolicy
@@ -127,12 +127,14 @@ def test_a_reader_of_the_service_gets_everything_that_is_kept(
     while not (found := kept(positions)).complete:
         for part in found.parts:
             positions[part.file] = part.end
-            parts.append(part.content)
-    parts += [part.content for part in found.parts]
+            parts.append(describe_missing(part.missing) + part.content)
+    parts += [describe_missing(part.missing) + part.content for part in found.parts]
     (log,) = (load_paths().state / "logs").glob("*/1/attempt-0001/*.log")
     assert b"".join(parts) == read_log_from(log, LogStart())
-    inside = kept({"attempt-0001/0.log": 2 * HEAD + 5}).parts[0]
-    assert CUT_LINE.match(inside.content), "it had read on, and what follows was cut meanwhile"
+    inside, cut = kept({"attempt-0001/0.log": 2 * HEAD + 5}).parts[0], read_cut(log)
+    assert cut is not None and (inside.begin, inside.missing) == (cut.end, cut.end - 2 * HEAD - 5), (
+        "it had read on, and what follows was cut meanwhile"
+    )
 
 
 # --- of all jobs --------------------------------------------------------------------------------------------------

@@ -97,6 +97,11 @@ class TerminalNarrator(DescribedNarrator):
         self._last_output = time.monotonic()
         (self._setup_output if self._setup else self._output).write(host, block)
 
+    def setup_output(self, host: HostAddress, block: bytes) -> None:
+        """Print a block of the output of a host's setup."""
+        self._last_output = time.monotonic()
+        self._setup_output.write(host, block)
+
     def _open(self, stream: TextIO, prefix: bool, on_closed: Callable[[], None] | None) -> HostOutput:
         return HostOutput(
             stream.buffer,

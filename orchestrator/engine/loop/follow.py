@@ -7,10 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.state.following import note_followed, note_following
 from orchestrator.engine.state.kept_log import LogLimits, append_bounded
 from orchestrator.errors import StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
@@ -160,6 +162,8 @@ class Follower:
 
     def _run(self, hands: HostOperations) -> None:
         try:
+            with suppress(OSError):  # a full disk is reported by what is written next
+                note_following(self._files.folder)
             offsets = self._files.offsets(list(self._ranks))
             hands.follow_job(
                 self.job, self._sink, offsets, self._ranks, stop=self._stop, on_end=self._ended, on_away=self._away
@@ -167,7 +171,14 @@ class Follower:
         except BaseException as error:  # kept for the loop, which reports it or raises it again: see wait.py
             self.error = explain_exhaustion(error) or error
         finally:
+            with suppress(OSError):
+                note_followed(self._files.folder, complete=self._has_all())
             self.changed.set()
+
+    def _has_all(self) -> bool:
+        """Return whether the program has ended on all hosts, with a status, so that all of its output has come."""
+        ends = [self.outcomes.get(rank) for rank in self._ranks]
+        return self.error is None and all(end is not None and end.failure is None for end in ends)
 
     def _sink(self, host: HostAddress, block: bytes) -> None:
         self._files.write(host.rank, block)

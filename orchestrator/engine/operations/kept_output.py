@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.documents.output_parts import MOST_BYTES, OutputPart
 from orchestrator.engine.loop.follow import find_size_at
 from orchestrator.engine.operations.log_sources import LogStart
 from orchestrator.engine.operations.setup_logs import find_setup_files
@@ -15,24 +16,7 @@ from orchestrator.paths import load_paths
 from orchestrator.slices import SliceState
 from orchestrator.store.records import ClusterRecord, JobRecord
 
-MOST_BYTES = 2 << 20  # of one reading
 _LAST_BYTES = 1 << 20  # in which the last lines of a file are counted: there may be hundreds of files
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputPart:
-    """A part of one file.
-
-    Attributes:
-        file: Such as `attempt-0002/0.log`; the name is the host's rank.
-        rank: The host.
-        end: The byte behind it in the file.
-    """
-
-    file: str
-    rank: int
-    content: bytes
-    end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +59,7 @@ def read_kept_output(
     parts: list[OutputPart] = []
     left = MOST_BYTES
     for part in _read_parts(chosen, start, positions):
-        if part.content or part.file not in positions:
+        if part.content or part.missing or part.file not in positions:
             parts.append(part)
             left -= len(part.content)
         if left <= 0:
@@ -95,9 +79,11 @@ def _read_parts(files: list[Path], start: LogStart, positions: Mapping[str, int]
     for file in files:
         name = _name(file)
         begin = min(positions[name], file.stat().st_size) if name in positions else _find_begin(file, start)
-        content, end = read_log(file, begin, left)
-        left -= len(content)
-        yield OutputPart(file=name, rank=int(file.stem), content=content, end=end)
+        piece = read_log(file, begin, left)
+        left -= len(piece.content)
+        yield OutputPart(
+            file=name, rank=int(file.stem), begin=piece.begin, missing=piece.missing, content=piece.content
+        )
 
 
 def _find_begin(file: Path, start: LogStart) -> int:

@@ -101,14 +101,25 @@ def read_current_logs(
     fleet: Fleet, folder: str, sink: Sink, ranks: tuple[int, ...], start: LogStart
 ) -> tuple[HostOutcome, ...]:
     """Give the logs of a job as they are at this moment to `sink`. Return the outcomes of hosts that failed."""
-    begin = find_offsets(fleet, folder, ranks, start)
+    return read_logs_from(fleet, folder, sink, ranks, find_offsets(fleet, folder, ranks, start))
+
+
+def read_logs_from(
+    fleet: Fleet,
+    folder: str,
+    sink: Sink,
+    ranks: tuple[int, ...],
+    begin: Offsets,
+    stop: threading.Event | None = None,
+) -> tuple[HostOutcome, ...]:
+    """Do as `read_current_logs` from known places on; `stop` ends it early."""
     answering = [rank for rank in ranks if rank not in {outcome.rank for outcome in begin.silent}]
 
     def command(host: HostAddress) -> str:
         return shell_command("log-read.sh", folder, str(begin.offsets.get(host.rank, 0)))
 
     deadline = Stall(TRANSFER_SECONDS, longest=READ_SECONDS)
-    result = fleet.run(command, ranks=answering, on_output=sink, timeout=deadline, fenced=False)
+    result = fleet.run(command, ranks=answering, on_output=sink, timeout=deadline, stop=stop, fenced=False)
     refused = [outcome.rank for outcome in result.failed if outcome.exit_code == REFUSED]
     outcomes = {one.rank: one for one in (*begin.silent, *result.outcomes)}
     if refused:

@@ -16,6 +16,7 @@ from orchestrator.engine.operations.log_sources import (
     give_local_files,
     read_current_logs,
 )
+from orchestrator.engine.operations.output_source import is_absent
 from orchestrator.engine.operations.own_key import refuse_without_key
 from orchestrator.engine.operations.refresh import refresh_cluster
 from orchestrator.engine.operations.setup_logs import no_setup_error, show_setup
@@ -35,7 +36,6 @@ from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.plan.stopped import FROM_ELSEWHERE, SIGNAL_CODE, make_stopped_outcome
 from orchestrator.plan.ways_back import resume_or_launch
 from orchestrator.remote.fleet import Fleet
-from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
@@ -76,9 +76,9 @@ def follow_logs(
             return replace(ending, step=describe_recorded_end(chosen)) if follow and chosen.state == "ended" else ending
         if setup:
             raise no_setup_error(record)
-    if not record.hosts or record.last_state == SliceState.STOPPED:
+    if is_absent(record):
         result = _read_local_copy(record, chosen, sink, hosts, start)
-        narrator.note(f"{describe_absence(record)}; this is the local copy of its output")
+        narrator.note(describe_copy(record))
         return replace(result, step=describe_recorded_end(chosen)) if follow else result
     ranks = choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
     read = replace(record, hosts=tuple(host for host in record.hosts if host.rank in ranks))
@@ -168,25 +168,33 @@ def _read_local_copy(
     folder = load_paths().logs(record.uid, job.id)
     files = sorted(folder.glob("attempt-*/*.log"))
     if not files:
-        raise _no_copy_error(record, job)
+        raise no_output_error(record, job)
     give_local_files(record, job, files, sink, hosts=hosts, start=start)
     return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
 
 
-def describe_absence(record: ClusterRecord) -> str:
-    """Return why a cluster has no hosts that could be asked."""
+def describe_copy(record: ClusterRecord) -> str:
+    """Return that output comes from a copy, as the hosts are absent."""
+    return f"{_describe_absence(record)}; this is the copy of its output that was kept"
+
+
+def _describe_absence(record: ClusterRecord) -> str:
     if record.deleted is not None:
         return describe_deletion(record)
     return f"cluster '{record.name}' " + ("is stopped" if record.hosts else "has no hosts now")
 
 
-def _no_copy_error(record: ClusterRecord, job: JobRecord) -> NotFoundError:
+def no_output_error(record: ClusterRecord, job: JobRecord) -> NotFoundError:
+    """Return the error for a job of which no output is known."""
     next_step = f"orch runs -c {record.name}"
     if job.bucket:
         next_step = f"in the bucket: orch storage ls {job.bucket}/{job.run_id}/logs/"
     elif record.deleted is None:
-        next_step = f"orch start {record.name}" if record.hosts else f"orch status {record.name}"
-    return NotFoundError(describe_absence(record), f"there is no local copy of the output of job {job.id}", next_step)
+        stopped = is_absent(record) and record.hosts
+        next_step = f"orch start {record.name}" if stopped else f"orch status {record.name}"
+    what = f"there is no output of job {job.id} on '{record.name}'"
+    why = "its program has not begun, or its output is not kept any more"
+    return NotFoundError(what, _describe_absence(record) if is_absent(record) else why, next_step)
 
 
 def describe_recorded_end(job: JobRecord) -> Done | GiveUp:

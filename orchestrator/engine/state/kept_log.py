@@ -28,11 +28,24 @@ class Cut:
     begin: int
     end: int
 
-    def describe(self, begin: int) -> bytes:
-        """Return the line that stands for what is not kept from `begin` on."""
-        amount = (self.end - begin) / 1e6
-        where = "its host has all of it while it exists"
-        return f"\n[orch: {amount:.1f} MB of this output are not kept here; {where}]\n".encode()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPiece:
+    """Bytes of a log.
+
+    Attributes:
+        missing: How many bytes before `begin` are not kept.
+        begin: Where the content begins in the log.
+    """
+
+    missing: int
+    begin: int
+    content: bytes
+
+    @property
+    def end(self) -> int:
+        """The byte behind it."""
+        return self.begin + len(self.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,40 +108,42 @@ def read_cut(path: Path) -> Cut | None:
     return Cut(begin=begin, end=end)
 
 
-def read_log(path: Path, begin: int, most: int) -> tuple[bytes, int]:
-    """Return bytes of a log from `begin` on, and the byte behind them. A line stands for what is not kept.
+def describe_missing(missing: int) -> bytes:
+    """Return the line that stands for bytes of a log that are not kept; nothing for none."""
+    where = "its host has all of it while it exists"
+    return f"\n[orch: {missing / 1e6:.1f} MB of this output are not kept here; {where}]\n".encode() if missing else b""
+
+
+def read_log(path: Path, begin: int, most: int) -> LogPiece:
+    """Return bytes of a log from `begin` on, or from where the next bytes are kept.
 
     It may return less than there is, and then has more behind its end.
 
     Args:
         path: The log.
         begin: A byte of it.
-        most: How many bytes are returned at most, beside that line.
+        most: How many bytes are returned at most.
     """
     cut = read_cut(path)
+    missing = 0
+    if cut is not None and begin < cut.begin:
+        most = min(most, cut.begin - begin)
+    elif cut is not None and begin < cut.end:
+        begin, missing = cut.end, cut.end - begin
     with path.open("rb") as opened:
-        if cut is None or begin >= cut.end:
-            return _read(opened, begin, most)
-        if begin < cut.begin:
-            return _read(opened, begin, min(most, cut.begin - begin))
-        content, end = _read(opened, cut.end, most)
-        return cut.describe(begin) + content, end
+        opened.seek(begin)
+        return LogPiece(missing=missing, begin=begin, content=opened.read(max(most, 0)))
 
 
 def copy_log(path: Path, target: IO[bytes]) -> None:
     """Write all of a log that is kept, with a line in the place of the rest."""
     size, begin = path.stat().st_size, 0
     while begin < size:
-        content, begin = read_log(path, begin, _CHUNK)
-        if not content:
+        piece = read_log(path, begin, _CHUNK)
+        if piece.end == begin:
             return
-        target.write(content)
-
-
-def _read(opened: IO[bytes], begin: int, most: int) -> tuple[bytes, int]:
-    opened.seek(begin)
-    content = opened.read(max(most, 0))
-    return content, begin + len(content)
+        begin = piece.end
+        target.write(describe_missing(piece.missing) + piece.content)
 
 
 def _note(path: Path, cut: Cut) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import HOSTS, NO_PREFIX, RAW
 from orchestrator.errors import UserError
 from orchestrator.formatting import parse_duration
-from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.hosts import HostAddress
@@ -94,15 +92,13 @@ def logs(
     """
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.drawing.outcomes import print_ending
-    from orchestrator.engine.operations.log_sources import LogStart
+    from orchestrator.client.choose import open_documents
+    from orchestrator.documents.queries import OutputQuery
     from orchestrator.plan.steps import Done
 
     if follow and output == "json":
         raise UserError("-f cannot write one JSON document", "it would never be complete", "orch logs -f -o jsonl")
-    if find_server(os.environ):
-        from orchestrator.cli.execution.served_logs import follow_served_logs as read
-    else:
-        from orchestrator.engine.operations.logs import follow_logs as read
+    query = OutputQuery(cluster=cluster, job=job, hosts=ranks, follow=follow, tail=tail, since=since, setup=setup)
     lines: list[dict[str, object]] = []
     with TerminalNarrator(sys.stdout, prefix=not no_prefix, raw=raw, stop_when_closed=True) as narrator:
         write = narrator.output if output == "text" else _json_sink(lines if output == "json" else None)
@@ -111,8 +107,8 @@ def logs(
         matching = filter_lines(grep, write, raw=raw) if grep is not None else None
         sink = write if matching is None else matching
         try:
-            start = LogStart(tail=tail, seconds=since)
-            ending = read(cluster, job, sink, narrator, hosts=ranks, follow=follow, start=start, setup=setup)
+            with open_documents() as documents:
+                ending = documents.give_output(query, sink, narrator)
         except KeyboardInterrupt:
             again = f"orch logs -f {cluster}" if job is None else f"orch logs -f {cluster} {job}"
             narrator.note(f"stopped watching; the job continues: {again}   end it: orch cancel {cluster}")
