@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import UNAUTHORIZED
@@ -196,6 +196,11 @@ class Client(ReadCalls, OutputCalls, TeamCalls):
         run: str = "",
         down: bool = False,
         abandon: bool = False,
+        command: str = "",
+        hosts: Sequence[int] | None = None,
+        env: Mapping[str, str] = MappingProxyType({}),
+        workdir: str = "",
+        devices: bool = False,
         machine_options: Mapping[str, bool] = MappingProxyType({}),
         trees: Mapping[str, Document] = MappingProxyType({}),
     ) -> Plan:
@@ -209,14 +214,22 @@ class Client(ReadCalls, OutputCalls, TeamCalls):
             run: The run to resume, or the cluster whose last run it is.
             down: Whether a launch or resume deletes the machines when it ends.
             abandon: Whether a `down` gives up machines that do not answer; for owners.
+            command: The line for the shell of an exec.
+            hosts: Ranks of an exec; None for all.
+            env: Variables of an exec, which are kept on record.
+            workdir: The folder that an exec sends first, `orch-tree:DIGEST`.
+            devices: Whether an exec sends the bundled trainer, to list devices.
             machine_options: Options that are refused for a cluster that has other machines, such as `use_spot`.
             trees: What is in the files that the task names (`orch-tree:DIGEST`), by name: see /openapi.json.
         """
         given: Document = {
             "verb": verb, "project": self._project, "cluster": cluster, "task": task, "job": job, "run": run,
             "down": down, "abandon": abandon, "machine_options": dict(machine_options), "trees": dict(trees),
+            "command": command, "env": dict(env), "workdir": workdir, "devices": devices,
         }  # fmt: skip
         request = {name: value for name, value in given.items() if value}
+        if hosts is not None:
+            request["hosts"] = list(hosts)
         return Plan(request=request, document=self._post("/v1/plans", request))
 
     def send_files(self, name: str, archive: IO[bytes]) -> None:

@@ -29,6 +29,8 @@ class LocalOrders(OrderCalls):
             return LocalPlan(_prepare_launch(order))
         if order.verb == "resume":
             return LocalPlan(_prepare_resume(order))
+        if order.verb == "exec":
+            return LocalPlan(_prepare_exec(order))
         from orchestrator.engine.operations.orders import list_jobs_that_end, prepare_order
 
         arguments = {"job": order.job, "force": order.force, "abandon": order.abandon}
@@ -92,6 +94,23 @@ def _prepare_launch(order: Order) -> PreparedCommand:
     ready = ready.refuse_options(order.options)
     notes = tuple(dict.fromkeys((*order.file.notes, *ready.notes)))
     return add_advice(replace(ready, notes=notes, accept_host_keys=order.accept_host_keys), task)
+
+
+def _prepare_exec(order: Order) -> PreparedCommand:
+    from orchestrator.engine.preparation.commands import prepare_exec
+
+    command = order.command
+    if command is None:
+        raise ValueError("an exec needs a command")
+    ready = prepare_exec(
+        order.cluster,
+        command.line,
+        hosts=command.hosts,
+        workdir=command.workdir,
+        env=command.env,
+        devices=command.devices,
+    )
+    return replace(ready, accept_host_keys=order.accept_host_keys, identity=command.identity)
 
 
 def _prepare_resume(order: Order) -> PreparedCommand:

@@ -14,14 +14,16 @@ from orchestrator.client.orders import PlannedOrder, StoppedWatching
 from orchestrator.client.patience import Patience
 from orchestrator.client.run_output import report_output
 from orchestrator.client.transport import ServiceError
+from orchestrator.documents.queries import QueueQuery
 from orchestrator.engine.progress import Progress, ProgressKind, parse_progress
 from orchestrator.messages import escape_controls
 from orchestrator.next_step import NextStep
 from orchestrator.project import qualify_name
 
 if TYPE_CHECKING:
+    from orchestrator.documents.queries import QueueQuery
     from orchestrator.engine.preparation.prepared import CommandResult
-    from orchestrator.engine.progress import DescribedNarrator
+from orchestrator.engine.progress import DescribedNarrator
 
 _POLL_SECONDS = 10.0  # between two questions without an event
 _TICK_SECONDS = 1.0  # between two lines about a wait
@@ -36,6 +38,7 @@ class _Watcher:
         narrator: Receives them.
         subject: What continues when the service is away for too long.
         address: The page that shows it.
+        job: The command on hosts that is followed; None for another order.
         waits: The wait that was reported last; it is drawn with the seconds that pass here.
         waits_since: When that wait began, by this computer's monotonic clock.
     """
@@ -46,6 +49,7 @@ class _Watcher:
     cluster: str
     subject: str
     address: str
+    job: int | None = None
     waits: Progress | None = None
     waits_since: float = 0.0
 
@@ -109,6 +113,8 @@ def await_end(
     name = qualify_name(order["project"], cluster)
     watcher = _Watcher(client=client, events=events, narrator=narrator, cluster=name, subject="the order", address=page)
     try:
+        if planned.verb == "exec":
+            return _await_command(watcher, order, follow=follow)
         ended = watcher.wait_until(lambda: _when_ended(client.show_order(order["id"])))
         ending = _ending_of_order(ended)
         run_id = _find_run(client, ended) if planned.has_run and follow and ending.status == 0 else ""
@@ -123,6 +129,31 @@ def await_end(
     except KeyboardInterrupt:
         raise StoppedWatching(_describe_interrupted(watcher, planned)) from None
     return ending
+
+
+def _await_command(watcher: _Watcher, order: dict[str, Any], *, follow: bool) -> CommandResult:
+    """Return how a command on hosts ended, with its output as it comes; not followed, as soon as it is on record."""
+    from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.plan.steps import Done
+
+    client, cluster = watcher.client, order["cluster"]
+
+    def find_begin() -> dict[str, Any] | None:
+        found = client.show_order(order["id"])
+        jobs: list[dict[str, Any]] = client.read_queue(QueueQuery(cluster=cluster, ended=True))["jobs"]
+        begun = next((job for job in jobs if job["run_id"] == order["run_id"]), None)
+        return begun or _when_ended(found)
+
+    begun = watcher.wait_until(find_begin)
+    if begun.get("kind") != "exec":  # it ended before it was on record
+        return _ending_of_order(begun)
+    job = int(begun["id"])
+    watcher.job = job
+    if not follow:
+        return CommandResult(step=Done(f"job {job} runs on '{cluster}'; see: orch logs -f {cluster} {job}"), job_id=job)
+    with report_output(client.url, cluster, job, watcher.narrator):
+        ended = watcher.wait_until(lambda: _when_ended(client.show_order(order["id"])))
+    return replace(_ending_of_order(ended), job_id=job)
 
 
 def _when_ended(order: dict[str, Any]) -> dict[str, Any] | None:
@@ -217,6 +248,12 @@ def _ending_of_run(run: dict[str, Any]) -> CommandResult:
 
 def _describe_interrupted(watcher: _Watcher, planned: PlannedOrder) -> list[str]:
     """Return what continues at the service, where it is shown, and what ends it."""
+    if watcher.job is not None:
+        return [
+            f"stopped watching; job {watcher.job} continues at the service",
+            f"  orch logs -f {planned.cluster} {watcher.job}   to watch again",
+            f"  orch cancel {planned.cluster} {watcher.job}   to end it",
+        ]
     lines = [f"stopped watching; {watcher.subject} continues at the service", f"  {watcher.address}   shows it"]
     if planned.has_run:
         verb = "cancel" if watcher.subject == "the run" else "down"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.errors import ConflictError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.engine.preparation.checkpoint_review import CheckpointReview
     from orchestrator.engine.preparation.prepared import CommandResult
     from orchestrator.engine.preparation.record_review import RecordReview
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from orchestrator.errors import OrchError
     from orchestrator.plan.preview import PreviewFormat
     from orchestrator.task.parse import TaskFile
+    from orchestrator.values import Text
 
-Verb = Literal["launch", "resume", "cancel", "stop", "start", "down"]
+Verb = Literal["launch", "resume", "exec", "cancel", "stop", "start", "down"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,27 @@ class ResumeRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCommand:
+    """A command on hosts.
+
+    Attributes:
+        line: For the shell.
+        hosts: Ranks; None for all.
+        workdir: A folder of this computer that is sent first; None for none.
+        env: Its variables.
+        devices: Whether the bundled trainer is sent, to list devices.
+        identity: File of the key to log in with; "" for the usual one.
+    """
+
+    line: str
+    hosts: tuple[int, ...] | None = None
+    workdir: Path | None = None
+    env: tuple[tuple[str, Text], ...] = ()
+    devices: bool = False
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """A change that a person asks for.
 
@@ -58,6 +82,7 @@ class Order:
         abandon: Whether `down` gives up machines of the person that do not answer, and records without an account.
         file: The task file of a launch, with its one task, as it was read for the computer that carries it out.
         options: Options of a launch by their names; those about machines are refused for a cluster with other machines.
+        command: Of an exec.
         force_setup: Whether a launch runs setup again, even where it has succeeded.
         accept_host_keys: Whether the person confirmed whatever keys new machines of theirs present.
         record: What a resume takes from a bucket; None for what is on record.
@@ -73,6 +98,7 @@ class Order:
     abandon: bool = False
     file: TaskFile | None = None
     options: Mapping[str, object] = field(default_factory=dict[str, object])
+    command: HostCommand | None = None
     force_setup: bool = False
     accept_host_keys: bool = False
     record: ResumeRecord | None = None

@@ -16,6 +16,7 @@ from orchestrator.task.sent_tree import SentTree
 
 if TYPE_CHECKING:
     from orchestrator.client.http import Client
+    from orchestrator.client.orders import HostCommand
     from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.tree_notes import TreeNotes
     from orchestrator.remote.tree import Tree
@@ -71,6 +72,21 @@ def name_files(task: Task) -> NamedFiles:
     described = {name: _describe_tree(task, tree) for name, tree in trees.items()}
     notes = describe_trees(task, labelled)
     return NamedFiles(task=named.to_json(), trees=trees, described=described, notes=notes)
+
+
+def name_folder(command: HostCommand) -> NamedFiles:
+    """Return the folder that a command sends first, named by its digest.
+
+    Raises:
+        UserError: It cannot be read.
+    """
+    from orchestrator.engine.preparation.tree_notes import TreeNotes, describe_command_workdir
+
+    trees: dict[str, Tree] = {}
+    name = _name_tree(str(command.workdir), trees, whole=False)
+    described = {name: {"files": len(trees[name].files), "bytes": trees[name].total_bytes}}
+    notes = TreeNotes(notes=tuple(describe_command_workdir(trees[name], command.line)), doubts=())
+    return NamedFiles(task="", trees=trees, described=described, notes=notes)
 
 
 def send_files(client: Client, name: str, tree: Tree, narrator: Narrator) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.client.http import Client, Plan, explain_refusals
 from orchestrator.client.order_end import await_end
-from orchestrator.client.orders import Costs, Order, OrderCalls, PlanChangedError, PlannedOrder
-from orchestrator.client.sent_files import NamedFiles, name_files, send_files
+from orchestrator.client.orders import Costs, HostCommand, Order, OrderCalls, PlanChangedError, PlannedOrder
+from orchestrator.client.sent_files import NamedFiles, name_files, name_folder, send_files
 from orchestrator.client.transport import ServiceError
 from orchestrator.errors import ConflictError, OrchError, UserError
 from orchestrator.formatting import format_price
@@ -105,6 +105,9 @@ class ServiceOrders(OrderCalls):
         if order.file is not None:
             self._refuse_task(order.file)
             files = name_files(order.file.only)
+        elif order.command is not None:
+            _refuse_likely_secrets(order.command)
+            files = name_folder(order.command) if order.command.workdir is not None else None
         with explain_refusals(self._client):
             plan = self._client.make_plan(order.verb, **_make_request(order, files))
         if (owner := plan.document["owner"]) and not order.force:
@@ -181,6 +184,15 @@ def _refuse_secret_values(file: TaskFile) -> None:
             raise UserError(f"the value of secret {name} stays on this computer", why, step)
 
 
+def _refuse_likely_secrets(command: HostCommand) -> None:
+    """Refuse variables that are secrets, or look like it: an order is kept on record."""
+    for name, value in command.env:
+        if value.is_secret:
+            why = "it is a secret, or looks like one, and an order is kept on record"
+            step = f"leave {name} out, or take your own connection: orch ssh CLUSTER -- COMMAND"
+            raise UserError(f"the value of {name} stays on this computer", why, step)
+
+
 def _of_service(planned: PlannedOrder) -> ServicePlan:
     if not isinstance(planned, ServicePlan):
         raise TypeError("the plan is not that of a service")
@@ -198,10 +210,15 @@ def _make_request(order: Order, files: NamedFiles | None) -> dict[str, Any]:
     }
     if files is not None:
         given = {name: order.options[name] for name in _MACHINE_OPTIONS if order.options.get(name) is not None}
+        request |= {"task": files.task, "trees": files.described}
+        request |= {"machine_options": {name: value is not False for name, value in given.items()}}
+    if order.command is not None:
         request |= {
-            "task": files.task,
-            "trees": files.described,
-            "machine_options": {name: value is not False for name, value in given.items()},
+            "command": order.command.line,
+            "hosts": order.command.hosts,
+            "env": {name: value.reveal() for name, value in order.command.env},
+            "workdir": next(iter(files.trees)) if files is not None else "",
+            "devices": order.command.devices,
         }
     return request
 

@@ -347,7 +347,7 @@ def _describe_command(request: PlanRequest) -> dict[str, Any]:
     if sum(map(len, [request.command, *request.env.values()])) > _MOST_BYTES:
         raise UserError("the command and its variables are too long", f"at most {_MOST_BYTES:,} bytes", "send a file")
     if request.workdir and parse_sent_tree(request.workdir) is None:
-        raise UserError(f"`{request.workdir}` is no folder that was sent", "", "send it: /openapi.json, /v1/blobs")
+        raise UserError(f"`{request.workdir}` is not a folder that was sent", "", "send it: /openapi.json, /v1/blobs")
     return {
         "command": request.command,
         "hosts": request.hosts,

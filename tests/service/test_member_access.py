@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -108,22 +109,30 @@ def test_exec_prints_and_ends_as_without_a_service(place: Place, ada: Orch) -> N
         left = "the workdir is sent without what .orchignore excludes: 1 file, 5 B (b.txt 5 B)"
         assert (left in there.stderr) == (left in here.stderr) == ("--workdir" in line), (there.stderr, here.stderr)
     secret = mine("exec", "mine", "--head", "--secret", "WORD=hidden-word", "--", 'test "$WORD" = hidden-word')
-    assert secret.returncode == 0 and "hidden-word" not in secret.stderr
+    assert secret.returncode == 2 and "an order is kept on record" in secret.stderr, secret.stderr
+    assert "hidden-word" not in json.dumps(place.site.ask("/v1/orders").document)
     done = json.loads(mine.ok("exec", "mine", "--head", "-o", "json", "--", "true"))
-    assert (done["status"], done["job"]) == (0, None)
+    assert done["status"] == 0 and f"job {done['job']} on 'mine' succeeded" in done["message"]
     assert "cat a.txt" in mine.ok("exec", "mine", "--dry-run", "-v", "--", "cat a.txt")
+    left = mine("exec", "mine", "-d", "--head", "--", "echo later; exit 3")
+    number = re.search(r"orch logs -f mine (\d+)", left.stderr)
+    assert left.returncode == 0 and number is not None, left.stderr
+    followed = mine("logs", "-f", "mine", number[1], "--no-prefix")
+    assert (followed.returncode, followed.stdout) == (3, "later\n"), followed.stderr
     assert [job for job in place.site.ask("/v1/queue").document["jobs"] if job["cluster"] == "mine"] == []
-    assert mine("exec", "mine", "-d", "--", "true").returncode == 2
 
 
-def test_a_command_that_is_interrupted_ends_on_the_host(ada: Orch) -> None:
+def test_a_command_that_is_interrupted_continues_until_it_is_cancelled(ada: Orch) -> None:
     process = ada.start("exec", "mine", "--head", "--no-prefix", "--", "echo $$; exec sleep 600")
     assert process.stdout is not None
     number = int(process.stdout.readline())
     os.kill(number, 0)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=90)
-    assert process.returncode == 130 and "was ended on the hosts" in said, said
+    found = re.search(r"stopped watching; job (\d+) continues at the service", said)
+    assert process.returncode == 130 and found is not None, said
+    os.kill(number, 0)
+    ada.ok("cancel", "mine", found[1])
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
 
@@ -322,7 +331,7 @@ def test_another_host_key_than_the_recorded_one_is_refused(place: Place, ada: Or
         wrong = json.dumps([host | {"host_key": make_host_key()[1]} for host in json.loads(hosts)])
         store.execute("UPDATE clusters SET hosts = ? WHERE name = 'mine' AND gone IS NULL", (wrong,))
     try:
-        for words in (("ssh", "mine", "--", "true"), ("exec", "mine", "--", "true"), ("cp", "mine:x", "y"), FORWARD):
+        for words in (("ssh", "mine", "--", "true"), ("cp", "mine:x", "y"), FORWARD):
             done = ada(*words)
             assert done.returncode not in (0, 1), (words, done.stderr)
             assert "verification failed" in done.stderr or "pinned is" in done.stderr, done.stderr

@@ -5,7 +5,6 @@ No command uses the store of this computer then: a person who named a service wo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from orchestrator.errors import UserError
@@ -64,20 +63,3 @@ def refuse_option(command: str, option: str, why: str, environ: Mapping[str, str
     if url := find_server(environ):
         step = step or f"leave {option} out, or {url}"
         raise UserError(f"`orch {command} {option}` does not work through a service", why, step)
-
-
-def refuse_through_service(options: Mapping[str, object], step: str = "") -> None:
-    """Refuse options that an order cannot have, before anything is sent.
-
-    Args:
-        options: By their names on the command line: whether each was given.
-        step: What to do instead; "" for leaving it out.
-
-    Raises:
-        UserError: One was given.
-    """
-    for name, given in options.items():
-        if given:
-            server = find_server(os.environ)
-            usual = f"leave {name} out, or without the service: unset ORCH_SERVER"
-            raise UserError(f"{name} does not work through a service", f"ORCH_SERVER is {server}", step or usual)

@@ -8,43 +8,31 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stdout
-from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out
+from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out_order
 from orchestrator.errors import SetupError, UserError
 
 if TYPE_CHECKING:
+    from orchestrator.client.orders import OrderCalls, PlannedOrder
     from orchestrator.engine.operations.devices import DeviceGroup
     from orchestrator.hosts import HostAddress
-    from orchestrator.values import Text
 
 
-def show_devices(
-    cluster: str,
-    ranks: tuple[int, ...] | None,
-    mode: ActMode,
-    env: tuple[tuple[str, Text], ...],
-    *,
-    accept_host_keys: bool,
-) -> int:
+def show_devices(orders: OrderCalls, planned: PlannedOrder, mode: ActMode) -> int:
     """Print the devices of each host, and return the exit status of the command on the hosts.
 
     Raises:
         SetupError: The answer of a host cannot be read.
     """
-    from dataclasses import replace
-
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.drawing.outcomes import print_ending
-    from orchestrator.engine.loop.drive import drive_cluster
-    from orchestrator.engine.operations.devices import COMMAND, group_devices, parse_devices
-    from orchestrator.engine.preparation.commands import prepare_exec
+    from orchestrator.engine.operations.devices import group_devices, parse_devices
 
-    ready = prepare_exec(cluster, COMMAND, hosts=ranks, workdir=None, env=env, devices=True)
-    ready = replace(ready, accept_host_keys=accept_host_keys)
     if not isinstance(mode, PerformMode):
-        return carry_out(ready, mode)
+        return carry_out_order(orders, planned, mode)
     if not mode.follow:
         raise UserError("--devices cannot run detached", next_step="leave out --detach")
-    ready.raise_refusal()
+    if (refusal := planned.refusal) is not None:
+        raise refusal
     outputs: dict[int, bytes] = {}
 
     class Collecting(TerminalNarrator):
@@ -54,7 +42,7 @@ def show_devices(
             outputs[host.rank] = outputs.get(host.rank, b"") + block
 
     with Collecting(sys.stderr) as narrator:
-        ending = drive_cluster(ready, narrator, follow=True)
+        ending = orders.carry_out(planned, narrator, follow=True)
     if ending.status:
         print_ending(ending)
         return ending.status
@@ -66,7 +54,9 @@ def show_devices(
     known = {rank: devices for rank, devices in answers.items() if devices is not None}
     if mode.as_json:
         hosts = [{"rank": rank, "devices": list(devices)} for rank, devices in known.items()]
-        write_stdout(json.dumps({"version": 1, "kind": "devices", "cluster": cluster, "hosts": hosts}, indent=2))
+        write_stdout(
+            json.dumps({"version": 1, "kind": "devices", "cluster": planned.cluster, "hosts": hosts}, indent=2)
+        )
     else:
         write_stdout(*_lines(group_devices(known)))
     return 0

@@ -11,8 +11,7 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
-from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out
-from orchestrator.cli.execution.served_commands import refuse_through_service
+from orchestrator.cli.execution.act import ActMode, carry_out_order
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import (
     ACCEPT_HOST_KEY,
@@ -23,9 +22,10 @@ from orchestrator.cli.parameters.shared import (
     split_pairs,
 )
 from orchestrator.cli.parameters.task_argument import join_command, names_task_file
+from orchestrator.client.choose import open_orders
+from orchestrator.client.orders import HostCommand, Order
 from orchestrator.errors import UserError
 from orchestrator.messages import join_words
-from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
     from orchestrator.values import Text
@@ -86,43 +86,41 @@ def execute(
 
     The exit status is 0 when it was 0 on every host, else that of the host that failed first.
     """
-    if find_server(os.environ):
-        _refuse_served(mode, devices=devices, accept_host_keys=accept_host_keys)
-    from dataclasses import replace
-
     from orchestrator.cli.parameters.variable_files import read_variable_files
-    from orchestrator.engine.preparation.commands import prepare_exec
+    from orchestrator.engine.operations.devices import COMMAND
 
     plain = (*read_variable_files(env_file, os.environ), *split_pairs(env))
     hidden = (*read_variable_files(secret_file, os.environ), *split_pairs(secret))
-    if devices:
-        from orchestrator.cli.commands.run.devices import show_devices
-
-        if command or workdir is not None:
-            raise UserError("--devices takes no command and no --workdir", "", f"orch exec {cluster} --devices")
-        chosen, given = choose_hosts(ranks, head), _environment(plain, hidden)
-        ctx.exit(show_devices(cluster, chosen, mode, given, accept_host_keys=accept_host_keys))
-    if not command:
+    if devices and (command or workdir is not None):
+        raise UserError("--devices takes no command and no --workdir", "", f"orch exec {cluster} --devices")
+    if not devices and not command:
         raise UserError("no command is given", "", f"orch exec {cluster} -- COMMAND   or: --devices")
-    chosen = choose_hosts(ranks, head)
     if len(command) == 1 and names_task_file(command):
         line, workdir, given = _read_task(command[0], workdir, plain, hidden)
     else:
         line, given = join_command(command), _environment(plain, hidden)
-    if find_server(os.environ):
-        from orchestrator.cli.execution.served_exec import exec_served
+    chosen = HostCommand(
+        line=COMMAND if devices else line,
+        hosts=choose_hosts(ranks, head),
+        workdir=workdir,
+        env=given,
+        devices=devices,
+        identity=identity,
+    )
+    order = Order(
+        verb="exec",
+        cluster=cluster,
+        command=chosen,
+        accept_host_keys=accept_host_keys,
+        here_only={"--accept-host-key": accept_host_keys, "--identity": identity},
+    )
+    with open_orders() as orders:
+        planned = orders.plan(order)
+        if devices:
+            from orchestrator.cli.commands.run.devices import show_devices
 
-        ctx.exit(exec_served(cluster, line, mode, hosts=chosen, workdir=workdir, env=given, identity=identity))
-    ready = prepare_exec(cluster, line, hosts=chosen, workdir=workdir, env=given)
-    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys, identity=identity), mode))
-
-
-def _refuse_served(mode: ActMode, *, devices: bool, accept_host_keys: bool) -> None:
-    """Refuse what a command of this session cannot be or do."""
-    detached = isinstance(mode, PerformMode) and not mode.follow
-    recorded = "a command that is recorded: orch launch 'COMMAND' -c CLUSTER"
-    refuse_through_service({"--detach": detached, "--devices": devices}, recorded)
-    refuse_through_service({"--accept-host-key": accept_host_keys})
+            ctx.exit(show_devices(orders, planned, mode))
+        ctx.exit(carry_out_order(orders, planned, mode))
 
 
 def _read_task(
