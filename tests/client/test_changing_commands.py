@@ -27,7 +27,7 @@ AFTERNOON = (
     ("exec", "mine", "--host", "7", "--", "true"),
     ("exec", "nothere", "--", "true"),
     ("cancel", "mine", "--dry-run"),
-    ("cancel", "mine", "7"),
+    ("cancel", "mine", "99"),
     ("cancel", "mine", "-o", "json"),
     ("cancel", "mine", "--all"),
     ("cancel", "mine"),
@@ -104,9 +104,8 @@ def end_of(text: str) -> str:
 
 def plain(text: str) -> str:
     """Return text without the ids of clusters, times, and the form of plans that a service does not make."""
-    text = re.sub(
-        r'"hosts": \[\s*\{.*?\}\s*\]', '"hosts": []', text, flags=re.DOTALL
-    )  # a service has no results of hosts
+    # The end of an order has no results of hosts.
+    text = re.sub(r'"hosts": \[\s*\{.*?\}\s*\]', '"hosts": []', text, flags=re.DOTALL)
     text = re.sub(r"-\d{6}-[0-9a-f]{4}\b", "-RUN", text)
     text = re.sub(r"127(?:\.\d+){3}", "ADDRESS", text)
     text = re.sub(r"mine-[0-9a-f]{6}", "mine-ID", text).replace("-o sh (as a script), ", "")
