@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from orchestrator.client.local import LocalDocuments, open_own_reader, read_reco
 from orchestrator.client.local_plan import LocalPlan, ready_of
 from orchestrator.client.orders import Costs, Order, OrderCalls, PlannedOrder, StoppedWatching
 from orchestrator.documents.queries import ClustersQuery
-from orchestrator.errors import NotFoundError, RecordedRequestError
+from orchestrator.errors import NotFoundError, OrchError, RecordedRequestError
 from orchestrator.store.failures import StoreError
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class LocalOrders(OrderCalls):
             large=is_large(transfers),
         )
         return LocalPlan(ready), costs
+
+    def record_ends(self, cluster: str, narrator: DescribedNarrator) -> None:
+        from orchestrator.engine.operations.refresh import refresh_cluster
+
+        with suppress(OrchError):  # the next command records them
+            refresh_cluster(cluster, narrator)
 
     def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
         from orchestrator.engine.state.kept_files import drop_stale_trees

@@ -226,6 +226,10 @@ class OrderCalls(ABC):
         """Return a plan with what is known of its buckets, and the costs to agree to."""
 
     @abstractmethod
+    def record_ends(self, cluster: str, narrator: DescribedNarrator) -> None:
+        """Record jobs of a cluster that have ended and that nobody follows."""
+
+    @abstractmethod
     def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
         """Carry out a plan that a person agreed to, and return how it ended.
 

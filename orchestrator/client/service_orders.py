@@ -120,6 +120,9 @@ class ServiceOrders(OrderCalls):
         large = bool(document.get("asks_transfers"))
         return planned, Costs(rented=document["cost"] or "", transfers=tuple(document["transfers"]), large=large)
 
+    def record_ends(self, cluster: str, narrator: DescribedNarrator) -> None:
+        """Do nothing: the service's engine follows every job."""
+
     def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
         client = self._client
         # Events are followed before it is ordered, so that none of them is missed.

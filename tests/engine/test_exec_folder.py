@@ -7,11 +7,9 @@ from pathlib import Path
 from support.driving import Listener, fulfil, local_task
 
 from orchestrator.engine.preparation import commands
-from orchestrator.engine.state.recorded import open_reader
 from orchestrator.plan.actions import SyncTree
 from orchestrator.plan.dry_run import make_plan
 from orchestrator.plan.teardown import TeardownPolicy
-from orchestrator.remote.host_operations import SshHostOperations
 from orchestrator.task.model import Task
 
 _WHERE = '[ "$PWD" = "$ORCH_WORKDIR" ] && ls'
@@ -45,25 +43,6 @@ def test_a_host_without_workdir_runs_it_in_its_home_folder(home: Path) -> None:
     listener = Listener()
     fulfil(commands.prepare_exec("c", '[ "$PWD" = "$HOME" ] && echo home', hosts=None, workdir=None), listener)
     assert listener.outputs == {0: b"home\n"}
-
-
-def test_a_command_of_a_session_that_has_only_the_marks_of_the_hosts_runs_there_too(home: Path, tmp_path: Path) -> None:
-    """As through a service, which knows the marks of the hosts by their file names alone."""
-    code = tmp_path / "code"
-    code.mkdir()
-    _launch(1, code)
-    with open_reader() as reader:
-        record = reader.cluster("c")
-    assert record is not None
-    operations = SshHostOperations(record.hosts)
-    try:
-        marks = operations.read_marks().held
-    finally:
-        operations.close()
-    listener = Listener()
-    command = '[ "$PWD" = "$ORCH_HOST_DIR/workdir" ] && echo there'
-    fulfil(commands.prepare_exec("c", command, hosts=None, workdir=None, marks=marks), listener)
-    assert listener.outputs == {0: b"there\n"}
 
 
 def test_a_command_on_some_hosts_makes_no_preview_send_what_all_hosts_have(home: Path, tmp_path: Path) -> None:

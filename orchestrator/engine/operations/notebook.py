@@ -9,31 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.narrator import Narrator
-from orchestrator.engine.operations.refresh import refresh_cluster
-from orchestrator.engine.operations.session_command import hold_in_session
-from orchestrator.engine.preparation.commands import prepare_exec
-from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
-from orchestrator.engine.state.recorded import open_reader
-from orchestrator.errors import DeadlineError, HostError, OrchError, SetupError
+from orchestrator.errors import DeadlineError, HostError, SetupError
 from orchestrator.hosts import HostAddress, HostJob, JobPhase
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.host_operations import SshHostOperations
 from orchestrator.remote.jobs import read_job_status
 from orchestrator.remote.scripts import shell_command
-from orchestrator.store.lookup import find_cluster
-from orchestrator.store.read import Reader
-from orchestrator.values import Secret, Text, to_text
 
 FIRST_PORT = 8888  # on the host; the server takes the next free one
 _MISSING = 127
@@ -41,11 +29,12 @@ _SECONDS = 90.0  # until a server that was started answers; a first start compil
 _PAUSE = 0.5
 _FOUND = re.compile(rb"^orch-notebook (\S{1,100}) (\{.*\})$", re.MULTILINE)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_COMMAND = f"""PATH="$PATH:$HOME/.local/bin:$HOME/.orch/venv/bin"
+COMMAND = f"""PATH="$PATH:$HOME/.local/bin:$HOME/.orch/venv/bin"
 if jupyter lab --version >/dev/null 2>&1; then kind=lab
 elif jupyter notebook --version >/dev/null 2>&1; then kind=notebook
 else echo 'jupyter is not installed' >&2; exit {_MISSING}; fi
 export JUPYTER_RUNTIME_DIR="$ORCH_HOST_DIR/notebook"
+JUPYTER_TOKEN=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \\n') && export JUPYTER_TOKEN || exit 1
 (umask 077; mkdir -p "$JUPYTER_RUNTIME_DIR"; cd "$JUPYTER_RUNTIME_DIR" && rm -f ./*server-* && echo "$ORCH_JOB" >job)
 [ "$(id -u)" != 0 ] || set -- --allow-root
 exec jupyter $kind --no-browser --ip=127.0.0.1 --port={FIRST_PORT} --ServerApp.port_retries=50 "$@"
@@ -70,69 +59,26 @@ class Notebook:
     started: bool = False
 
 
-def open_notebook(cluster: str, rank: int, narrator: Narrator) -> Notebook:
+def open_notebook(cluster: str, uid: str, host: HostAddress, start: Callable[[], int], narrator: Narrator) -> Notebook:
     """Return the notebook server on a host, started first where none runs.
-
-    Raises:
-        SetupError: Jupyter is not installed there, or its server ended.
-        OrchError: The host cannot be reached.
-    """
-    with open_reader() as reader:
-        record = find_cluster(reader, cluster)
-        hosts = tuple(host for host in fence_recorded_hosts(reader, record) if host.rank == rank)
-    with open_pins(narrator.note) as pins, Fleet(hosts, pins=pins) as fleet:
-        found = _find(fleet)
-        if found is not None:
-            return found
-        ready = prepare_exec(cluster, _COMMAND, hosts=(rank,), workdir=None, env=_make_token())
-        ending = drive_cluster(ready, narrator, follow=False)
-        folder = host_job_name(record.uid, f"{ending.job_id}-a1")
-        try:
-            return _await_server(fleet, cluster, rank, folder, ending.job_id)
-        except SetupError:
-            with suppress(OrchError):  # the command has ended, so its job ends on record too
-                refresh_cluster(cluster, narrator)
-            raise
-
-
-@contextmanager
-def hold_notebook(
-    cluster: str, host: HostAddress, open_records: Callable[[], AbstractContextManager[Reader]], narrator: Narrator
-) -> Generator[Notebook]:
-    """Give the notebook server of a host whose records are elsewhere. One that is started for it ends with the block.
 
     Args:
         cluster: The cluster's name.
+        uid: The cluster's uid.
         host: That admits this computer.
-        open_records: Opens the records of the cluster.
+        start: Starts COMMAND there, and returns the number of its job.
         narrator: Gets what is done.
 
     Raises:
         SetupError: Jupyter is not installed there, or its server ended.
         OrchError: The host cannot be reached.
     """
-    with Fleet((host,)) as fleet:
+    with open_pins(narrator.note) as pins, Fleet((host,), pins=pins) as fleet:
         found = _find(fleet)
         if found is not None:
-            yield found
-            return
-        with open_records() as reader:
-            uid, installation = find_cluster(reader, cluster).uid, reader.installation() or ""
-        operations = SshHostOperations((host,))
-        try:
-            marks = operations.read_marks().held
-            ready = prepare_exec(
-                cluster, _COMMAND, hosts=(host.rank,), workdir=None, env=_make_token(), open_records=open_records,
-                marks=marks,
-            )  # fmt: skip
-            with hold_in_session(ready, uid, installation, operations, narrator) as folder:
-                yield _await_server(fleet, cluster, host.rank, folder, None)
-        finally:
-            operations.close()
-
-
-def _make_token() -> tuple[tuple[str, Text], ...]:
-    return (("JUPYTER_TOKEN", to_text(Secret("JUPYTER_TOKEN", secrets.token_urlsafe(32)))),)
+            return found
+        job = start()
+        return _await_server(fleet, cluster, host.rank, host_job_name(uid, f"{job}-a1"), job)
 
 
 def _find(fleet: Fleet) -> Notebook | None:
@@ -158,7 +104,7 @@ def parse_server(job: str, text: bytes) -> Notebook | None:
     return Notebook(port=port, token=token, job=int(number[1]) if number else None, process=known)
 
 
-def _await_server(fleet: Fleet, cluster: str, rank: int, folder: str, job: int | None) -> Notebook:
+def _await_server(fleet: Fleet, cluster: str, rank: int, folder: str, job: int) -> Notebook:
     limit = time.monotonic() + _SECONDS
     while time.monotonic() < limit:
         found = _find(fleet)
@@ -169,19 +115,12 @@ def _await_server(fleet: Fleet, cluster: str, rank: int, folder: str, job: int |
             raise _explain_end(cluster, rank, states[0], job)
         time.sleep(_PAUSE)
     what = f"the notebook on '{cluster}' did not answer within {_SECONDS:.0f} s"
-    raise DeadlineError(what, "", _name_output(cluster, rank, job))
+    raise DeadlineError(what, "", f"orch logs {cluster} {job}")
 
 
-def _name_output(cluster: str, rank: int, job: int | None) -> str:
-    """Return the command that shows what the server prints; without a record its output is gone."""
-    if job is not None:
-        return f"orch logs {cluster} {job}"
-    return f"orch exec {cluster} --host {rank} -- jupyter lab --no-browser   shows what it prints"
-
-
-def _explain_end(cluster: str, rank: int, state: HostJob, job: int | None) -> SetupError:
+def _explain_end(cluster: str, rank: int, state: HostJob, job: int) -> SetupError:
     if state.exit_code == _MISSING:
         install = f"orch exec {cluster} --host {rank} -- python3 -m pip install jupyterlab"
         return SetupError(f"jupyter is not installed on host {rank} of '{cluster}'", "", install)
     what = f"the notebook on '{cluster}' ended with exit {state.exit_code}"
-    return SetupError(what, state.last_line, _name_output(cluster, rank, job))
+    return SetupError(what, state.last_line, f"orch logs {cluster} {job}")

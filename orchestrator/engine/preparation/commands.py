@@ -9,8 +9,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -130,8 +129,6 @@ def prepare_exec(
     devices: bool = False,
     kept: DescribedTree | None = None,
     project: str = "",
-    open_records: Callable[[], AbstractContextManager[Reader]] | None = None,
-    marks: Mapping[int, Mapping[str, str]] | None = None,
 ) -> PreparedCommand:
     """Prepare one command on an existing cluster: nothing is created or set up.
 
@@ -144,18 +141,12 @@ def prepare_exec(
         devices: Whether the bundled trainer is sent too, to a separate folder, to list the devices.
         kept: What a plan knows of a workdir that was or will be sent.
         project: The cluster's project; "" for that of the environment.
-        open_records: Opens the records of the cluster in place of the store.
-        marks: What the hosts hold by rank, as they say themselves; None for what is on record.
     """
-    with open_records() if open_records is not None else open_reader(project) as reader:
+    with open_reader(project) as reader:
         record, intent = _require_machines(reader, cluster)
         number = next_job_number(reader, record)
         now = load_observed(reader, cluster)
         installation = to_text(reader.installation() or INSTALLATION)
-    if marks is not None:
-        now = replace(
-            now, hosts=tuple(replace(host, trees=tuple(marks.get(host.rank, {}).items())) for host in now.hosts)
-        )
     candidate = intent.candidate
     _check_ranks(cluster, candidate.hosts, hosts)
     read = [read_workdir_tree(workdir, kept)] if workdir is not None else []

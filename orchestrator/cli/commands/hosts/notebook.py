@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +10,9 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.service_address import find_server
+from orchestrator.client.choose import open_orders
+from orchestrator.client.orders import HostCommand, Order
+from orchestrator.errors import SetupError
 
 if TYPE_CHECKING:
     from orchestrator.engine.operations.notebook import Notebook
@@ -39,8 +38,7 @@ FIRST_PORT = 8888
 def notebook(ctx: click.Context, cluster: str, rank: int, port: int | None) -> None:
     """Open Jupyter on a host of CLUSTER, started there where it does not run, and forward its port until Ctrl-C.
 
-    The notebook is a command of the cluster: it stays after Ctrl-C, and `orch cancel` ends it. Through a service no job
-    is recorded, so a notebook that is started ends with this command. The URL has its token.
+    The notebook is a command of the cluster: it stays after Ctrl-C, and `orch cancel` ends it. The URL has its token.
     """
     from orchestrator.cli.execution.end_signals import interrupt_on_end_signals
     from orchestrator.cli.execution.port_forward import (
@@ -54,52 +52,59 @@ def notebook(ctx: click.Context, cluster: str, rank: int, port: int | None) -> N
     again = f"orch notebook {cluster}{host} --port PORT"
     if port is not None:
         refuse_taken_port(Forward(cluster=cluster, rank=rank, local=port, remote=port, again=again))
-    found, end = None, ""
+    found: Notebook | None = None
     try:
-        with interrupt_on_end_signals(), _open(cluster, rank) as (found, end):
+        with interrupt_on_end_signals():
+            shown = found = _open(cluster, rank)
             # After the start: the server on a local host takes a port of this computer.
             here = port or find_free_port(FIRST_PORT)
             what = Forward(cluster=cluster, rank=rank, local=here, remote=found.port, again=again)
-            shown = found
-            forward_until_interrupted(what, lambda host: _show(cluster, host.label, here, shown, end))
+            forward_until_interrupted(what, lambda host: _show(cluster, host.label, here, shown))
     except KeyboardInterrupt:
         if found is not None:
-            left = f"the notebook continues; come back: orch notebook {cluster}{host}   end it: {end}"
-            write_stderr(left if end else "the notebook has ended")
+            end = _name_end(cluster, found)
+            write_stderr(f"the notebook continues; come back: orch notebook {cluster}{host}   end it: {end}")
         ctx.exit(130)
 
 
-@contextmanager
-def _open(cluster: str, rank: int) -> Generator[tuple[Notebook, str]]:
-    """Give the notebook and the command that ends it; "" for one that ends with the block."""
+def _open(cluster: str, rank: int) -> Notebook:
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.execution.host_ssh import prepare_ssh
-    from orchestrator.client.host_records import host_record_source
-    from orchestrator.engine.operations.notebook import hold_notebook, open_notebook
+    from orchestrator.client.host_records import open_host_records
+    from orchestrator.engine.operations.notebook import COMMAND, open_notebook
+    from orchestrator.store.lookup import find_cluster
 
     address, _ = prepare_ssh(cluster, rank)
-    if not find_server(os.environ):
-        with TerminalNarrator(sys.stderr) as narrator:
-            found = open_notebook(cluster, rank, narrator)
-        yield found, _name_end(cluster, rank, found)
-        return
-    with (
-        host_record_source(cluster) as open_records,
-        TerminalNarrator(sys.stderr) as narrator,
-        hold_notebook(cluster, address, open_records, narrator) as found,
-    ):
-        yield found, "" if found.started else _name_end(cluster, rank, found)
+    with open_host_records(cluster) as store:
+        uid = find_cluster(store, cluster).uid
+    order = Order(verb="exec", cluster=cluster, command=HostCommand(line=COMMAND, hosts=(rank,)))
+    with open_orders() as orders, TerminalNarrator(sys.stderr) as narrator:
+
+        def start() -> int:
+            planned = orders.plan(order)
+            if (refusal := planned.refusal) is not None:
+                raise refusal
+            ending = orders.carry_out(planned, narrator, follow=False)
+            if ending.job_id is None:
+                raise SetupError(f"the notebook on '{cluster}' was not started", "", f"orch queue {cluster} --all")
+            return ending.job_id
+
+        try:
+            return open_notebook(cluster, uid, address, start, narrator)
+        except SetupError:
+            orders.record_ends(cluster, narrator)
+            raise
 
 
-def _show(cluster: str, label: str, port: int, found: Notebook, end: str) -> None:
+def _show(cluster: str, label: str, port: int, found: Notebook) -> None:
     state = "was started" if found.started else "runs"
-    after = f"Ctrl-C leaves it there   end it: {end}" if end else "Ctrl-C ends it"
-    write_stderr(f"the notebook {state} on {label} of '{cluster}'; {after}")
+    end = _name_end(cluster, found)
+    write_stderr(f"the notebook {state} on {label} of '{cluster}'; Ctrl-C leaves it there   end it: {end}")
     write_stdout(f"http://127.0.0.1:{port}/?token={found.token}")
     sys.stdout.flush()
 
 
-def _name_end(cluster: str, rank: int, found: Notebook) -> str:
+def _name_end(cluster: str, found: Notebook) -> str:
     if found.job is not None:
         return f"orch cancel {cluster} {found.job}"
-    return f"orch exec {cluster} --host {rank} -- kill {found.process or 'PID'}"
+    return f"orch exec {cluster} -- kill {found.process or 'PID'}"
