@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,6 +72,16 @@ class DocumentReads(ABC):
     @abstractmethod
     def list_cluster_names(self) -> list[tuple[str, str]]:
         """Return name and summary of the open clusters of the project, by name."""
+
+    @abstractmethod
+    def ask_again(self, question: Callable[[], Document], report: Callable[[str], object], next_step: str) -> Document:
+        """Return the answer to a question that is asked again and again, after a pause.
+
+        Args:
+            question: Reads a document.
+            report: Receives that a service is away.
+            next_step: What to do when it is away for too long.
+        """
 
     @abstractmethod
     def give_output(self, query: OutputQuery, sink: Sink, narrator: Narrator) -> CommandResult:

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.client.base import DocumentReads
     from orchestrator.client.orders import OrderCalls
     from orchestrator.client.team import TeamChanges
+    from orchestrator.engine.narrator import Narrator
+    from orchestrator.hosts import HostAddress
+    from orchestrator.store.read import Reader
+    from orchestrator.store.records import ClusterRecord
 
 
 @contextmanager
@@ -60,3 +66,22 @@ def open_team() -> Generator[TeamChanges]:
     from orchestrator.client.local_team import LocalTeam
 
     yield LocalTeam()
+
+
+def enter_hosts(
+    store: Reader,
+    record: ClusterRecord,
+    ranks: tuple[int, ...] | None,
+    key: Path | None,
+    narrator: Narrator,
+    *,
+    connects: bool,
+) -> tuple[HostAddress, ...]:
+    """Return hosts of a cluster to connect to. See enter_local_hosts and enter_service_hosts."""
+    if find_server(os.environ):
+        from orchestrator.client.service_hosts import enter_service_hosts
+
+        return enter_service_hosts(store, record, ranks, key, narrator)
+    from orchestrator.client.local_hosts import enter_local_hosts
+
+    return enter_local_hosts(store, record, ranks, key, narrator, connects=connects)

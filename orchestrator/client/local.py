@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.client.base import Document, DocumentReads
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.operations.log_sources import Sink
     from orchestrator.engine.preparation.prepared import CommandResult
     from orchestrator.store.read import Reader
+
+_AGAIN_SECONDS = 0.3  # between two looks at the same records
 
 
 def read_record_time() -> float:
@@ -119,6 +122,10 @@ class LocalDocuments(DocumentReads):
             runs = judge_runs(store, now, open_project_bucket)
         keep_speeds(one.speed for one in runs if one.speed is not None)
         return accuracy_as_json(runs, now)
+
+    def ask_again(self, question: Callable[[], Document], report: Callable[[str], object], next_step: str) -> Document:
+        time.sleep(_AGAIN_SECONDS)
+        return question()
 
     def list_cluster_names(self) -> list[tuple[str, str]]:
         with open_own_reader() as store:

@@ -227,7 +227,7 @@ class OrderCalls(ABC):
 
     @abstractmethod
     def record_ends(self, cluster: str, narrator: DescribedNarrator) -> None:
-        """Record jobs of a cluster that have ended and that nobody follows."""
+        """Record jobs of a cluster that have ended while no process followed them."""
 
     @abstractmethod
     def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:

@@ -26,7 +26,7 @@ class Patience:
         pause: Waits so many seconds between two questions.
     """
 
-    report: Callable[[str], None]
+    report: Callable[[str], object]
     subject: str
     next_step: str
     pause: Callable[[float], object] = time.sleep

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from orchestrator.client.base import Document, DocumentReads
+from orchestrator.client.patience import Patience
 from orchestrator.client.team import make_address
 from orchestrator.errors import CloudError
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # items of a page that is asked for
 _MOST_PAGES = 1000  # of a list
+_AGAIN_SECONDS = 1.0  # between two requests for the same document
 
 
 class ReadCalls(DocumentReads):
@@ -104,6 +107,10 @@ class ReadCalls(DocumentReads):
 
     def read_accuracy(self) -> Document:
         return self._get("/v1/accuracy")
+
+    def ask_again(self, question: Callable[[], Document], report: Callable[[str], object], next_step: str) -> Document:
+        time.sleep(_AGAIN_SECONDS)
+        return Patience(report=report, subject="", next_step=next_step).ask(question)
 
     def list_cluster_names(self) -> list[tuple[str, str]]:
         address = make_address("/v1/clusters", limit=PAGE, scope="project", project=self._project)

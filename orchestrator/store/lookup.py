@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.errors import NotFoundError, OrchError, TakenOverError
+from orchestrator.errors import NotFoundError, OrchError, TakenOverError, UserError
 
 if TYPE_CHECKING:  # the help of a command needs none of these
+    from orchestrator.hosts import HostAddress
     from orchestrator.plan.observed import Intent
     from orchestrator.store.admission_records import SliceOwner
     from orchestrator.store.read import Reader
@@ -126,3 +127,24 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 def _names(records: Iterable[ClusterRecord]) -> list[str]:
     return [record.name for record in records]
+
+
+def select_hosts(record: ClusterRecord, ranks: tuple[int, ...] | None = None) -> tuple[HostAddress, ...]:
+    """Return hosts of a cluster by their last known addresses: all of them, or those of `ranks`."""
+    if not record.hosts:
+        raise NotFoundError(
+            f"cluster '{record.name}' has no hosts now",
+            f"its last known state is {record.last_state}" if record.last_state else "",
+            f"orch status {record.name}",
+        )
+    if ranks is None:
+        return record.hosts
+    by_rank = {host.rank: host for host in record.hosts}
+    missing = [rank for rank in ranks if rank not in by_rank]
+    if missing:
+        raise UserError(
+            f"cluster '{record.name}' has no host {missing[0]}",
+            f"its hosts are 0 to {max(by_rank)}",
+            f"orch status {record.name}",
+        )
+    return tuple(by_rank[rank] for rank in ranks)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.driving import Listener
 
-from orchestrator.cli.execution.served_hosts import await_key, parse_hosts, refuse_remote_loopback
+from orchestrator.client.service_hosts import await_key, parse_hosts, refuse_remote_loopback
 from orchestrator.errors import AccessError, CloudError, OrchError
 from orchestrator.hosts import HostAddress, parse_public_key, ssh_argv
 from orchestrator.remote.keys import make_host_key
@@ -101,7 +102,7 @@ def test_a_service_chooses_no_exit_status_but_one_of_a_failure(status: Any) -> N
 
     client: Any = SimpleNamespace(url=URL, show_order=show_order)  # what it answers, and nothing else
     with pytest.raises(OrchError) as raised:
-        await_key(client, "mine", "1")
+        await_key(client, "mine", "1", Listener())
     assert raised.value.exit_status == 1 and raised.value.code == "x"
 
 

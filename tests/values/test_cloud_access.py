@@ -18,7 +18,7 @@ KNOWING = ("providers/", "simulator/", "cloud_access.py", "engine/rehearsal/")
 STARTING = ("cli/commands/before/simulate.py", "cli/commands/before/rehearse.py")
 OF_THE_NETWORK = (  # its loopback, and no stand-in for a cloud
     "store/transport.py",  # a connection to the database on it needs no TLS
-    "cli/execution/served_hosts.py",  # hosts on it are reached from the service's computer alone
+    "client/service_hosts.py",  # hosts on it are reached from the service's computer alone
 )
 VARIABLES = {
     value

@@ -15,7 +15,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.execution.host_access import enter_hosts
-from orchestrator.cli.parameters.clusters import CLUSTER, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.client.host_records import open_host_records
 from orchestrator.errors import (
     HostError,
@@ -28,7 +28,7 @@ from orchestrator.errors import (
 )
 from orchestrator.formatting import format_size, parse_ranges
 from orchestrator.messages import count_noun
-from orchestrator.store.lookup import find_cluster
+from orchestrator.store.lookup import find_cluster, select_hosts
 
 if TYPE_CHECKING:
     from orchestrator.hosts import HostAddress

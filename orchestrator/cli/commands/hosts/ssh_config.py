@@ -16,13 +16,12 @@ from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdou
 from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import write_pinned_keys
 from orchestrator.cli.execution.served_commands import refuse_option
-from orchestrator.cli.parameters.clusters import CLUSTER, CLUSTER_NAME, admit_this_computer, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, CLUSTER_NAME
 from orchestrator.client.host_records import open_host_records
 from orchestrator.client.local import open_own_reader
 from orchestrator.errors import CloudError, OrchError, UserError
 from orchestrator.messages import count_noun, escape_controls
-from orchestrator.service_address import find_server
-from orchestrator.store.lookup import find_cluster
+from orchestrator.store.lookup import find_cluster, select_hosts
 
 if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.engine.state.ssh_aliases import Alias
@@ -73,9 +72,8 @@ def _print(store: Reader, clusters: Sequence[str]) -> None:
     for record in records:
         select_hosts(record)  # refuses a cluster without hosts
     uids = {record.uid for record in records or store.clusters() if records or record.project == store.project}
-    known = store.clusters()
-    if find_server(os.environ):
-        known = tuple(_enter(store, record, named=bool(clusters)) if record.uid in uids else record for record in known)
+    every = store.clusters()
+    known = tuple(_enter(store, record, named=bool(clusters)) if record.uid in uids else record for record in every)
     aliases = [alias for alias in list_aliases(known) if alias.cluster in uids]
     if not aliases:
         write_stderr("no cluster has hosts now; orch launch --help shows how to begin")
@@ -85,7 +83,7 @@ def _print(store: Reader, clusters: Sequence[str]) -> None:
 
 
 def _enter(store: Reader, record: ClusterRecord, *, named: bool) -> ClusterRecord:
-    """Return a cluster of a service with hosts that admit this computer; without hosts where it may not enter them.
+    """Return a cluster with hosts, which a service lets this computer into; without hosts where it may not enter.
 
     Raises:
         OrchError: A named one may not be entered.
@@ -94,7 +92,7 @@ def _enter(store: Reader, record: ClusterRecord, *, named: bool) -> ClusterRecor
         for name in (record.name, record.project):
             if CLUSTER_NAME.fullmatch(name) is None:  # a line of it would be one of the configuration
                 raise CloudError(f"the service names a cluster {name[:60]!r}", "that is not a name", "ask who runs it")
-        return replace(record, hosts=enter_hosts(store, record) if record.hosts else ())
+        return replace(record, hosts=enter_hosts(store, record, connects=False) if record.hosts else ())
     except OrchError as error:
         if named:
             raise
@@ -113,7 +111,7 @@ def _write(store: Reader, *, yes: bool) -> None:
     for record in records:
         if record.hosts:
             try:
-                admit_this_computer(store, record)
+                enter_hosts(store, record)
             except OrchError as error:
                 write_stderr(f"note: '{record.name}' may refuse this computer: {error}")
     make_private_folder(paths.state)

@@ -7,11 +7,11 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
-from orchestrator.cli.parameters.clusters import CLUSTER, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.client.local import open_own_reader
 from orchestrator.documents.clusters import summarize_cluster
 from orchestrator.errors import NotFoundError, UserError
-from orchestrator.store.lookup import find_cluster
+from orchestrator.store.lookup import find_cluster, select_hosts
 
 
 @click.group(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,17 +18,13 @@ from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.client.base import DocumentReads
 from orchestrator.client.choose import open_documents
-from orchestrator.client.patience import Patience
 from orchestrator.documents.queries import EventsQuery
 from orchestrator.errors import OrchError, UserError
 from orchestrator.formatting import format_local_time, parse_utc
 from orchestrator.messages import escape_controls
 from orchestrator.project import qualify_name
-from orchestrator.service_address import find_server
 
 _NEWER = 2**31  # events that are read together while they are followed: after a pause there may be many
-POLL_SECONDS = 0.3
-SERVICE_POLL_SECONDS = 1.0  # a request each
 
 
 @click.command(
@@ -107,11 +102,8 @@ def _poll_newer(documents: DocumentReads, query: EventsQuery) -> Iterator[dict[s
     def read_newer() -> dict[str, Any]:
         return documents.read_events(replace(query, after=seen))
 
-    served = bool(find_server(os.environ))
-    patience = Patience(subject="", next_step="orch events -f", report=write_stderr)
     while True:
-        time.sleep(SERVICE_POLL_SECONDS if served else POLL_SECONDS)
-        document = patience.ask(read_newer) if served else read_newer()
+        document = documents.ask_again(read_newer, write_stderr, "orch events -f")
         seen = document["until"]
         yield from document["events"]
 

@@ -15,12 +15,12 @@ from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr, write_stdout
 from orchestrator.cli.execution.host_access import enter_hosts
 from orchestrator.cli.execution.host_ssh import refuse_stopped
-from orchestrator.cli.parameters.clusters import CLUSTER, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.client.host_records import host_record_source, open_host_records
 from orchestrator.formatting import format_size, format_utc
 from orchestrator.messages import escape_controls
 from orchestrator.plan.ranks import MOST_NAMED
-from orchestrator.store.lookup import find_cluster
+from orchestrator.store.lookup import find_cluster, select_hosts
 
 if TYPE_CHECKING:
     from orchestrator.engine.operations.top import Round

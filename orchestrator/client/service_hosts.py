@@ -9,15 +9,15 @@ import ipaddress
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.client.http import Client, explain_refusals
 from orchestrator.client.transport import read_exit_status
 from orchestrator.engine.operations.addresses import find_gated_intent
+from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.keys import make_user_key
 from orchestrator.errors import AccessError, CloudError, DeadlineError, OrchError, UserError
 from orchestrator.hosts import HostAddress, parse_public_key
@@ -26,8 +26,10 @@ from orchestrator.next_step import NextStep
 from orchestrator.paths import load_paths
 from orchestrator.providers.caller import CallerAddress
 from orchestrator.remote.keys import read_public_key, write_known_hosts
+from orchestrator.store.lookup import select_hosts
 
 if TYPE_CHECKING:
+    from orchestrator.engine.narrator import Narrator
     from orchestrator.store.read import Reader
     from orchestrator.store.records import ClusterRecord
 
@@ -38,25 +40,35 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,63}")
 
 
-def enter_served(store: Reader, record: ClusterRecord, identity: Path | None) -> tuple[HostAddress, ...]:
-    """Return the hosts of a cluster when they admit the key, with the keys that they have to show.
+def enter_service_hosts(
+    store: Reader, record: ClusterRecord, ranks: tuple[int, ...] | None, key: Path | None, narrator: Narrator
+) -> tuple[HostAddress, ...]:
+    """Return hosts of a cluster when they admit the key, with the keys that they have to show.
 
     Args:
-        store: The copy of the service's records.
+        store: The rows that the service sent.
         record: The cluster in it.
-        identity: File of the key to log in with; None for this computer's own.
+        ranks: The hosts; None for all.
+        key: File of the key to log in with; None for this computer's own.
+        narrator: Gets what is waited for.
 
     Raises:
         OrchError: The service refuses, or the hosts do not get the key.
     """
+    select_hosts(record, ranks)
+    entered = replace(record, hosts=_enter(store, record, key, narrator))
+    return select_hosts(replace(entered, hosts=fence_recorded_hosts(store, entered)), ranks)
+
+
+def _enter(store: Reader, record: ClusterRecord, key: Path | None, narrator: Narrator) -> tuple[HostAddress, ...]:
     where = load_paths()
-    key = identity or make_user_key(where)
+    key = key or make_user_key(where)
     public = _read_public(key)
     with Client.connect() as client, explain_refusals(client):
         refuse_remote_loopback(client.url, record.name, record.hosts)
-        address = _find_address(store, record)
+        address = _find_address(store, record, narrator)
         answer = client.request_access(record.name, public, uid=record.uid, address=address)
-        await_key(client, record.name, str(answer.get("order")))
+        await_key(client, record.name, str(answer.get("order")), narrator)
         name = urlsplit(client.url).netloc.replace(":", "_").strip("[]")
         known_hosts = where.state / "service" / name / "known_hosts"
         hosts = parse_hosts(client.url, answer, key, known_hosts)
@@ -65,14 +77,14 @@ def enter_served(store: Reader, record: ClusterRecord, identity: Path | None) ->
     return hosts
 
 
-def _find_address(store: Reader, record: ClusterRecord) -> str:
+def _find_address(store: Reader, record: ClusterRecord, narrator: Narrator) -> str:
     """Return this computer's address where a firewall of orch has to admit it; "" elsewhere."""
     if find_gated_intent(store.intents(record)) is None:
         return ""
     try:
         return CallerAddress(_Place(loopback=all(_is_loopback(host.host) for host in record.hosts))).read()
     except CloudError as error:  # it may be admitted by another one
-        write_stderr(f"note: {error.what}, so the firewall of '{record.name}' may not admit it")
+        narrator.note(f"note: {error.what}, so the firewall of '{record.name}' may not admit it")
         return ""
 
 
@@ -98,7 +110,7 @@ def _read_public(key: Path) -> str:
     return found
 
 
-def await_key(client: Client, cluster: str, order_id: str) -> None:
+def await_key(client: Client, cluster: str, order_id: str, narrator: Narrator) -> None:
     """Return when the engine has written the key.
 
     Raises:
@@ -114,7 +126,7 @@ def await_key(client: Client, cluster: str, order_id: str) -> None:
             what = f"the hosts of '{cluster}' did not get this computer's key in {WAIT_SECONDS:.0f} s"
             raise DeadlineError(what, "the service continues to try", f"the same again; {client.url}/orders/{order_id}")
         if not reported and waited > _QUIET:
-            write_stderr(f"waiting until this computer's key is on the hosts of {cluster} …")
+            narrator.note(f"waiting until this computer's key is on the hosts of {cluster} …")
             reported = True
         time.sleep(_PAUSE)
     if order["status"]:
