@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         SpendingQuery,
     )
     from orchestrator.engine.narrator import Narrator
+    from orchestrator.engine.operations.checkpoints import RunLocation
     from orchestrator.engine.operations.log_sources import Sink
     from orchestrator.engine.preparation.prepared import CommandResult
 
@@ -72,6 +73,19 @@ class DocumentReads(ABC):
     @abstractmethod
     def list_cluster_names(self) -> list[tuple[str, str]]:
         """Return name and summary of the open clusters of the project, by name."""
+
+    @abstractmethod
+    def locate_run(self, name: str, bucket: str | None) -> RunLocation:
+        """Return where the checkpoints of a run are, opened with this computer's own credentials.
+
+        Args:
+            name: Its id, its cluster (the last run there), or its folder in a bucket.
+            bucket: The bucket, in place of the recorded one.
+
+        Raises:
+            NotFoundError: No such run is on record, and no bucket is given.
+            UserError: The name is a bucket, or the run has none.
+        """
 
     @abstractmethod
     def ask_again(self, question: Callable[[], Document], report: Callable[[str], object], next_step: str) -> Document:

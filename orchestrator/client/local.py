@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SpendingQuery,
     )
     from orchestrator.engine.narrator import Narrator
+    from orchestrator.engine.operations.checkpoints import RunLocation
     from orchestrator.engine.operations.log_sources import Sink
     from orchestrator.engine.preparation.prepared import CommandResult
     from orchestrator.store.read import Reader
@@ -122,6 +123,11 @@ class LocalDocuments(DocumentReads):
             runs = judge_runs(store, now, open_project_bucket)
         keep_speeds(one.speed for one in runs if one.speed is not None)
         return accuracy_as_json(runs, now)
+
+    def locate_run(self, name: str, bucket: str | None) -> RunLocation:
+        from orchestrator.engine.operations.checkpoints import find_run
+
+        return find_run(name, bucket)
 
     def ask_again(self, question: Callable[[], Document], report: Callable[[str], object], next_step: str) -> Document:
         time.sleep(_AGAIN_SECONDS)

@@ -11,10 +11,12 @@ from urllib.parse import quote, urlencode
 from orchestrator.client.base import Document, DocumentReads
 from orchestrator.client.patience import Patience
 from orchestrator.client.team import make_address
-from orchestrator.errors import CloudError
+from orchestrator.client.transport import ServiceError
+from orchestrator.errors import CloudError, NotFoundError
 
 if TYPE_CHECKING:
     from orchestrator.documents.queries import ClustersQuery, EventsQuery, QueueQuery, RunsQuery, Scope, SpendingQuery
+    from orchestrator.engine.operations.checkpoints import RunLocation
 
 PAGE = 1000  # items of a page that is asked for
 _MOST_PAGES = 1000  # of a list
@@ -107,6 +109,23 @@ class ReadCalls(DocumentReads):
 
     def read_accuracy(self) -> Document:
         return self._get("/v1/accuracy")
+
+    def locate_run(self, name: str, bucket: str | None) -> RunLocation:
+        from orchestrator.documents.queries import RunsQuery
+        from orchestrator.engine.operations.checkpoints import find_run_in_bucket, locate_recorded_run
+        from orchestrator.storage.address import is_bucket_uri
+
+        if is_bucket_uri(name):
+            return find_run_in_bucket(name, bucket)
+        runs: list[Document] = self.read_runs(RunsQuery(cluster=name, limit=1))["runs"]
+        try:
+            runs = runs or self.read_runs(RunsQuery(run_id=name))["runs"]
+        except ServiceError as error:
+            if error.code != NotFoundError.code or bucket is None:
+                raise
+        if not runs:
+            return find_run_in_bucket(name, bucket)
+        return locate_recorded_run(str(runs[0]["run_id"]), bucket or str(runs[0]["bucket"] or ""))
 
     def ask_again(self, question: Callable[[], Document], report: Callable[[str], object], next_step: str) -> Document:
         time.sleep(_AGAIN_SECONDS)

@@ -14,7 +14,7 @@ SERVED = frozenset(  # through the service
     {
         "launch", "train", "resume", "plan", "cancel", "stop", "start", "down",
         "status", "queue", "runs", "cost", "events", "logs", "budget", "token",
-        "ssh", "cp", "exec", "top", "forward", "ssh-config", "notebook", "profile",
+        "pull", "ssh", "cp", "exec", "top", "forward", "ssh-config", "notebook", "profile",
     }
 )  # fmt: skip
 LOCAL = frozenset(  # need no store
@@ -30,10 +30,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "blocks": ("it buys with the credentials of the cloud's account, which the service's computer has", ON_SERVICE),
     "reap": ("it ends machines by the credentials of the account, whoever made them", ON_SERVICE),
     "recover": ("it is for a lost store, by the credentials of the account", ON_SERVICE),
-    "pull": (
-        "a checkpoint comes from the bucket itself, with your own credentials",
-        "name the bucket: ORCH_SERVER= orch pull BUCKET/RUN_ID   (the address: orch runs RUN_ID)",
-    ),
     "store": ("it backs up and moves the database itself", ON_SERVICE),
     "notify": ("channels and their secrets are in files of the service's computer", ON_SERVICE),
     "serve": ("it is the service", ON_SERVICE),

@@ -74,11 +74,7 @@ def find_run(name: str, bucket: str | None) -> RunLocation:
         UserError: The name is a bucket, or the run has none.
     """
     if is_bucket_uri(name):
-        whole = name.rstrip("/").removesuffix("/checkpoints")
-        place, _, run_id = whole.rpartition("/")
-        if not place.partition("://")[2]:
-            raise UserError(f"{name} names a bucket, not a run", "", f"name the run's folder: {whole}/RUN_ID")
-        return RunLocation(open_project_bucket(place), run_id)
+        return find_run_in_bucket(name, bucket)
     with open_reader() as reader:
         job = reader.last_run_of(name)
         if job is None:
@@ -86,21 +82,46 @@ def find_run(name: str, bucket: str | None) -> RunLocation:
             job = found[1] if found is not None else None
         near = suggest_run(reader, name)
     if job is None:
-        if bucket is None:
-            raise NotFoundError(
-                f"no cluster and no run called '{name}' is on record here",
-                near or "a run from another computer is found through its bucket",
-                f"orch pull {name} --bucket URI",
-            )
-        return RunLocation(open_project_bucket(bucket), name)
-    place = bucket or Task.from_json(job.task).checkpoint.bucket
+        return find_run_in_bucket(name, bucket, near)
+    return locate_recorded_run(job.run_id, bucket or Task.from_json(job.task).checkpoint.bucket, job.task)
+
+
+def find_run_in_bucket(name: str, bucket: str | None, near: str = "") -> RunLocation:
+    """Return a run that is not on record.
+
+    Args:
+        name: Its id, or its folder in a bucket.
+        bucket: The bucket of an id.
+        near: The recorded runs with the nearest names, in words.
+
+    Raises:
+        NotFoundError: No bucket is given.
+        UserError: The name is a bucket.
+    """
+    if is_bucket_uri(name):
+        whole = name.rstrip("/").removesuffix("/checkpoints")
+        place, _, run_id = whole.rpartition("/")
+        if not place.partition("://")[2]:
+            raise UserError(f"{name} names a bucket, not a run", "", f"name the run's folder: {whole}/RUN_ID")
+        return RunLocation(open_project_bucket(place), run_id)
+    if bucket is None:
+        raise NotFoundError(
+            f"no cluster and no run called '{name}' is on record here",
+            near or "a run from another computer is found through its bucket",
+            f"orch pull {name} --bucket URI",
+        )
+    return RunLocation(open_project_bucket(bucket), name)
+
+
+def locate_recorded_run(run_id: str, place: str, task: str = "") -> RunLocation:
+    """Return a run on record, whose task may name an identity for its bucket. Raises UserError where it has none."""
     if not place:
         raise UserError(
-            f"run {job.run_id} has no bucket, so it has no checkpoints",
+            f"run {run_id} has no bucket, so it has no checkpoints",
             "checkpoints are kept only when the task names a bucket",
             "launch it again with --bucket URI",
         )
-    return RunLocation(open_project_bucket(place, task=job.task), job.run_id)
+    return RunLocation(open_project_bucket(place, task=task), run_id)
 
 
 def choose_checkpoint(run: RunLocation, step: int | None) -> tuple[Checkpoint, tuple[Skipped, ...]]:

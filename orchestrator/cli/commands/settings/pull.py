@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from orchestrator.cli.command import OrchCommand
+from orchestrator.client.choose import open_documents
 
 
 @click.command(
@@ -39,7 +40,8 @@ def pull(
     from orchestrator.cli.execution.transfer_consent import agree_to_download
     from orchestrator.engine.operations import checkpoints as engine
 
-    run = engine.find_run(name, bucket)
+    with open_documents() as documents:
+        run = documents.locate_run(name, bucket)
     target = folder or Path(run.run_id)
     reporter, begun = TransferProgress(), time.monotonic()
     pulled = engine.download_checkpoint(
