@@ -85,7 +85,7 @@ def test_hostile_output_has_the_same_bytes_on_both_roads(roads: Roads) -> None:
         )
         assert (again, served) == (first, local) and local, more
     exact = run_raw(roads.served, "logs", "evil", "--no-prefix", "--raw")[1]
-    assert exact == b"red \x1b[31m title \x1b]0;x\x07 \xff\xfe\x00 100%\r200% no end"
+    assert exact == b"red \x1b[31m title \x1b]0;x\x07 \xff\xfe\x00 100%\r200% no end\n"
 
 
 def keep_output(orch: Orch, cluster: str, content: bytes, times: int) -> Path:
