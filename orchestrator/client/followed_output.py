@@ -29,7 +29,7 @@ from orchestrator.plan.steps import Done
 from orchestrator.store.records import ClusterRecord, JobRecord
 
 HOLD_SECONDS = 20  # that the service waits for more before it answers
-_PAUSE_SECONDS = 0.2  # in which a server copies more of a log from its host
+_PAUSE_SECONDS = 0.2  # after an answer without anything new: a server that ends does not hold a request
 _Answer = TypeVar("_Answer")
 
 
@@ -94,15 +94,14 @@ class FollowedOutput:
                 noted = True
                 self.note(describe_setup(job, head["setup_of"]))
             begun = len(self._positions), sum(self._positions.values())
-            sink = self.setup_sink if head["setup_of"] else self.sink
             for part in parts:
+                sink = self.sink if part.file.startswith("attempt-") else self.setup_sink
                 sink(self._find_host(part), describe_missing(part.missing) + part.content)
                 self._positions[part.file] = part.end
             if head["complete"] and (head["ended"] or not follow):
                 return head
-            if follow:
-                wait = HOLD_SECONDS
-            elif begun == (len(self._positions), sum(self._positions.values())):
+            wait = HOLD_SECONDS if follow else 0
+            if begun == (len(self._positions), sum(self._positions.values())):
                 time.sleep(_PAUSE_SECONDS)
 
     def _find_host(self, part: OutputPart) -> HostAddress:

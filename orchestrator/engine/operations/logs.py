@@ -51,6 +51,7 @@ from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
 
 POLL_SECONDS = 0.1  # in which a process of this computer keeps more
+_FOLLOWED_SECONDS = 3.0  # until the process that has started a program follows it
 
 
 def follow_logs(
@@ -84,10 +85,12 @@ def follow_logs(
         record, chosen = find_job(reader, cluster, job)
     if setup or not chosen.started:
         ending = show_setup(record, chosen, sink, narrator, hosts=hosts, follow=follow, start=start)
-        if ending is not None:
-            return replace(ending, step=describe_recorded_end(chosen)) if follow and chosen.state == "ended" else ending
-        if setup:
+        if ending is None and setup:
             raise no_setup_error(record)
+        if ending is not None and follow and not setup:
+            record, chosen = _await_start(record, chosen)
+        if ending is not None and not (chosen.started and follow and not setup):
+            return replace(ending, step=describe_recorded_end(chosen)) if follow and chosen.state == "ended" else ending
     source, positions = choose_source(record, chosen), dict[str, int]()
     if source is OutputSource.BUCKET:
         _download(record, chosen, narrator)
@@ -99,6 +102,28 @@ def follow_logs(
             step = describe_recorded_end(chosen) if follow else Done("")
             return CommandResult(step=step, outcomes=(), job_id=chosen.id, run_id=chosen.run_id)
     return _ask_hosts(record, chosen, sink, narrator, positions, hosts=hosts, follow=follow, start=start)
+
+
+def _await_start(record: ClusterRecord, job: JobRecord) -> tuple[ClusterRecord, JobRecord]:
+    """Return cluster and job when the program starts after its setup, or when no process starts it any more."""
+    started = None
+    while True:
+        record, job, is_driven = _read_again(record, job)
+        if job.state == "ended" or not is_driven:
+            return record, job
+        if job.started:
+            started = started or time.monotonic()
+            if choose_source(record, job) is OutputSource.KEPT or time.monotonic() - started > _FOLLOWED_SECONDS:
+                return record, job
+        time.sleep(POLL_SECONDS)
+
+
+def _read_again(record: ClusterRecord, job: JobRecord) -> tuple[ClusterRecord, JobRecord, bool]:
+    """Return cluster and job as they are now, and whether a process drives the job."""
+    with open_reader(record.project) as reader:
+        record = reader.clusters_by_uid([record.uid]).get(record.uid, record)
+        job = next((one for one in reader.jobs(record) if one.id == job.id), job)
+        return record, job, bool(reader.lease_holder(f"watch:{record.uid}/{job.id}"))
 
 
 def _ask_hosts(
@@ -246,10 +271,7 @@ def _give_copies(
             break
         if not found.parts:
             time.sleep(POLL_SECONDS)
-        with open_reader(record.project) as reader:
-            record = reader.clusters_by_uid([record.uid]).get(record.uid, record)
-            job = next((one for one in reader.jobs(record) if one.id == job.id), job)
-            is_driven = bool(reader.lease_holder(f"watch:{record.uid}/{job.id}"))
+        record, job, is_driven = _read_again(record, job)
     if not positions and (is_absent(record) or not follow):
         raise no_output_error(record, job)
     return record, job

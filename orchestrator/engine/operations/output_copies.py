@@ -56,7 +56,7 @@ class OutputCopy:
     """The copy of one attempt.
 
     Attributes:
-        asked: When a reader has last asked for it, by the monotonic clock.
+        requested: When a reader has last asked for it, by the monotonic clock.
         has_come: Whether all that the hosts had at the beginning has come, or will not.
         failed: The outcomes of hosts that could not be read.
         error: Why none could be asked; None otherwise.
@@ -66,7 +66,7 @@ class OutputCopy:
     record: ClusterRecord
     job: JobRecord
     ranks: tuple[int, ...]
-    asked: float = 0.0
+    requested: float = 0.0
     has_come: bool = False
     failed: tuple[HostOutcome, ...] = ()
     error: OrchError | None = None
@@ -150,7 +150,7 @@ class OutputCopies:
             copy = self._copies.get(key)
             if copy is None or (copy.ended is not None and now - copy.ended > _AGAIN_SECONDS):
                 copy = self._begin(key, record, job)
-            copy.asked = now
+            copy.requested = now
             return copy
 
     def count_steps(self, uid: str, job: int) -> int:
@@ -166,7 +166,7 @@ class OutputCopies:
         if made and (len(made) >= MOST_COPIES or sum(len(copy.ranks) for copy in made) + len(ranks) > MOST_HOSTS):
             why = f"the output of {len(made)} jobs is being read from their hosts"
             raise BusyOutputError("too much output is read from hosts", why, "try again in a minute")
-        copy = self._copies[key] = OutputCopy(record=record, job=job, ranks=ranks, asked=time.monotonic())
+        copy = self._copies[key] = OutputCopy(record=record, job=job, ranks=ranks, requested=time.monotonic())
         make = threading.Thread(target=copy.make, args=(self._open_reader,), daemon=True, name=f"copy of {key}")
         make.start()
         threading.Thread(target=_end_idle, args=(copy, make), daemon=True, name=f"readers of {key}").start()
@@ -191,6 +191,6 @@ def _convert_times(output: bytes) -> str:
 def _end_idle(copy: OutputCopy, make: threading.Thread) -> None:
     """End a copy that no reader has asked for since some time."""
     while make.is_alive():
-        make.join(max(copy.asked + IDLE_SECONDS - time.monotonic(), 0.1))
-        if time.monotonic() - copy.asked >= IDLE_SECONDS:
+        make.join(max(copy.requested + IDLE_SECONDS - time.monotonic(), 0.1))
+        if time.monotonic() - copy.requested >= IDLE_SECONDS:
             copy.stop.set()
