@@ -55,7 +55,9 @@ def read_kept_output(
         start: Where to begin in files without a position.
         positions: The byte at which to begin, by file.
     """
-    number, files = find_setup_files(record, job) if setup or not job.started else (0, _find_program_files(record, job))
+    number, files = find_setup_files(record, job) if setup or not job.started else (0, [])
+    if not files and not setup:
+        number, files = 0, _find_program_files(record, job)
     if not number and any(not name.startswith(_ATTEMPT) for name in positions):  # the end of the setup comes first
         files = [file for file in find_setup_files(record, job)[1] if _name(file) in positions] + files
     chosen = [file for file in files if not ranks or int(file.stem) in ranks]
