@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from orchestrator.client.base import Document
 from orchestrator.client.host_records import SentRows
@@ -28,7 +29,8 @@ from orchestrator.plan.steps import Done
 from orchestrator.store.records import ClusterRecord, JobRecord
 
 HOLD_SECONDS = 20  # that the service waits for more before it answers
-_PAUSE_SECONDS = 0.2  # in which a server copies more of a log from its host
+_PAUSE_SECONDS = 0.2  # after an answer without anything new: a server that ends does not hold a request
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(kw_only=True)
@@ -46,6 +48,7 @@ class FollowedOutput:
     sink: Sink
     setup_sink: Sink
     note: Callable[[str], None]
+    _patience: Patience | None = None  # from the first answer on
     _positions: dict[str, int] = field(default_factory=dict[str, int])
     _hosts: dict[str, dict[int, HostAddress]] = field(default_factory=dict[str, dict[int, HostAddress]])
 
@@ -67,34 +70,38 @@ class FollowedOutput:
         return CommandResult(step=describe_recorded_end(ended), outcomes=(), job_id=ended.id, run_id=ended.run_id)
 
     def _find_job(self, number: int | None) -> tuple[ClusterRecord, JobRecord]:
-        with SentRows(self.client.read_records(self.query.cluster)) as reader:
+        with SentRows(self._ask(lambda: self.client.read_records(self.query.cluster))) as reader:
             return find_job(reader, self.query.cluster, number)
+
+    def _ask(self, question: Callable[[], _Answer]) -> _Answer:
+        return question() if self._patience is None else self._patience.ask(question)
 
     def _give_parts(self, record: ClusterRecord, job: JobRecord) -> Document:
         """Give all parts, until the job has ended where it is followed; return the last document."""
         follow, noted, wait = self.query.follow, False, 0
-        patience = Patience(report=self.note, subject="the job", next_step=f"orch logs {self.query.cluster} -f")
 
         def read() -> tuple[Document, Iterator[OutputPart]]:
             return self._read(record, job, wait)
 
         while True:
-            head, parts = patience.ask(read) if wait else read()
+            head, parts = self._ask(read)
+            if follow and self._patience is None:
+                step = f"orch logs {self.query.cluster} -f"
+                self._patience = Patience(report=self.note, subject="the job", next_step=step)
             if head["ranks"]:
                 choose_ranks(record, job, head["ranks"], self.query.hosts)
             if head["setup_of"] and not noted:
                 noted = True
                 self.note(describe_setup(job, head["setup_of"]))
             begun = len(self._positions), sum(self._positions.values())
-            sink = self.setup_sink if head["setup_of"] else self.sink
             for part in parts:
+                sink = self.sink if part.file.startswith("attempt-") else self.setup_sink
                 sink(self._find_host(part), describe_missing(part.missing) + part.content)
                 self._positions[part.file] = part.end
             if head["complete"] and (head["ended"] or not follow):
                 return head
-            if follow:
-                wait = HOLD_SECONDS
-            elif begun == (len(self._positions), sum(self._positions.values())):
+            wait = HOLD_SECONDS if follow else 0
+            if begun == (len(self._positions), sum(self._positions.values())):
                 time.sleep(_PAUSE_SECONDS)
 
     def _find_host(self, part: OutputPart) -> HostAddress:

@@ -36,7 +36,11 @@ def show_output(call: Call) -> Answer:
         "setup_of": found.setup_of or None,
         "ranks": list(found.ranks),
         "complete": found.complete and (copy is None or copy.has_come),
-        "unread": [_describe_unread(one) for one in (copy.failed if copy is not None else ())],
+        "unread": [
+            _describe_unread(one)
+            for one in (copy.failed if copy is not None else ())
+            if not query["host"] or one.rank in query["host"]
+        ],
     }
     is_new = bool(found.parts) or (job.state == "ended" and document["complete"])
     return Answer(document=document, parts=found.parts, unchanged=None if is_new else mark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,7 @@ def test_logs_begin_at_the_last_lines_at_a_time_and_keep_matching_lines(mine: Cl
     assert lines("--grep", "^t") == "two\nthree four\n"
     assert lines("--grep", "^t", "--tail", "2", "--follow") == "three four\n"
     assert lines("--since", "10m") == "one\ntwo\nthree four\nfive\n"
+    shutil.rmtree(mine.folder / "orch" / "state" / "logs")  # so that the host is asked
     (times,) = mine.folder.parent.glob(f"**/.orch/hosts/*/jobs/*-{job}-a1/log-times")
     noted = [line.split() for line in times.read_text().splitlines()]
     assert [size for _, size in noted] == ["13", "24"], "the size after five seconds, and at the end"

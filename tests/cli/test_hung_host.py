@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -67,7 +68,10 @@ def hanging(tmp_path: Path) -> Iterator[Hanging]:
 def test_reading_commands_and_copies_end_within_their_deadline(hanging: Hanging) -> None:
     hanging.write_task(0)
     hanging.orch.ok("launch", "task.yaml", "--yes")
+    assert hanging.orch.ok("logs", "mine", "--no-prefix") == "hello\n"
     hanging.hang()
+    assert hanging.orch.ok("logs", "mine", "--no-prefix") == "hello\n", "its copy is complete: no host is asked"
+    shutil.rmtree(hanging.orch.state / "logs")
     commands = (
         ("cp", "mine:.profile", "here"),
         ("cp", "task.yaml", "mine:there.yaml"),

@@ -85,7 +85,31 @@ def test_hostile_output_has_the_same_bytes_on_both_roads(roads: Roads) -> None:
         )
         assert (again, served) == (first, local) and local, more
     exact = run_raw(roads.served, "logs", "evil", "--no-prefix", "--raw")[1]
-    assert exact == b"red \x1b[31m title \x1b]0;x\x07 \xff\xfe\x00 100%\r200% no end"
+    assert exact == b"red \x1b[31m title \x1b]0;x\x07 \xff\xfe\x00 100%\r200% no end\n"
+
+
+SETUP = """
+name: ready
+resources: {infra: "local:1"}
+setup: |
+  echo preparing; until [ -e GATE ]; do sleep 0.1; done; echo prepared
+run: |
+  echo the program; exit 6
+"""
+
+
+def test_following_continues_from_the_setup_to_the_program(roads: Roads) -> None:
+    for orch in roads.list_both():
+        (orch.folder / "task.yaml").write_text(SETUP.replace("GATE", str(orch.folder / "prepared")))
+        launch = orch.start("launch", "task.yaml", "--no-prefix", "--yes")
+        until("the setup runs", lambda orch=orch: "preparing" in orch("logs", "ready").stdout)
+        process = orch.start("logs", "ready", "-f", "--no-prefix")
+        assert process.stdout is not None and process.stdout.readline() == "preparing\n"
+        (orch.folder / "prepared").touch()
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, out) == (6, "prepared\nthe program\n"), err
+        out, err = launch.communicate(timeout=120)
+        assert (launch.returncode, out) == (6, "the program\n") and "prepared" in err, "setups are on standard error"
 
 
 def keep_output(orch: Orch, cluster: str, content: bytes, times: int) -> Path:

@@ -86,7 +86,7 @@ def test_a_host_that_does_not_answer_is_named(servers: tuple[Orch, Orch], tmp_pa
         try:
             first.ok("local", "preempt", "pair", "1")
             said = bob("logs", "pair", "--no-prefix")
-            own = first("logs", "pair", "--no-prefix")
+            own = second("logs", "pair", "--no-prefix")  # which has no copies of an engine
         finally:
             site.process.send_signal(signal.SIGCONT)
         assert (said.returncode, said.stdout) == (Exit.HOST_LOST, "0\n"), said.stderr

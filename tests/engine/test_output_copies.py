@@ -12,6 +12,8 @@ from support.orch_process import until
 from support.sshd import Farm, sshd_farm
 
 from orchestrator.engine.operations import output_copies
+from orchestrator.engine.operations.kept_output import read_kept_output
+from orchestrator.engine.operations.log_sources import LogStart
 from orchestrator.engine.operations.output_copies import BusyOutputError, OutputCopies
 from orchestrator.engine.operations.output_source import OutputSource, choose_source, find_attempt_folder
 from orchestrator.engine.state.following import note_followed, note_following
@@ -87,6 +89,20 @@ def test_a_copy_ends_after_its_last_reader_and_goes_on_with_the_next(
     (tmp_path / "gate").touch()
     until("it is complete", lambda: copies.request(record, job) is None, 30)
     assert read_copies(job) == [b"one\ntwo\n", b"one\ntwo\n"]
+
+
+def test_a_reader_begins_at_a_time_of_the_host(farm: Farm, mine: tuple[ClusterRecord, JobRecord]) -> None:
+    record, job = mine
+    run_on_hosts(farm, job, "echo old; echo new")
+    name, now = host_job_name(job.cluster_uid, f"{job.id}-a{job.attempt}"), int(time.time())
+    for host in farm.hosts:
+        folder = host.rank_folder / "jobs" / name
+        until("it has ended", (folder / "rc").exists, 30)
+        (folder / "log-times").write_text(f"{now - 900} 4\nno line\n{now - 60} 8\n")
+    copies = OutputCopies(open_reader)
+    until("it is complete", lambda: copies.request(record, job) is None, 30)
+    found = read_kept_output(record, job, setup=False, ranks=(), start=LogStart(seconds=600), positions={})
+    assert [bytes(part.content) for part in found.parts] == [b"new\n", b"new\n"]
 
 
 def test_a_process_that_follows_the_hosts_is_the_source_while_it_lives(

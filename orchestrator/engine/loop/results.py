@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -92,12 +92,13 @@ def upload_logs(session: Session) -> None:
     try:
         bucket = Bucket.open(job.bucket, session.find_access(job))
         for file in files:
-            _upload_log(bucket, file, f"{job.run_id}/logs/{file.parent.name}/{file.name}")
+            upload_log(bucket, file, f"{job.run_id}/logs/{file.parent.name}/{file.name}")
     except OrchError as error:
         session.narrator.note(f"the logs stay in {root}: {error}")
 
 
-def _upload_log(bucket: Bucket, file: Path, path: str) -> None:
+def upload_log(bucket: Bucket, file: Path, path: str) -> None:
+    """Upload a log, or stacks. Of a log without its middle, the file .cut beside it says where the rest belongs."""
     if file.suffix != ".log" or read_cut(file) is None:
         bucket.upload_file(file, path)
         return
@@ -105,6 +106,7 @@ def _upload_log(bucket: Bucket, file: Path, path: str) -> None:
         copy_log(file, copy)
         copy.flush()
         bucket.upload_file(Path(copy.name), path)
+    bucket.upload_file(file.with_suffix(".cut"), str(PurePosixPath(path).with_suffix(".cut")))
 
 
 def download_remaining_logs(session: Session) -> None:

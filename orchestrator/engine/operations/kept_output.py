@@ -16,6 +16,7 @@ from orchestrator.paths import load_paths
 from orchestrator.slices import SliceState
 from orchestrator.store.records import ClusterRecord, JobRecord
 
+_ATTEMPT = "attempt-"
 _LAST_BYTES = 1 << 20  # in which the last lines of a file are counted: there may be hundreds of files
 
 
@@ -54,7 +55,11 @@ def read_kept_output(
         start: Where to begin in files without a position.
         positions: The byte at which to begin, by file.
     """
-    number, files = find_setup_files(record, job) if setup or not job.started else (0, _find_program_files(record, job))
+    number, files = find_setup_files(record, job) if setup or not job.started else (0, [])
+    if not files and not setup:
+        number, files = 0, _find_program_files(record, job)
+    if not number and any(not name.startswith(_ATTEMPT) for name in positions):  # the end of the setup comes first
+        files = [file for file in find_setup_files(record, job)[1] if _name(file) in positions] + files
     chosen = [file for file in files if not ranks or int(file.stem) in ranks]
     parts: list[OutputPart] = []
     left = MOST_BYTES
@@ -103,7 +108,7 @@ def _find_begin(file: Path, start: LogStart) -> int:
 def _find_program_files(record: ClusterRecord, job: JobRecord) -> list[Path]:
     """Return the files of the present attempt, as its hosts have them; of hosts that are absent, those of all."""
     present = bool(record.hosts) and record.last_state != SliceState.STOPPED
-    folder = f"attempt-{job.attempt:04d}" if present else "attempt-*"
+    folder = f"{_ATTEMPT}{job.attempt:04d}" if present else f"{_ATTEMPT}*"
     found = load_paths().logs(record.uid, job.id).glob(f"{folder}/*.log")
     return sorted(found, key=lambda file: (file.parent.name, int(file.stem)))
 

@@ -6,7 +6,7 @@ import io
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,7 +128,7 @@ def read_logs_from(
 
 
 def follow_log(
-    fleet: Fleet, folder: str, sink: Sink, ranks: tuple[int, ...], start: LogStart
+    fleet: Fleet, folder: str, sink: Sink, ranks: tuple[int, ...], offsets: Mapping[int, int]
 ) -> tuple[HostOutcome, ...]:
     """Give the logs of a job to `sink` until it has ended on all hosts, and return the outcomes.
 
@@ -142,7 +142,6 @@ def follow_log(
         if outcome.failure is Failure.OTHER_VERSION:
             refused.set()
 
-    offsets = find_offsets(fleet, folder, ranks, start).offsets
     return follow_job(fleet, folder, sink, offsets=offsets, ranks=ranks, stop=refused, on_end=note).outcomes
 
 

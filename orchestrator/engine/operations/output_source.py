@@ -19,6 +19,7 @@ class OutputSource(StrEnum):
 
     KEPT = "the copies on this computer"
     HOSTS = "the hosts"
+    BUCKET = "the bucket of the run"
 
 
 def is_absent(record: ClusterRecord) -> bool:
@@ -35,7 +36,11 @@ def choose_source(record: ClusterRecord, job: JobRecord) -> OutputSource:
     """Return where the output of a job's program is read.
 
     A process of this computer that follows the hosts keeps everything. Otherwise the hosts are asked, while they exist.
+    Then the bucket has what the engine that drove the job had kept at its end.
     """
-    if is_absent(record) or is_followed(find_attempt_folder(job)):
+    folder = find_attempt_folder(job)
+    if is_followed(folder):
         return OutputSource.KEPT
-    return OutputSource.HOSTS
+    if not is_absent(record):
+        return OutputSource.HOSTS
+    return OutputSource.BUCKET if job.bucket and job.started and not folder.exists() else OutputSource.KEPT

@@ -13,6 +13,7 @@ from orchestrator.engine.operations.log_sources import (
     Sink,
     choose_ranks,
     explain_unread,
+    find_offsets,
     follow_log,
     give_local_files,
     read_current_logs,
@@ -118,7 +119,8 @@ def _read_from_hosts(
         for folder in sorted(set(folders.values())):
             those = tuple(rank for rank, found in folders.items() if found == folder)
             if follow:
-                followed = follow_log(fleet, folder, sink, those, start)
+                begin = find_offsets(fleet, folder, those, start)
+                followed = follow_log(fleet, folder, sink, those, begin.offsets)
                 failed += tuple(one for one in followed if one.failure is not None)
             else:
                 failed += read_current_logs(fleet, folder, sink, those, start)
