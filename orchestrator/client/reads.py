@@ -111,20 +111,22 @@ class ReadCalls(DocumentReads):
         return self._get("/v1/accuracy")
 
     def locate_run(self, name: str, bucket: str | None) -> RunLocation:
-        from orchestrator.documents.queries import RunsQuery
+        from orchestrator.documents.queries import RunsQuery, Scope
         from orchestrator.engine.operations.checkpoints import find_run_in_bucket, locate_recorded_run
         from orchestrator.storage.address import is_bucket_uri
 
         if is_bucket_uri(name):
             return find_run_in_bucket(name, bucket)
-        runs: list[Document] = self.read_runs(RunsQuery(cluster=name, limit=1))["runs"]
-        try:
-            runs = runs or self.read_runs(RunsQuery(run_id=name))["runs"]
-        except ServiceError as error:
-            if error.code != NotFoundError.code or bucket is None:
-                raise
+        scope, runs, near = Scope(project=None), list[Document](), ""
+        for query in (RunsQuery(scope=scope, cluster=name, limit=1), RunsQuery(scope=scope, run_id=name)):
+            try:
+                runs = runs or self.read_runs(query)["runs"]
+            except ServiceError as error:
+                if error.code != NotFoundError.code:
+                    raise
+                near = error.why
         if not runs:
-            return find_run_in_bucket(name, bucket)
+            return find_run_in_bucket(name, bucket, near)
         return locate_recorded_run(str(runs[0]["run_id"]), bucket or str(runs[0]["bucket"] or ""))
 
     def ask_again(self, question: Callable[[], Document], report: Callable[[str], object], next_step: str) -> Document:

@@ -187,6 +187,7 @@ LINES = [
         for form in FORMS
     ),
     "events -o jsonl", "events -f -o json",
+    "pull second x", "pull two x", "pull zzzz x", "pull onee x", "pull what x --bucket file:///none",
 ]  # fmt: skip
 
 
