@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.client.kept_machines import describe_kept_machines
 from orchestrator.client.local import LocalDocuments, open_own_reader, read_record_time
+from orchestrator.client.local_pipelines import PipelineEnd, carry_out_pipeline_end, plan_pipeline_end
 from orchestrator.client.orders import Costs, Order, OrderCalls, PlannedOrder, StoppedWatching
 from orchestrator.documents.queries import ClustersQuery
 from orchestrator.engine.loop.drive import drive_cluster
@@ -82,13 +83,17 @@ class LocalPlan(PlannedOrder):
 class LocalOrders(OrderCalls):
     """Carries out orders in the foreground: no record of the order is made, and its end is returned."""
 
-    def plan(self, order: Order) -> LocalPlan:
+    def plan(self, order: Order) -> LocalPlan | PipelineEnd:
+        if order.verb in ("cancel", "down") and (end := plan_pipeline_end(order)) is not None:
+            return end
         arguments = {"job": order.job, "force": order.force, "abandon": order.abandon}
         ready = prepare_order(order.verb, order.cluster, arguments)
         with open_own_reader() as store:
             return LocalPlan(ready, list_jobs_that_end(store, ready, read_record_time()))
 
     def find_costs(self, planned: PlannedOrder) -> tuple[PlannedOrder, Costs]:
+        if isinstance(planned, PipelineEnd):
+            return planned, Costs()
         ready = learn_run_buckets(_ready_of(planned))
         transfers, rented = list_launch_transfers(ready), list_machines_to_pay(ready)
         costs = Costs(
@@ -99,6 +104,8 @@ class LocalOrders(OrderCalls):
         return LocalPlan(ready), costs
 
     def carry_out(self, planned: PlannedOrder, narrator: Narrator, *, follow: bool) -> CommandResult:
+        if isinstance(planned, PipelineEnd):
+            return carry_out_pipeline_end(planned, narrator)
         ready = _ready_of(planned)
         try:
             if follow or not planned.has_run:

@@ -179,6 +179,49 @@ class PipelineRecord:
         return str(self._settings.get("owner", ""))
 
     @property
+    def shared_cluster(self) -> str:
+        """The cluster on which all stages run; "" where each has its own, which is deleted after it."""
+        return str(self._settings.get("cluster", ""))
+
+    @property
+    def watch(self) -> str:
+        """The value of JobRecord.watch for its stages: "engine" where unattended engines drive it."""
+        return str(self._settings.get("watch", ""))
+
+    @property
+    def requested_end(self) -> str:
+        """The command that ends it and has not finished, "cancel" or "down"; "" for none."""
+        return str(self._settings.get("ending", ""))
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether a stage of it may still start."""
+        return self.state == "running" and not self.requested_end
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster of its current stage."""
+        return self.cluster_of(self.stage)
+
+    def cluster_of(self, stage: int) -> str:
+        """Return the name of the cluster on which a stage runs."""
+        return self.shared_cluster or f"{self.name}-{stage + 1}"
+
+    def name_stage(self, stage: int) -> str:
+        """Return the name of a stage's task; "" where it has none."""
+        try:
+            task = json.loads(self.tasks[stage])
+        except ValueError:
+            return ""
+        return str(task.get("name") or "") if isinstance(task, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+
+    def describe_stage(self, stage: int | None = None) -> str:
+        """Return `stage 2 of 3 (train)`; of the current stage by default."""
+        stage = self.stage if stage is None else stage
+        name = self.name_stage(stage)
+        return f"stage {stage + 1} of {len(self.tasks)}" + (f" ({name})" if name else "")
+
+    @property
     def _settings(self) -> dict[str, Any]:
         return dict(json.loads(self.launch_request or "{}"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ from orchestrator.cli.parameters.shared import (
 )
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.cli.parameters.task_argument import join_command, load_task_argument, task_argument
+from orchestrator.errors import UserError
 from orchestrator.service_address import find_server
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ _CLUSTER_HELP = "Name of the cluster, new or existing; default: the task's name.
 _DOWN_HELP = "Delete the hosts when the program has ended, successfully or not."
 _FORCE_SETUP_HELP = "Run setup again, even where it has succeeded."
 _SKIPS = "the question before money is spent, and the one before a task without a machine runs on this computer"
+_FROM_HELP = "Of a file with several tasks: begin at this one, by its name or number. Default: the one that has failed."
 _WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as TPU Nodes; do nothing else."
 
 
@@ -45,6 +48,7 @@ _WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as T
         ),
         ("orch launch task.yaml -c mine --env LR=0.1 --secret HF_TOKEN --detach", "leave it to an unattended engine"),
         ("orch launch --infra local:2 'hostname; nproc'", "one command instead of a task file"),
+        ("orch launch pipe.yaml --from train", "several tasks, from the one with this name on"),
         ("sed s/LR/0.1/ task.yaml | orch launch - --yes", "a task from standard input"),
     ],
 )
@@ -53,6 +57,7 @@ _WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as T
 @task_options
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
+@click.option("--from", "begin", metavar="STAGE", default="", help=_FROM_HELP)
 @click.option("--write", is_flag=True, help=_WRITE_HELP)
 @ACCEPT_HOST_KEY
 @local_check_options
@@ -65,6 +70,7 @@ def launch(
     cluster: str | None,
     down: bool,
     force_setup: bool,
+    begin: str,
     write: bool,
     accept_host_keys: bool,
     local_checks: LocalChecks,
@@ -76,10 +82,11 @@ def launch(
     Words that are no file are a command for the shell of the hosts; `-` reads a task from standard input.
 
     On an existing cluster only changes are sent, and setup runs again only when it changed. The same command again
-    resumes an interrupted launch. Several tasks in one file run one after the other.
+    resumes an interrupted launch. Several tasks in one file run one after the other: a pipeline, which the same
+    command resumes at the stage that failed.
     """
-    checks, accept = local_checks, accept_host_keys
-    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, write=write, local_checks=checks, accept=accept))
+    more = _More(write=write, local_checks=local_checks, accept=accept_host_keys, begin=begin)
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, more))
 
 
 @click.command(
@@ -117,7 +124,18 @@ def plan(
 ) -> None:
     """Show everything a launch would do. Needs no network and no credentials; nothing is done."""
     mode = PreviewMode(form_of(output), verbose)
-    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, write=write, local_checks=local_checks))
+    more = _More(write=write, local_checks=local_checks)
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, more))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _More:
+    """Further options: --write, checks on this computer, --accept-host-key, and the stage of a pipeline to begin at."""
+
+    write: bool
+    local_checks: LocalChecks
+    accept: bool = False
+    begin: str = ""
 
 
 def _carry_out(
@@ -127,10 +145,7 @@ def _carry_out(
     force_setup: bool,
     given: dict[str, Any],
     mode: ActMode,
-    *,
-    write: bool,
-    local_checks: LocalChecks,
-    accept: bool = False,
+    more: _More,
 ) -> int:
     from dataclasses import replace
 
@@ -142,28 +157,35 @@ def _carry_out(
     except OutdatedTaskError as error:
         from orchestrator.cli.commands.run.outdated_task import offer_rewrite
 
-        return offer_rewrite(error, write=write, quiet=_for_a_program(mode))
-    if write:
+        return offer_rewrite(error, write=more.write, quiet=_for_a_program(mode))
+    if more.write:
         from orchestrator.cli.commands.run.outdated_task import no_rewrite_error
 
         raise no_rewrite_error(join_command(words))
     if server:
         from orchestrator.cli.execution.served_launch import launch_served
 
-        refused = {**local_checks.options, "--force-setup": force_setup, "--accept-host-key": accept}
+        refused = {
+            **more.local_checks.options,
+            "--force-setup": force_setup,
+            "--accept-host-key": more.accept,
+            "--from": bool(more.begin),
+        }
         return launch_served(file, mode, cluster=cluster, down=down, given=given, refused=refused)
     if isinstance(mode, PerformMode) and not mode.consent and file.local_by_default:
         ask_before_running_here(file.local_by_default)
-    if local_checks.requested:
+    if more.begin and len(file.tasks) == 1:
+        raise UserError("--from is for a file with several tasks", f"{file.file} has one", "leave --from out")
+    if more.local_checks.requested:
         from orchestrator.cli.execution.local_checks import run_local_checks
 
-        ready = replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=accept)
-        return run_local_checks(ready, file.only, mode, local_checks)
+        ready = replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=more.accept)
+        return run_local_checks(ready, file.only, mode, more.local_checks)
     if len(file.tasks) > 1:
         from orchestrator.cli.commands.run.pipeline import carry_out_pipeline, pipeline_spec
 
-        return carry_out_pipeline(pipeline_spec(file, cluster, down, accept_host_keys=accept), mode)
-    return carry_out(replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=accept), mode)
+        return carry_out_pipeline(pipeline_spec(file, cluster, down, accept_host_keys=more.accept), mode, more.begin)
+    return carry_out(replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=more.accept), mode)
 
 
 def _for_a_program(mode: ActMode) -> bool:

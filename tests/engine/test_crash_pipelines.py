@@ -1,0 +1,43 @@
+"""A command of a pipeline that is killed anywhere: given again it ends as if nothing had happened, and others can, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crash_matrix import Place, matrix
+from crash_pipelines import OTHERS, VERBS, finish_pipeline, finish_with, read_pipelines
+from crash_verbs import Verb, matrix_folder
+from support.lanes import FULL
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with matrix_folder(monkeypatch) as root:
+        yield root
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name.replace(" ", "-"))
+def test_the_same_command_finishes_what_a_kill_left(folder: Path, verb: Verb) -> None:
+    counts = matrix(Place(folder), [verb], points="distinct", kills=10, then=finish_pipeline)
+    counts.report("SIGKILL at every crash point of the commands of pipelines, SQLite")
+    assert counts.violations == [], "\n".join(counts.violations[:20])
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_command_finishes_a_killed_launch(folder: Path, other: str) -> None:
+    def finish(place: Place, verb: Verb, where: str) -> list[str]:
+        wrong = finish_with(place, verb, where, OTHERS[other])
+        outcomes = {(record.state, record.status) for record, _ in read_pipelines()}
+        right = {("ended", 0)} if other == "watch" else {("cancelled", 130), ("ended", 0)}
+        return wrong + [f"{verb.name}, killed {where}: {one}" for one in outcomes - right]
+
+    counts = matrix(Place(folder), VERBS[:1], points="distinct", kills=8, turn=list(OTHERS).index(other), then=finish)
+    counts.report("a killed launch of a pipeline, finished by watch, cancel and down")
+    assert counts.violations == [], "\n".join(counts.violations[:20])
+    assert not FULL or counts.singles > 40, counts
