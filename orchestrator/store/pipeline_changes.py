@@ -86,7 +86,7 @@ class PipelineChanges(Ledger):
         """
         for at in self._tries(f"pipeline {uid}"):
             record = self.pipeline(uid)
-            request = json.dumps({**json.loads(record.launch_request or "{}"), "ending": verb})
+            request = record.add_settings({"ending": verb})
             changes = record.state == "running" and record.requested_end not in (verb, "down")
             change = _update(uid, {"launch_request": request}, f"{record.name} is being ended ({verb})")
             if self.change(*[change] * changes, at=at, guards=(guard_pipeline(record),)) is not None:

@@ -209,11 +209,7 @@ class PipelineRecord:
 
     def name_stage(self, stage: int) -> str:
         """Return the name of a stage's task; "" where it has none."""
-        try:
-            task = json.loads(self.tasks[stage])
-        except ValueError:
-            return ""
-        return str(task.get("name") or "") if isinstance(task, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+        return str(_read_object(self.tasks[stage]).get("name") or "")
 
     def describe_stage(self, stage: int | None = None) -> str:
         """Return `stage 2 of 3 (train)`; of the current stage by default."""
@@ -221,9 +217,13 @@ class PipelineRecord:
         name = self.name_stage(stage)
         return f"stage {stage + 1} of {len(self.tasks)}" + (f" ({name})" if name else "")
 
+    def add_settings(self, more: Mapping[str, Any]) -> str:
+        """Return its launch request with further settings."""
+        return json.dumps({**self._settings, **more})
+
     @property
     def _settings(self) -> dict[str, Any]:
-        return dict(json.loads(self.launch_request or "{}"))
+        return _read_object(self.launch_request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +250,15 @@ class EventRecord:
     after: str | None = None
     prev_hash: str = ""
     hash: str = ""
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """Return the object of a JSON text; {} for a text that is none."""
+    try:
+        found: object = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def candidate_to_json(candidate: Candidate) -> str:

@@ -176,8 +176,8 @@ def test_a_shared_cluster_stays_after_a_cancel_and_keeps_the_files_of_earlier_st
     assert orch(*WORDS, "-c", "mine", "--from", "2").returncode == 3
     orch.ok("down", "mine")
     go(orch, 0)
-    anew = orch(*WORDS, "-c", "mine")
-    assert "begins at stage 1: the cluster 'mine' of stage 2 of 3 (train) was deleted since" in anew.stderr
+    afresh = orch(*WORDS, "-c", "mine")
+    assert "begins at stage 1: the cluster 'mine' of stage 2 of 3 (train) was deleted since" in afresh.stderr
     assert marks(orch)[-3:] == ["prepare", "train", "score"]
 
 

@@ -1,4 +1,4 @@
-"""The commands of pipelines in the crash matrix: two stages on the simulated cloud, each on a cluster of its own."""
+"""The commands of pipelines in the crash matrix: two stages on the simulated cloud, each on its own cluster."""
 
 from __future__ import annotations
 

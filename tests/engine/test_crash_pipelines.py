@@ -1,4 +1,4 @@
-"""A command of a pipeline that is killed anywhere: given again it ends as if nothing had happened, and others can, too."""
+"""A command of a pipeline is killed anywhere: given again it ends as if nothing had happened. Others end it, too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.promise("P1")
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name.replace(" ", "-"))
 def test_the_same_command_finishes_what_a_kill_left(folder: Path, verb: Verb) -> None:
-    counts = matrix(Place(folder), [verb], points="distinct", kills=10, then=finish_pipeline)
+    counts = matrix(Place(folder), [verb], points="distinct", kills=6, then=finish_pipeline)
     counts.report("SIGKILL at every crash point of the commands of pipelines, SQLite")
     assert counts.violations == [], "\n".join(counts.violations[:20])
 
@@ -37,7 +37,7 @@ def test_another_command_finishes_a_killed_launch(folder: Path, other: str) -> N
         right = {("ended", 0)} if other == "watch" else {("cancelled", 130), ("ended", 0)}
         return wrong + [f"{verb.name}, killed {where}: {one}" for one in outcomes - right]
 
-    counts = matrix(Place(folder), VERBS[:1], points="distinct", kills=8, turn=list(OTHERS).index(other), then=finish)
+    counts = matrix(Place(folder), VERBS[:1], points="distinct", kills=6, turn=list(OTHERS).index(other), then=finish)
     counts.report("a killed launch of a pipeline, finished by watch, cancel and down")
     assert counts.violations == [], "\n".join(counts.violations[:20])
-    assert not FULL or counts.singles > 40, counts
+    assert not FULL or counts.singles > 25, counts

@@ -121,7 +121,7 @@ def _begin(
         running = start.continued
         if running is not None and not _has_failed(store, running):
             if more and not is_unattended(running):
-                store.set_launch_request(running.uid, json.dumps({**read_settings(running), **more}))
+                store.set_launch_request(running.uid, running.add_settings(more))
             return store.pipeline(running.uid)
     if running is not None:  # killed between the end of its stage and its own
         ending = _drive(where, services, running, narrator, {})

@@ -39,15 +39,15 @@ def choose_start(store: Reader, spec: PipelineSpec, begin: str = "") -> Pipeline
     """
     named = [one for one in store.pipelines(ended=True) if (one.project, one.name) == (store.project, spec.name)]
     unended = tuple(one for one in named if one.state == "running")
-    wanted = spec.find_stage(begin) if begin else None
-    same = [one for one in unended if _is_same(one, spec) and one.may_continue and wanted in (None, one.stage)]
+    chosen = spec.find_stage(begin) if begin else None
+    same = [one for one in unended if _is_same(one, spec) and one.may_continue and chosen in (None, one.stage)]
     if same:
         note = f"pipeline '{spec.name}' resumes at {same[-1].describe_stage()}"
         others = tuple(one for one in unended if one.uid != same[-1].uid)
         return PipelineStart(stage=same[-1].stage, continued=same[-1], replaced=others, note=note)
-    if wanted is not None:
-        note = f"pipeline '{spec.name}' begins at {_describe(spec, wanted)}; stages before it are not run"
-        return PipelineStart(stage=wanted, replaced=unended, note=note)
+    if chosen is not None:
+        note = f"pipeline '{spec.name}' begins at {_describe(spec, chosen)}; stages before it are not run"
+        return PipelineStart(stage=chosen, replaced=unended, note=note)
     last = named[-1] if named else None
     if last is None or last.status == 0 or last.stage == 0:
         return PipelineStart(replaced=unended)
@@ -62,8 +62,8 @@ def _resume_after(store: Reader, spec: PipelineSpec, last: PipelineRecord) -> tu
     if not _is_same(last, spec):
         return 0, f"pipeline '{spec.name}' begins at stage 1: its tasks changed since {failed} ended; {there}"
     if last.shared_cluster and not _is_cluster_of(store, last):
-        gone = f"the cluster '{last.shared_cluster}' of {failed} was deleted since"
-        return 0, f"pipeline '{spec.name}' begins at stage 1: {gone}; {there}"
+        why = f"the cluster '{last.shared_cluster}' of {failed} was deleted since"
+        return 0, f"pipeline '{spec.name}' begins at stage 1: {why}; {there}"
     return last.stage, f"pipeline '{spec.name}' resumes at {failed}; stages before it are not run again"
 
 
