@@ -55,6 +55,6 @@ def make_stage_step(record: PipelineRecord, job: JobRecord | None) -> NextStep:
     again = f"the same launch resumes at {stage}; at another one: --from STAGE"
     if job is None or not job.started:
         return NextStep(words=again)
-    own = job.next_step.words if not job.next_step.command else ""
-    words = "\n".join(filter(None, (f"shows the output of {stage}", own, again)))
-    return NextStep(f"orch logs {record.cluster} {job.id}", words)
+    if job.next_step.words and not job.next_step.command:  # it may change the task, and so the pipeline
+        again = f"{job.next_step.words}; from this stage on: --from {record.name_stage(job.stage) or job.stage + 1}"
+    return NextStep(f"orch logs {record.cluster} {job.id}", f"shows the output of {stage}\n{again}")
