@@ -10,7 +10,9 @@ from orchestrator.engine.operations.end_unrecorded import end_unrecorded
 from orchestrator.engine.operations.orders import list_jobs_that_end
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.unattended.handover import start_engine
 from orchestrator.engine.unattended.pipeline_stop import prepare_stop, stop_pipeline
+from orchestrator.errors import RecordedRequestError
 from orchestrator.paths import load_paths
 from orchestrator.plan.dry_run import Plan, make_plan
 from orchestrator.plan.preview import render_plan
@@ -109,6 +111,9 @@ def carry_out_pipeline_end(planned: PipelineEnd, narrator: Narrator) -> CommandR
             return stop_pipeline(
                 store, services, planned.record, narrator, order.verb, force=order.force, abandon=order.abandon
             )
+    except RecordedRequestError:
+        start_engine()  # it finishes a teardown that another command keeps from the cluster
+        raise
     except StoreError as failure:
         if order.verb != "down" or not planned.ready:
             raise

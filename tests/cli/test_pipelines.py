@@ -162,6 +162,19 @@ def test_cancel_ends_a_pipeline_that_a_process_drives(orch: Orch) -> None:
     assert marks(orch) == ["prepare", "train"]
 
 
+def test_an_interrupted_watch_names_the_pipeline_and_the_program_continues(orch: Orch) -> None:
+    process = orch.start(*WORDS)
+    until("the second stage runs", lambda: marks(orch)[-1:] == ["train"])
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "orch watch pipe   to watch again, and the stages after it" in said
+    assert "orch cancel pipe   to end it" in said
+    go(orch, 0)
+    orch.ok("watch", "pipe")
+    assert marks(orch) == ["prepare", "train", "score"]
+
+
 def test_a_shared_cluster_stays_after_a_cancel_and_keeps_the_files_of_earlier_stages(orch: Orch) -> None:
     kill_in_training(orch, "-c", "mine")
     ended = orch("cancel", "pipe")

@@ -10,6 +10,7 @@ from crash_verbs import Verb, nothing_yet
 from support.driving import Listener
 from support.simulated import Points, SimHome
 
+from orchestrator.engine.preparation import commands
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.unattended.pipeline import run_pipeline
@@ -81,6 +82,14 @@ def _stop(verb: str) -> Callable[[SimHome], None]:
 cancel, down = _stop("cancel"), _stop("down")
 
 
+def down_of_cluster(home: SimHome) -> None:
+    """Take the cluster of the second stage down, as a service does that knows of no pipeline."""
+    with open_reader() as reader:
+        left = reader.cluster("pipe-2")
+    if left is not None:
+        home.drive(commands.prepare_down("pipe-2"))
+
+
 def in_training(home: SimHome) -> None:
     """Launch it, and kill the process when its second stage runs."""
     nothing_yet(home)
@@ -99,6 +108,7 @@ VERBS = (
     Verb("down of a pipeline", in_training, down, {}, 1),
     Verb("launch of an edited pipeline", in_training, launch_edited, {}, 1),
 )
+STAGE_DOWN = Verb("down of the cluster of a stage", in_training, down_of_cluster, {}, 1)
 OTHERS = {"watch": watch, "cancel": cancel, "down": down}
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from crash_matrix import Place, matrix
-from crash_pipelines import OTHERS, VERBS, finish_pipeline, finish_with, read_pipelines
+from crash_pipelines import OTHERS, STAGE_DOWN, VERBS, finish_pipeline, finish_with, read_pipelines
 from crash_verbs import Verb, matrix_folder
 from support.lanes import FULL
+
+from orchestrator.engine.preparation import commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -41,3 +43,17 @@ def test_another_command_finishes_a_killed_launch(folder: Path, other: str) -> N
     counts.report("a killed launch of a pipeline, finished by watch, cancel and down")
     assert counts.violations == [], "\n".join(counts.violations[:20])
     assert not FULL or counts.singles > 25, counts
+
+
+@pytest.mark.promise("P1")
+def test_a_teardown_of_the_cluster_of_a_stage_ends_the_pipeline(folder: Path) -> None:
+    counts = matrix(Place(folder), [STAGE_DOWN], points="distinct", kills=6, then=finish_pipeline)
+    assert counts.violations == [], "\n".join(counts.violations[:20])
+
+
+def test_a_cancel_of_the_job_of_a_stage_ends_the_pipeline(folder: Path) -> None:
+    place = Place(folder)
+    place.begin(VERBS[1])
+    place.home().drive(commands.prepare_cancel("pipe-2", None))
+    ((record, _),) = read_pipelines()
+    assert (record.state, record.status, record.what) == ("ended", 130, "stage 2 of 2 (train): job 1 was cancelled")
