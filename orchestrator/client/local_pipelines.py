@@ -12,7 +12,7 @@ from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.unattended.handover import start_engine
 from orchestrator.engine.unattended.pipeline_stop import prepare_stop, stop_pipeline
-from orchestrator.errors import RecordedRequestError
+from orchestrator.errors import ConflictError, RecordedRequestError
 from orchestrator.paths import load_paths
 from orchestrator.plan.dry_run import Plan, make_plan
 from orchestrator.plan.preview import render_plan
@@ -36,18 +36,24 @@ class PipelineEnd(PlannedOrder):
         record: The pipeline.
         order: The command.
         ready: What it does to clusters.
+        refused: Why it is not this member's to end, or None.
     """
 
     def __init__(
-        self, record: PipelineRecord, order: Order, ready: tuple[PreparedCommand, ...], ends: tuple[str, ...]
+        self,
+        record: PipelineRecord,
+        order: Order,
+        ready: tuple[PreparedCommand, ...],
+        ends: tuple[str, ...],
+        refused: OrchError | None = None,
     ) -> None:
-        self.record, self.order, self.ready = record, order, ready
+        self.record, self.order, self.ready, self.refused = record, order, ready, refused
         self.verb, self.cluster, self.notes = order.verb, order.cluster, ()
         self.ends = (f"pipeline '{record.name}' is at {record.describe_stage()}", *ends) if ends else ()
 
     @property
     def refusal(self) -> OrchError | None:
-        return next((refusal for one in self.ready if (refusal := one.refusal()) is not None), None)
+        return self.refused or next((refusal for one in self.ready if (refusal := one.refusal()) is not None), None)
 
     @property
     def expected_status(self) -> int:
@@ -94,7 +100,15 @@ def plan_pipeline_end(order: Order) -> PipelineEnd | None:
         ready = prepare_stop(reader, record, order.verb, force=order.force)
         now = read_record_time()
         ends = [line for one in ready for line in list_jobs_that_end(reader, one, now)]
-    return PipelineEnd(record, order, ready, tuple(ends))
+        refused = None if order.force else _refuse_other_owner(record, reader.member)
+    return PipelineEnd(record, order, ready, tuple(ends), refused)
+
+
+def _refuse_other_owner(record: PipelineRecord, member: str) -> OrchError | None:
+    if record.owner in ("", member):
+        return None
+    what = f"pipeline '{record.name}' belongs to {record.owner}"
+    return ConflictError(what, f"you are {member}", "if that is meant: the same with --force")
 
 
 def carry_out_pipeline_end(planned: PipelineEnd, narrator: Narrator) -> CommandResult:

@@ -55,15 +55,25 @@ def read_queue(store: Reader, now: float, query: QueueQuery) -> dict[str, Any]:
     Raises:
         NotFoundError: There is no cluster of this name; the nearest names are suggested.
     """
-    clusters = choose_clusters(store, query.scope, query.cluster)
+    clusters = _choose_clusters(store, query)
     listed = list_queue(store, clusters, ended=query.ended)
     scope = query.scope.resolve(store)
     pipelines = tuple(
         one
         for one in listed.pipelines
-        if scope.includes(one.record.project, one.record.owner) and query.cluster in ("", one.record.cluster)
+        if scope.includes(one.record.project, one.record.owner)
+        and query.cluster in ("", one.record.name, one.record.cluster)
     )
     return queue_as_json(store, now, replace(listed, pipelines=pipelines))
+
+
+def _choose_clusters(store: Reader, query: QueueQuery) -> list[ClusterRecord]:
+    """Return the clusters of a query, which names one, or a pipeline by its name: then that of its current stage."""
+    named = [one for one in store.pipelines(ended=query.ended) if query.cluster == one.name]
+    if not named or store.cluster(query.cluster) is not None:
+        return choose_clusters(store, query.scope, query.cluster)
+    found = (store.cluster(one.cluster) for one in named if one.project == store.project)
+    return [one for one in found if one is not None]
 
 
 def list_queue(store: Reader, clusters: Collection[ClusterRecord] | None = None, *, ended: bool = False) -> Queue:

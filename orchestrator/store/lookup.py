@@ -62,7 +62,8 @@ def find_cluster(store: HasClusters, name: str) -> ClusterRecord:
 def find_pipeline(store: Reader, name: str, job: int | None = None) -> PipelineRecord | None:
     """Return the unended pipeline that a person means by a name: its own, or the cluster of its current stage.
 
-    A cluster that exists hides a pipeline of the same name, unless the current stage runs on it.
+    A cluster that exists hides a pipeline of the same name, unless the current stage runs on it. Of several pipelines
+    the newest is meant, and one's own before those of other members.
 
     Args:
         store: Open.
@@ -72,7 +73,8 @@ def find_pipeline(store: Reader, name: str, job: int | None = None) -> PipelineR
     cluster = store.cluster(name)
     jobs = store.jobs(cluster) if cluster is not None and job is not None else ()
     meant = next((one.pipeline for one in jobs if one.id == job), "")
-    for pipeline in reversed(store.pipelines(ended=False)):
+    unended = store.pipelines(ended=False)
+    for pipeline in sorted(unended, key=lambda one: (one.owner not in ("", store.member), -one.created)):
         named = name == pipeline.cluster or (cluster is None and name == pipeline.name)
         if pipeline.project == store.project and named and (job is None or meant == pipeline.uid):
             return pipeline

@@ -119,6 +119,7 @@ def test_watch_goes_on_after_a_kill(orch: Orch, name: str) -> None:
     (shown,) = read(orch, "queue")["pipelines"]
     assert (shown["stage"], shown["stage_name"], shown["cluster"]) == (2, "train", "pipe-2")
     assert shown["driven_by"] == "none (orch watch pipe)"
+    assert "2 of 3 (train)" in orch.ok("queue", name)
     go(orch, 0)
     watched = orch("watch", name)
     assert watched.returncode == 0, watched.stderr
@@ -198,6 +199,8 @@ def test_an_edited_file_is_a_new_pipeline_only_after_consent(orch: Orch) -> None
     kill_in_training(orch)
     file = orch.folder / "pipe.yaml"
     file.write_text(OWN.replace("echo score", "echo points"))
+    planned = orch(*WORDS, "--dry-run")
+    assert (planned.returncode, "note: 'pipe' at stage 2 of 3 (train) ends first" in planned.stderr) == (0, True)
     refused = orch(*WORDS)
     assert refused.returncode == 2, refused.stderr
     assert "it is at stage 2 of 3 (train)" in refused.stderr

@@ -37,7 +37,11 @@ def choose_start(store: Reader, spec: PipelineSpec, begin: str = "") -> Pipeline
     Raises:
         UserError: There is no such stage.
     """
-    named = [one for one in store.pipelines(ended=True) if (one.project, one.name) == (store.project, spec.name)]
+    named = [
+        one
+        for one in store.pipelines(ended=True)
+        if (one.project, one.name) == (store.project, spec.name) and one.owner in ("", store.member)
+    ]
     unended = tuple(one for one in named if one.state == "running")
     chosen = spec.find_stage(begin) if begin else None
     same = [one for one in unended if _is_same(one, spec) and one.may_continue and chosen in (None, one.stage)]

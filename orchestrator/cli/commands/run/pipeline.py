@@ -85,6 +85,7 @@ def _carry_out(pipeline: PipelineSpec, start: PipelineStart, mode: ActMode, *, w
     if start.note:
         write_stderr(start.note)
     if isinstance(mode, PreviewMode):
+        write_stderr(*(f"note: '{one.name}' at {one.describe_stage()} ends first" for one in start.replaced))
         if mode.form == "json":
             return show_stages_as_json(pipeline.name, prepared)
         statuses: list[int] = []
