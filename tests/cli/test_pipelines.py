@@ -113,15 +113,14 @@ def test_from_is_refused_for_one_task(orch: Orch) -> None:
     assert (refused.returncode, "--from is for a file with several tasks" in refused.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["pipe", "pipe-2"])
-def test_watch_goes_on_after_a_kill(orch: Orch, name: str) -> None:
+def test_watch_goes_on_after_a_kill(orch: Orch) -> None:
     kill_in_training(orch)
     (shown,) = read(orch, "queue")["pipelines"]
     assert (shown["stage"], shown["stage_name"], shown["cluster"]) == (2, "train", "pipe-2")
     assert shown["driven_by"] == "none (orch watch pipe)"
-    assert "2 of 3 (train)" in orch.ok("queue", name)
+    assert "2 of 3 (train)" in orch.ok("queue", "pipe")
     go(orch, 0)
-    watched = orch("watch", name)
+    watched = orch("watch", "pipe-2")
     assert watched.returncode == 0, watched.stderr
     assert "pipeline 'pipe' resumes at stage 2 of 3 (train)" in watched.stderr
     assert marks(orch) == ["prepare", "train", "score"]
@@ -136,8 +135,7 @@ def test_an_engine_takes_what_watch_detach_hands_over(orch: Orch) -> None:
     assert marks(orch) == ["prepare", "train", "score"]
 
 
-@pytest.mark.parametrize("name", ["pipe", "pipe-2"])
-@pytest.mark.parametrize("verb", ["cancel", "down"])
+@pytest.mark.parametrize(("verb", "name"), [("cancel", "pipe"), ("down", "pipe-2")])
 def test_a_killed_pipeline_ends_with_its_own_cluster(orch: Orch, verb: str, name: str) -> None:
     kill_in_training(orch)
     planned = orch(verb, name, "--dry-run")

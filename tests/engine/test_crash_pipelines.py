@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_matrix import Place, matrix
+from crash_matrix import Database, Place, empty_store, matrix
 from crash_pipelines import OTHERS, STAGE_DOWN, VERBS, finish_pipeline, finish_with, read_pipelines
 from crash_verbs import Verb, matrix_folder
 from support.lanes import FULL
@@ -23,10 +23,12 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.promise("P1")
+@pytest.mark.parametrize("database", ["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.full)])
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name.replace(" ", "-"))
-def test_the_same_command_finishes_what_a_kill_left(folder: Path, verb: Verb) -> None:
-    counts = matrix(Place(folder), [verb], points="distinct", kills=6, then=finish_pipeline)
-    counts.report("SIGKILL at every crash point of the commands of pipelines, SQLite")
+def test_the_same_command_finishes_what_a_kill_left(folder: Path, verb: Verb, database: Database) -> None:
+    with empty_store(database) as server:
+        counts = matrix(Place(folder, server=server), [verb], points="distinct", kills=6, then=finish_pipeline)
+    counts.report(f"SIGKILL at every crash point of the commands of pipelines, {database}")
     assert counts.violations == [], "\n".join(counts.violations[:20])
 
 
