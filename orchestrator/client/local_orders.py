@@ -15,6 +15,7 @@ from orchestrator.errors import NotFoundError, OrchError, RecordedRequestError
 from orchestrator.store.failures import StoreError
 
 if TYPE_CHECKING:
+    from orchestrator.client.local_pipelines import PipelineEnd
     from orchestrator.engine.narrator import Narrator
     from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
     from orchestrator.engine.progress import DescribedNarrator
@@ -25,13 +26,18 @@ class LocalOrders(OrderCalls):
 
     elsewhere = False
 
-    def plan(self, order: Order) -> LocalPlan:
+    def plan(self, order: Order) -> LocalPlan | PipelineEnd:
         if order.verb == "launch":
             return LocalPlan(_prepare_launch(order))
         if order.verb == "resume":
             return LocalPlan(_prepare_resume(order))
         if order.verb == "exec":
             return LocalPlan(_prepare_exec(order))
+        if order.verb in ("cancel", "down"):
+            from orchestrator.client.local_pipelines import plan_pipeline_end
+
+            if (end := plan_pipeline_end(order)) is not None:
+                return end
         from orchestrator.engine.operations.orders import list_jobs_that_end, prepare_order
 
         arguments = {"job": order.job, "force": order.force, "abandon": order.abandon}
@@ -40,6 +46,8 @@ class LocalOrders(OrderCalls):
             return LocalPlan(ready, list_jobs_that_end(store, ready, read_record_time()))
 
     def find_costs(self, planned: PlannedOrder) -> tuple[PlannedOrder, Costs]:
+        if not isinstance(planned, LocalPlan):  # the end of a pipeline
+            return planned, Costs()
         from orchestrator.engine.operations.transfers import is_large, learn_run_buckets, list_launch_transfers
         from orchestrator.engine.preparation.spending import describe_cost, list_machines_to_pay
 
@@ -59,11 +67,14 @@ class LocalOrders(OrderCalls):
             refresh_cluster(cluster, narrator)
 
     def carry_out(self, planned: PlannedOrder, narrator: DescribedNarrator, *, follow: bool) -> CommandResult:
+        from orchestrator.client.local_pipelines import PipelineEnd, carry_out_pipeline_end
         from orchestrator.engine.state.kept_files import drop_stale_trees
         from orchestrator.engine.state.store_backup import back_up_if_due
         from orchestrator.engine.unattended import handover
         from orchestrator.paths import load_paths
 
+        if isinstance(planned, PipelineEnd):
+            return carry_out_pipeline_end(planned, narrator)
         ready = ready_of(planned)
         try:
             if follow or not planned.has_run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,11 +30,23 @@ class QueuedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedPipeline:
+    """One pipeline.
+
+    Attributes:
+        driven_by: The process that drives it, or why none does; "" for an ended one.
+    """
+
+    record: PipelineRecord
+    driven_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """Jobs and pipelines."""
 
     jobs: tuple[QueuedJob, ...]
-    pipelines: tuple[PipelineRecord, ...] = ()
+    pipelines: tuple[QueuedPipeline, ...] = ()
 
 
 def read_queue(store: Reader, now: float, query: QueueQuery) -> dict[str, Any]:
@@ -43,12 +55,25 @@ def read_queue(store: Reader, now: float, query: QueueQuery) -> dict[str, Any]:
     Raises:
         NotFoundError: There is no cluster of this name; the nearest names are suggested.
     """
-    clusters = choose_clusters(store, query.scope, query.cluster)
+    clusters = _choose_clusters(store, query)
     listed = list_queue(store, clusters, ended=query.ended)
-    every = () if query.cluster else listed.pipelines
     scope = query.scope.resolve(store)
-    pipelines = tuple(one for one in every if scope.includes(one.project, one.owner))
+    pipelines = tuple(
+        one
+        for one in listed.pipelines
+        if scope.includes(one.record.project, one.record.owner)
+        and query.cluster in ("", one.record.name, one.record.cluster)
+    )
     return queue_as_json(store, now, replace(listed, pipelines=pipelines))
+
+
+def _choose_clusters(store: Reader, query: QueueQuery) -> list[ClusterRecord]:
+    """Return the clusters of a query, which names one, or a pipeline by its name: then that of its current stage."""
+    named = [one for one in store.pipelines(ended=query.ended) if query.cluster == one.name]
+    if not named or store.cluster(query.cluster) is not None:
+        return choose_clusters(store, query.scope, query.cluster)
+    found = (store.cluster(one.cluster) for one in named if one.project == store.project)
+    return [one for one in found if one is not None]
 
 
 def list_queue(store: Reader, clusters: Collection[ClusterRecord] | None = None, *, ended: bool = False) -> Queue:
@@ -66,7 +91,11 @@ def list_queue(store: Reader, clusters: Collection[ClusterRecord] | None = None,
         for job in store.jobs(record)
         if ended or job.state != "ended"
     )
-    return Queue(jobs=jobs, pipelines=store.pipelines(ended=ended))
+    pipelines = (
+        QueuedPipeline(record=one, driven_by=_describe_pipeline_driver(store, one))
+        for one in store.pipelines(ended=ended)
+    )
+    return Queue(jobs=jobs, pipelines=tuple(pipelines))
 
 
 def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> str:
@@ -88,6 +117,17 @@ def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> st
     return f"none (orch watch {record.name})"
 
 
+def _describe_pipeline_driver(store: Reader, record: PipelineRecord) -> str:
+    """Return which process drives the pipeline now, or why none does."""
+    if record.state != "running":
+        return ""
+    if holder := store.lease_holder(f"pipeline:{record.uid}"):
+        return holder
+    if record.requested_end:
+        return f"none (orch {record.requested_end} {record.name})"
+    return _engine(store) if record.watch else f"none (orch watch {record.name})"
+
+
 def _engine(store: Reader) -> str:
     """Return whether an unattended engine drives it; engines hold a lease."""
     return "an unattended engine, shortly" if store.engine_works() else _NO_ENGINE
@@ -97,8 +137,8 @@ def _job_subject(one: QueuedJob) -> str:
     return format_subject("jobs", {"cluster_uid": one.job.cluster_uid, "id": one.job.id})
 
 
-def _pipeline_subject(one: PipelineRecord) -> str:
-    return format_subject("pipelines", {"uid": one.uid})
+def _pipeline_subject(one: QueuedPipeline) -> str:
+    return format_subject("pipelines", {"uid": one.record.uid})
 
 
 def queue_as_json(store: Reader, now: float, queue: Queue) -> dict[str, Any]:
@@ -127,19 +167,24 @@ def queue_as_json(store: Reader, now: float, queue: Queue) -> dict[str, Any]:
             }
             for one in queue.jobs
         ],
-        "pipelines": [
-            {
-                "id": one.uid,
-                "name": one.name,
-                "project": one.project,
-                "owner": one.owner or None,
-                "actor": actors.get(_pipeline_subject(one)),
-                "stage": one.stage + 1,
-                "stages": len(one.tasks),
-                "state": one.state,
-                "status": one.status,
-                "what": one.what or None,
-            }
-            for one in queue.pipelines
-        ],
+        "pipelines": [_pipeline_as_json(one, actors) for one in queue.pipelines],
+    }
+
+
+def _pipeline_as_json(one: QueuedPipeline, actors: Mapping[str, str]) -> dict[str, Any]:
+    record = one.record
+    return {
+        "id": record.uid,
+        "name": record.name,
+        "project": record.project,
+        "owner": record.owner or None,
+        "actor": actors.get(_pipeline_subject(one)),
+        "stage": record.stage + 1,
+        "stages": len(record.tasks),
+        "stage_name": record.name_stage(record.stage) or None,
+        "cluster": record.cluster,
+        "state": record.state,
+        "status": record.status,
+        "what": record.what or None,
+        "driven_by": one.driven_by or None,
     }

@@ -12,6 +12,7 @@ from orchestrator.documents.output_forms import OutputProgress, output_as_json
 from orchestrator.documents.output_progress import add_output
 from orchestrator.documents.queries import ChosenScope, RunsQuery
 from orchestrator.documents.spending import BilledTime, Spending, list_billed_times
+from orchestrator.documents.stages import read_pipelines, stage_as_json
 from orchestrator.errors import NotFoundError
 from orchestrator.formatting import format_utc
 from orchestrator.plan.observed import Intent
@@ -19,7 +20,7 @@ from orchestrator.store.audited import format_subject
 from orchestrator.store.job_spans import list_job_spans
 from orchestrator.store.lookup import suggest_name, suggest_run
 from orchestrator.store.read import Reader
-from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class RunSummary:
         spending: The machines that were billed during its jobs.
         now: When this was read, in epoch seconds.
         output: What the program's output says; None where it says nothing, or was not read (output_progress.py).
+        pipeline: The pipeline of which it is a stage; None for none.
     """
 
     run_id: str
@@ -44,6 +46,12 @@ class RunSummary:
     spending: Spending
     now: float
     output: OutputProgress | None = None
+    pipeline: PipelineRecord | None = None
+
+    @property
+    def stage_job(self) -> JobRecord:
+        """The job that a pipeline opened: a resume by hand is none of its stages."""
+        return next((job for job in reversed(self.jobs) if job.pipeline), self.last)
 
     @property
     def last(self) -> JobRecord:
@@ -137,6 +145,7 @@ def summarize_runs(store: Reader, now: float, run_ids: Collection[str]) -> list[
     clusters, intents = store.clusters_by_uid(uids), store.intents_by_uid(uids)
     spans = _list_spans(of_clusters, now)
     changers = store.last_actors("subject", (_subject(own[-1]) for own in jobs.values()))
+    pipelines = read_pipelines(store, chain.from_iterable(jobs.values()))
     found = [
         RunSummary(
             run_id=run_id,
@@ -146,6 +155,7 @@ def summarize_runs(store: Reader, now: float, run_ids: Collection[str]) -> list[
             seconds=sum(max((job.ended or now) - job.created, 0.0) for job in own),
             spending=Spending(billed=_list_billed(spans.get(run_id, {}), intents, now)),
             now=now,
+            pipeline=next((pipelines[job.pipeline] for job in reversed(own) if job.pipeline in pipelines), None),
         )
         for run_id, own in jobs.items()
     ]
@@ -199,6 +209,7 @@ def run_as_item(run: RunSummary) -> dict[str, object]:
         "changes": run.git.get("changes"),
         "branch": run.git.get("branch"),
         "from_output": output_as_json(run.output),
+        "stage": stage_as_json(run.stage_job, {run.pipeline.uid: run.pipeline} if run.pipeline else {}),
         "jobs": [
             {
                 "id": job.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from orchestrator.documents.clusters import (
@@ -15,11 +16,12 @@ from orchestrator.documents.clusters import (
 from orchestrator.documents.output_forms import output_as_json
 from orchestrator.documents.output_progress import add_cluster_output
 from orchestrator.documents.queries import ClustersQuery, choose_clusters
+from orchestrator.documents.stages import read_pipelines, stage_as_json
 from orchestrator.formatting import format_utc
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
-from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 
 _RECENT = 5  # events of a cluster that is shown alone
 
@@ -50,6 +52,7 @@ def clusters_as_json(
         paid: What all pages cost an hour; None for the sum of these clusters.
     """
     found = add_cluster_output([summarize_cluster(store, record) for record in records])
+    pipelines = read_pipelines(store, chain.from_iterable(item.jobs for item in found))
     actors = store.last_actors("cluster", [record.qualified_name for record in records])
     paid = paid or sum_prices(found)
     return {
@@ -59,11 +62,13 @@ def clusters_as_json(
         "member": store.member,
         "refusal": find_file_refusal(store) or None,
         "price_per_hour": None if paid.unknown else paid.dollars,
-        "clusters": [_cluster_json(item, actors, now) for item in found],
+        "clusters": [_cluster_json(item, actors, pipelines, now) for item in found],
     }
 
 
-def _cluster_json(item: ClusterSummary, actors: Mapping[str, str], now: float) -> dict[str, object]:
+def _cluster_json(
+    item: ClusterSummary, actors: Mapping[str, str], pipelines: Mapping[str, PipelineRecord], now: float
+) -> dict[str, object]:
     current = item.current_job
     return {
         "name": item.cluster.name,
@@ -94,7 +99,7 @@ def _cluster_json(item: ClusterSummary, actors: Mapping[str, str], now: float) -
             }
             for h in item.cluster.hosts
         ],
-        "jobs": [_job_json(job) for job in item.jobs],
+        "jobs": [{**_job_json(job), "stage": stage_as_json(job, pipelines)} for job in item.jobs],
         "current_job": None if current is None else current.id,
         "abandoned_job": None if item.abandoned is None else item.abandoned.id,
         "ended_attempts": [{"attempt": past.attempt, "cause": str(past.cause), "why": past.why} for past in item.ended],

@@ -9,6 +9,7 @@ from orchestrator.documents.clusters import ClusterSummary, summarize_cluster
 from orchestrator.documents.curves import reduce_points
 from orchestrator.documents.queue import list_queue
 from orchestrator.documents.run_view import RunView
+from orchestrator.documents.stages import read_pipelines
 from orchestrator.documents.topology import describe_topology
 from orchestrator.hosts import ChipReport, ChipSample
 from orchestrator.plan.observed import FINAL_STATES, Intent
@@ -65,9 +66,11 @@ def show_cluster(call: Call) -> Answer:
     with call.open_reader() as store:
         summary = summarize_cluster(store, find_cluster(store, call.path["name"]))
         recent = store.events(summary.cluster.qualified_name, limit=_RECENT)
+        pipelines = read_pipelines(store, summary.jobs)
     reports = call.site.hosts.read(summary.cluster.uid)
     values = _show_topology(call, summary.current, summary, None, reports) | {
         "item": summary,
+        "pipelines": pipelines,
         "events": recent[::-1],
         "now": call.site.now(),
         "query": "",

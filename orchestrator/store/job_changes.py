@@ -17,6 +17,7 @@ from orchestrator.store.change import EventDetails, Guard, RowChange, complete_r
 from orchestrator.store.job_end import HostRun, find_end
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
+from orchestrator.store.pipeline_changes import guard_pipeline
 from orchestrator.store.records import (
     ClusterRecord,
     JobRecord,
@@ -24,8 +25,9 @@ from orchestrator.store.records import (
     cluster_from_row,
     ended_from_row,
     job_from_row,
+    pipeline_from_row,
 )
-from orchestrator.store.schema import UNENDED_JOB, attempts, clusters, events, intents, jobs
+from orchestrator.store.schema import UNENDED_JOB, attempts, clusters, events, intents, jobs, pipelines
 
 
 class JobChanges(Ledger):
@@ -35,15 +37,20 @@ class JobChanges(Ledger):
     """
 
     def open_job(self, cluster: ClusterRecord, new: NewJob) -> JobRecord:
-        """Open a job with the next number of its cluster. Two that run at the same time get two numbers."""
+        """Open a job with the next number of its cluster. Two that run at the same time get two numbers.
+
+        Raises:
+            ConflictError: it is a stage of a pipeline that has ended, or is being ended.
+        """
         for at in self._tries(f"the list of jobs of '{cluster.name}'"):
+            unended = self._guard_pipeline(new)
             highest, newest = self._read_highest(cluster)
             number = highest + 1
             values = {"cluster_uid": cluster.uid, "id": number, "opened_at": newest, "created": at} | _columns_of(new)
             verb = "queued" if new.queued else "opened"
             what = f"job {number} {verb} ({new.kind})" + (f", run {new.run_id}" if new.run_id else "")
             opened = insert_row(jobs, values, EventDetails(cluster=cluster.qualified_name, kind="job", what=what))
-            if self.change(opened, at=at, guards=(_is_newest(cluster, newest),)) == (True,):
+            if self.change(opened, at=at, guards=(_is_newest(cluster, newest), *unended)) == (True,):
                 return job_from_row(complete_row(jobs, values))
         raise AssertionError  # _tries has raised
 
@@ -260,6 +267,16 @@ class JobChanges(Ledger):
         details = _attempt_event(cluster, f"job {job}: missing columns of attempt {ended.attempt} filled in", reason)
         guard = _guard(attempts, key, {column: found[column] for column in facts})
         return ((update_row(attempts, key, learned, details),) if learned else ()), (guard,)
+
+    def _guard_pipeline(self, new: NewJob) -> tuple[Guard, ...]:
+        """Return the guard that the pipeline of a job may start it; none for other jobs."""
+        query = select(pipelines).where(pipelines.c.uid == new.pipeline)
+        pipeline = self._read_first(query, pipeline_from_row) if new.pipeline else None
+        if pipeline is None:
+            return ()
+        if not pipeline.may_continue:
+            raise ConflictError(f"pipeline '{pipeline.name}' was ended meanwhile", next_step="orch queue --all")
+        return (guard_pipeline(pipeline),)
 
     def _started_at(self, cluster: ClusterRecord, job: int) -> float | None:
         """Return when the newest attempt was started: the newest event that set the column `started`.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the help of a command needs none of these
     from orchestrator.plan.observed import Intent
     from orchestrator.store.admission_records import SliceOwner
     from orchestrator.store.read import Reader
-    from orchestrator.store.records import ClusterRecord, JobRecord
+    from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 
 SUGGESTED = 1000  # newest runs, of whose names the nearest to an unknown one is suggested
 RUNNING = ("running", "cancelling")  # states of a job whose program may run
@@ -58,6 +58,28 @@ def find_cluster(store: HasClusters, name: str) -> ClusterRecord:
     if record is None:
         raise cluster_not_found(store, name)
     return record
+
+
+def find_pipeline(store: Reader, name: str, job: int | None = None) -> PipelineRecord | None:
+    """Return the unended pipeline that a person means by a name: its own, or the cluster of its current stage.
+
+    A cluster that exists hides a pipeline of the same name, unless the current stage runs on it. Of several pipelines
+    the newest is meant, and one's own before those of other members.
+
+    Args:
+        store: Open.
+        name: The name.
+        job: The job of the cluster that is meant, which has to be the pipeline's; None for no certain one.
+    """
+    cluster = store.cluster(name)
+    jobs = store.jobs(cluster) if cluster is not None and job is not None else ()
+    meant = next((one.pipeline for one in jobs if one.id == job), "")
+    unended = store.pipelines(ended=False)
+    for pipeline in sorted(unended, key=lambda one: (one.owner not in ("", store.member), -one.created)):
+        named = name == pipeline.cluster or (cluster is None and name == pipeline.name)
+        if pipeline.project == store.project and named and (job is None or meant == pipeline.uid):
+            return pipeline
+    return None
 
 
 def cluster_not_found(store: HasClusters, name: str) -> OrchError:

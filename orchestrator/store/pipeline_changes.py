@@ -23,21 +23,30 @@ class PipelineChanges(Ledger):
     """
 
     def open_pipeline(
-        self, name: str, tasks: tuple[str, ...], launch_request: str = "", *, uid: str = ""
+        self, name: str, tasks: tuple[str, ...], launch_request: str = "", *, uid: str = "", stage: int = 0
     ) -> PipelineRecord:
-        """Open a pipeline with one task as JSON for each stage. A `uid` that exists returns that pipeline unchanged."""
+        """Open a pipeline with one task as JSON for each stage. A `uid` that exists returns that pipeline unchanged.
+
+        Args:
+            name: its name.
+            tasks: in order.
+            launch_request: JSON from which another process prepares the stages again.
+            uid: its id; "" for a new one.
+            stage: index of the first stage that runs.
+        """
         uid = uid or secrets.token_hex(8)
         at = self._now()
         values: dict[str, Any] = {
             "uid": uid,
             "name": name,
             "tasks": json.dumps(tasks),
-            "stage": 0,
+            "stage": stage,
             "state": "running",
             "created": at,
             "launch_request": launch_request,
         }
-        opened = insert_row(pipelines, values, _details(f"{name} opened: {len(tasks)} stages"))
+        begin = f", from stage {stage + 1}" if stage else ""
+        opened = insert_row(pipelines, values, _details(f"{name} opened: {len(tasks)} stages{begin}"))
         if self.change(opened, at=at) == (True,):
             return pipeline_from_row(complete_row(pipelines, values))
         return self.pipeline(uid)
@@ -60,12 +69,27 @@ class PipelineChanges(Ledger):
         return self._read_one(select(func.count().label("number")).where(named), lambda row: int(row["number"]))
 
     def set_launch_request(self, uid: str, launch_request: str) -> None:
-        """Replace the request from which another process prepares the stages of a running pipeline."""
+        """Replace the request from which another process prepares the stages of a pipeline that may continue."""
         for at in self._tries(f"pipeline {uid}"):
             record = self.pipeline(uid)
             change = _update(uid, {"launch_request": launch_request}, f"{record.name} handed over again")
-            changes = [change] * (record.state == "running")
-            if self.change(*changes, at=at, guards=(_is_unchanged(record),)) is not None:
+            changes = [change] * record.may_continue
+            if self.change(*changes, at=at, guards=(guard_pipeline(record),)) is not None:
+                return
+
+    def request_pipeline_end(self, uid: str, verb: str) -> None:
+        """Record that a running pipeline is being ended, so that no stage of it starts any more.
+
+        Args:
+            uid: of the pipeline.
+            verb: the command that ends it, "cancel" or "down"; a later "down" replaces a "cancel".
+        """
+        for at in self._tries(f"pipeline {uid}"):
+            record = self.pipeline(uid)
+            request = record.add_settings({"ending": verb})
+            changes = record.state == "running" and record.requested_end not in (verb, "down")
+            change = _update(uid, {"launch_request": request}, f"{record.name} is being ended ({verb})")
+            if self.change(*[change] * changes, at=at, guards=(guard_pipeline(record),)) is not None:
                 return
 
     def advance_pipeline(self, uid: str, stage: int, *, lease: Lease | None = None) -> None:
@@ -74,7 +98,7 @@ class PipelineChanges(Ledger):
             record = self.pipeline(uid)
             advances = record.state == "running" and record.stage < stage
             change = _update(uid, {"stage": stage}, f"{record.name}: stage {stage}")
-            if self.change(*[change] * advances, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+            if self.change(*[change] * advances, at=at, lease=lease, guards=(guard_pipeline(record),)) is not None:
                 return
 
     def end_pipeline(self, uid: str, state: str, status: int, what: str, *, lease: Lease | None = None) -> None:
@@ -84,12 +108,13 @@ class PipelineChanges(Ledger):
             values = {"state": state, "status": status, "what": what, "ended": at}
             change = _update(uid, values, f"{record.name} {state}: {what}", what)
             ends = record.state == "running"
-            if self.change(*[change] * ends, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+            if self.change(*[change] * ends, at=at, lease=lease, guards=(guard_pipeline(record),)) is not None:
                 return
 
 
-def _is_unchanged(pipeline: PipelineRecord) -> Guard:
-    values = {"state": pipeline.state, "stage": pipeline.stage}
+def guard_pipeline(pipeline: PipelineRecord) -> Guard:
+    """Return the guard of a change that the pipeline is as it was read."""
+    values = {"state": pipeline.state, "stage": pipeline.stage, "launch_request": pipeline.launch_request}
     return Guard(table=pipelines, key={"uid": pipeline.uid}, values=values)
 
 

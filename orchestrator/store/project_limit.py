@@ -63,10 +63,12 @@ def limit_query(query: str, project: str, place: str) -> str:
 def _write_rule(table: str, project: str, place: str) -> str:
     if table == "events":
         return _write_events_rule(project, place)
-    if table == "leases":  # of engines, which work for every project, and of its clusters and their jobs
+    if table == "leases":  # of engines, which work for every project, and of its clusters, their jobs and pipelines
         own = _write_name_rule("name", project, "cluster:")
         watched = _WATCHED.format(column=to_column(project), place=place)
-        return f"substr(name, 1, 7) = 'engine:' OR (substr(name, 1, 8) = 'cluster:' AND {own}) OR {watched}"
+        pipelines = f"SELECT 'pipeline:' || uid FROM {place}pipelines WHERE {_write_rule('pipelines', project, place)}"  # noqa: S608  # constants
+        clusters = f"substr(name, 1, 8) = 'cluster:' AND {own}"
+        return f"substr(name, 1, 7) = 'engine:' OR ({clusters}) OR {watched} OR name IN ({pipelines})"
     return _RULES.get(table, _NONE).format(project=project, column=to_column(project), place=place)
 
 

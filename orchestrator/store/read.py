@@ -333,6 +333,17 @@ class Reader(TeamReads, LeaseReads, RowReads, EventReads, ProgressReads):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
 
+    def pipelines_by_uid(self, uids: Collection[str]) -> dict[str, PipelineRecord]:
+        """Return the pipelines of these uids that are on record."""
+        only, values = where_in("uid", uids)
+        rows = self._rows(f"SELECT * FROM pipelines WHERE {only}", *values)  # noqa: S608  # constant parts
+        return {record.uid: record for record in map(pipeline_from_row, rows)}
+
+    def pipeline_jobs(self, uid: str) -> tuple[JobRecord, ...]:
+        """Return the jobs of a pipeline's stages by stage and age, of open and closed clusters."""
+        query = "SELECT * FROM jobs WHERE pipeline = ? ORDER BY stage, created, id"
+        return tuple(map(job_from_row, self._rows(query, uid)))
+
     def hold_snapshot(self) -> None:
         """Read one state of the store from here on, whatever others write meanwhile."""
         if self._connection is not None:

@@ -179,8 +179,51 @@ class PipelineRecord:
         return str(self._settings.get("owner", ""))
 
     @property
+    def shared_cluster(self) -> str:
+        """The cluster on which all stages run; "" where each has its own, which is deleted after it."""
+        return str(self._settings.get("cluster", ""))
+
+    @property
+    def watch(self) -> str:
+        """The value of JobRecord.watch for its stages: "engine" where unattended engines drive it."""
+        return str(self._settings.get("watch", ""))
+
+    @property
+    def requested_end(self) -> str:
+        """The command that ends it and has not finished, "cancel" or "down"; "" for none."""
+        return str(self._settings.get("ending", ""))
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether a stage of it may still start."""
+        return self.state == "running" and not self.requested_end
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster of its current stage."""
+        return self.cluster_of(self.stage)
+
+    def cluster_of(self, stage: int) -> str:
+        """Return the name of the cluster on which a stage runs."""
+        return self.shared_cluster or f"{self.name}-{stage + 1}"
+
+    def name_stage(self, stage: int) -> str:
+        """Return the name of a stage's task; "" where it has none."""
+        return str(_read_object(self.tasks[stage]).get("name") or "")
+
+    def describe_stage(self, stage: int | None = None) -> str:
+        """Return `stage 2 of 3 (train)`; of the current stage by default."""
+        stage = self.stage if stage is None else stage
+        name = self.name_stage(stage)
+        return f"stage {stage + 1} of {len(self.tasks)}" + (f" ({name})" if name else "")
+
+    def add_settings(self, more: Mapping[str, Any]) -> str:
+        """Return its launch request with further settings."""
+        return json.dumps({**self._settings, **more})
+
+    @property
     def _settings(self) -> dict[str, Any]:
-        return dict(json.loads(self.launch_request or "{}"))
+        return _read_object(self.launch_request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +250,15 @@ class EventRecord:
     after: str | None = None
     prev_hash: str = ""
     hash: str = ""
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """Return the object of a JSON text; {} for a text that is none."""
+    try:
+        found: object = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def candidate_to_json(candidate: Candidate) -> str:

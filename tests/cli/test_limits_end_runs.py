@@ -82,8 +82,9 @@ def test_a_pipeline_does_not_go_on_after_a_limit(orch: Orch) -> None:
     done = orch("launch", "pipe.yaml", "--yes")
     assert done.returncode == 124, done.stderr
     assert "stage 2 of 2" not in done.stderr
-    assert "error[limit]: pipeline 'pipe': stage 1 of 2:" in done.stderr
-    assert "next: raise `limits` in the task, then launch again" in done.stderr, "the stage's own step"
+    assert "error[limit]: pipeline 'pipe': stage 1 of 2 (a):" in done.stderr
+    assert "next: orch logs pipe-1 1   shows the output of stage 1 of 2" in done.stderr
+    assert "raise `limits` in the task, then launch again" in done.stderr, "the stage's own step"
     assert "limit of 0.004 hours reached" in done.stderr
 
 

@@ -88,7 +88,7 @@ def test_nothing_that_was_taken_down_is_rented_again_until_a_person_says_so(orch
     assert sorted(marks(orch)) == ["one 1", "pipe 1"]
     assert "orch watch one 1   or: orch cancel one 1" in restored.stderr, restored.stderr
     assert "orch watch one 2   or: orch cancel one 2" in restored.stderr, restored.stderr
-    assert "pipeline 'pipe', stage 1 of 2: the command that launched it, again" in restored.stderr, restored.stderr
+    assert "orch watch pipe   or: orch cancel pipe   (pipeline, stage 1 of 2" in restored.stderr, restored.stderr
 
     jobs = {(job["cluster"], job["id"]): job for job in json.loads(orch.ok("queue", "-o", "json"))["jobs"]}
     assert [job["driven_by"] for job in jobs.values() if job["cluster"] == "one"] == [

@@ -29,7 +29,9 @@ PAGES = [
 TYPED: dict[str, dict[str, str]] = {
     "aws": {"aws.md": "test_docs_aws.py"},
     "gcp": {"google.md": "test_docs_google.py", "README.md": "test_docs_typed.py"},
-    "run": dict.fromkeys(("README.md", "own-programs.md", "offers.md", "simulator.md"), "test_docs_typed.py"),
+    "run": dict.fromkeys(
+        ("README.md", "own-programs.md", "offers.md", "pipelines.md", "simulator.md"), "test_docs_typed.py"
+    ),
 }
 RENTS = frozenset({"launch", "train", "resume", "acceptance"})
 # What a page leaves out of a task file that it shows in part.
@@ -110,9 +112,9 @@ def test_what_would_rent_has_a_plan(block: Block) -> None:
 
 @pytest.mark.parametrize("block", blocks_of("yaml", how="plan"))
 def test_each_task_file_has_a_plan(block: Block, tmp_path: Path) -> None:
-    task = yaml.safe_load(block.text)
+    task, *stages = yaml.safe_load_all(block.text)
     rest = {name: part for name, part in REST.items() if name not in task and not (name == "train" and "run" in task)}
-    (tmp_path / "page.yaml").write_text(block.text + yaml.safe_dump(rest) * bool(rest))
+    (tmp_path / "page.yaml").write_text(block.text + yaml.safe_dump(rest) * bool(rest and not stages))
     status, plan, err = type_here(["plan", "page.yaml"])
     assert status == 0, f"{err}\n{plan}"
     assert "does NOT fit" not in plan
@@ -122,7 +124,7 @@ def test_each_task_file_has_a_plan(block: Block, tmp_path: Path) -> None:
 def test_each_parser_understands_its_blocks(block: Block) -> None:
     match block.kind:
         case "yaml":
-            assert yaml.safe_load(block.text)
+            assert all(yaml.safe_load_all(block.text))
         case "python":
             compile(block.text, f"line {block.line}", "exec")
         case "json":

@@ -137,13 +137,14 @@ def test_the_lines_of_the_readme_for_google_in_the_simulated_one(tmp_path: Path)
 
 
 def pages() -> list[Any]:
-    names = ("offers.md", "own-programs.md", "simulator.md")
+    names = ("offers.md", "own-programs.md", "pipelines.md", "simulator.md")
     return [pytest.param(ROOT / "docs" / name, id=name) for name in names]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "work").mkdir()
+    shutil.copytree(ROOT / "examples" / "pipelines", tmp_path / "work" / "examples" / "pipelines")
     yield tmp_path / "work"
 
 

@@ -248,12 +248,12 @@ def _be_the_child(place: Place, act: Callable[[SimHome], None], deadly: int, sai
 
 def finish(place: Place, verb: Verb, where: str) -> list[str]:
     """Repeat the command, take everything down at the end, and return what is wrong at each stage."""
-    wrong = [f"as it was killed: {what}" for what in _untracked(place, verb)]
+    wrong = [f"as it was killed: {what}" for what in untracked(place, verb)]
     home = place.home()
     try:
         verb.act(home)
         home.pass_time(1.0)  # what a killed command has asked the cloud for is done by then
-        wrong += [f"given again: {what}" for what in [*_fulfilled(place, verb), *_sound(place)]]
+        wrong += [f"given again: {what}" for what in [*_fulfilled(place, verb), *sound(place)]]
         wrong += _taken_down(place, home)
     except Exception:  # a failure of the product is what the test looks for: it is listed with the others
         wrong.append(f"it raised: {traceback.format_exc(limit=-6)}")
@@ -274,7 +274,7 @@ def _taken_down(place: Place, home: SimHome) -> list[str]:
     wrong = [f"after down: {what} is left" for what in place.left_auxiliary() if not what.endswith(ORPHANS)]
     reap(home)
     wrong += [f"after the sweep: {what} is left" for what in place.left_auxiliary()]
-    return wrong + [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
+    return wrong + [f"after down: {what}" for what in [*nothing_left(place), *sound(place)]]
 
 
 def live_of(cloud: SimulatedCloud) -> dict[str, str]:
@@ -290,7 +290,7 @@ def tracked() -> set[str]:
     return {intent.name for intent in intents if intent.state not in FINAL_STATES}
 
 
-def _untracked(place: Place, verb: Verb) -> list[str]:
+def untracked(place: Place, verb: Verb) -> list[str]:
     with place.home().access.open() as cloud:
         alive = set(live_of(cloud))
     left = _slices(alive) - tracked() - set(ORPHANS if verb.name == "reap" else ())
@@ -353,7 +353,7 @@ def intents_of(cloud: SimulatedCloud, *, living: bool = False) -> Counter[str]:
     return Counter(labels[INTENT] + part for labels, part in (*slices, *requests) if INTENT in labels)
 
 
-def _nothing_left(place: Place) -> list[str]:
+def nothing_left(place: Place) -> list[str]:
     with place.home().access.open() as cloud:
         alive = live_of(cloud)
     wrong = [f"{alive} still live"] if alive else []
@@ -367,7 +367,7 @@ def _nothing_left(place: Place) -> list[str]:
     return wrong
 
 
-def _sound(place: Place) -> list[str]:
+def sound(place: Place) -> list[str]:
     """Return violations of what always holds: one slice per intent, no foreign slice touched, a complete audit."""
     wrong: list[str] = []
     with place.home().access.open() as cloud:

@@ -327,6 +327,7 @@ _DO: dict[str, Callable[..., Any]] = {
         lambda store, step, uid, lease: store.advance_pipeline(uid, step.number, lease=lease)
     ),
     "set_launch_request": _pipeline(lambda store, step, uid, lease: store.set_launch_request(uid, step.text)),
+    "request_pipeline_end": _pipeline(lambda store, step, uid, lease: store.request_pipeline_end(uid, step.text)),
     "end_pipeline": _pipeline(lambda store, step, uid, lease: store.end_pipeline(uid, "ended", step.number, step.text)),
     "open_order": lambda store, step, cluster, lease: store.open_order(_order(step)),
     "end_order": lambda store, step, cluster, lease: [

@@ -108,6 +108,23 @@ def test_a_pipeline_goes_forward_only_and_ends_once(location: Location) -> None:
             store.pipeline("none")
 
 
+def test_no_stage_of_a_pipeline_that_is_being_ended_is_opened(location: Location) -> None:
+    with Store(location) as store:
+        cluster, pipeline = store.open_cluster("c", ""), store.open_pipeline("p", ("a", "b"), stage=1)
+        stage = replace(JOB, pipeline=pipeline.uid, stage=1)
+        assert (pipeline.stage, store.open_job(cluster, stage).id) == (1, 1)
+        store.request_pipeline_end(pipeline.uid, "cancel")
+        store.set_launch_request(pipeline.uid, "{}")
+        store.request_pipeline_end(pipeline.uid, "down")
+        store.request_pipeline_end(pipeline.uid, "cancel")
+        assert store.pipeline(pipeline.uid).requested_end == "down"
+        for _ in range(2):
+            with pytest.raises(ConflictError, match="pipeline 'p' was ended meanwhile"):
+                store.open_job(cluster, stage)
+            store.end_pipeline(pipeline.uid, "cancelled", 130, "by hand")
+        assert len(store.jobs(cluster)) == 1
+
+
 def test_a_late_engine_cannot_advance_a_pipeline_or_end_a_job(location: Location) -> None:
     with Store(location) as store:
         cluster = store.open_cluster("c", "")

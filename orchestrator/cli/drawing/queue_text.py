@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.cli.drawing.stages_text import count_stage
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.formatting import format_duration, parse_utc
 
@@ -20,11 +21,19 @@ def draw_queue(document: Mapping[str, Any], *, with_project: bool) -> list[str]:
         rows += [_make_row(job, now, with_project=with_project) for job in jobs]
         lines += draw_table(rows, sys.stdout, optional=("RUN",))
     if pipelines:
-        stages = [("PIPELINE", "STAGE", "STATE", "RESULT")]
+        stages = [("PIPELINE", "STAGE", "CLUSTER", "STATE", "RESULT", "DRIVEN BY")]
         stages += [
-            (one["name"], f"{one['stage']} of {one['stages']}", one["state"], one["what"] or "") for one in pipelines
+            (
+                one["name"],
+                count_stage(one).removeprefix("stage "),
+                one.get("cluster") or "",
+                one["state"],
+                one["what"] or "",
+                one.get("driven_by") or "",
+            )
+            for one in pipelines
         ]
-        lines += draw_table(stages, sys.stdout)
+        lines += draw_table(stages, sys.stdout, optional=("CLUSTER",))
     return lines
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.cli.drawing.stages_text import describe_stage, format_stage
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.formatting import format_duration, format_local_time, format_run_cost, parse_utc
 
@@ -17,12 +18,14 @@ def draw_runs(document: Mapping[str, Any], *, with_project: bool) -> list[str]:
     runs = document["runs"]
     output = ["FROM OUTPUT"] if any(run["from_output"] for run in runs) else []
     project = ["PROJECT"] if with_project else []
+    staged = ["PIPELINE"] if any(run.get("stage") for run in runs) else []
     commit = ["COMMIT"] if any(run["commit"] for run in runs) else []
-    head = ("RUN", "CLUSTER", *project, "OWNER", *commit, "STARTED", "TOOK", "COST", *output, "RESULT")
+    head = ("RUN", "CLUSTER", *staged, *project, "OWNER", *commit, "STARTED", "TOOK", "COST", *output, "RESULT")
     rows: list[tuple[str, ...]] = [head]
     for run in runs:
         started = format_local_time(parse_utc(run["created"]))[5:16]
         whose = (
+            *([format_stage(run.get("stage"))] if staged else []),
             *([run["project"]] if project else []),
             run["owner"] or "-",
             *([_format_commit(run)] if commit else []),
@@ -30,7 +33,7 @@ def draw_runs(document: Mapping[str, Any], *, with_project: bool) -> list[str]:
         progress = [run["from_output"]["text"] if run["from_output"] else "-"] if output else []
         cost = (started, format_duration(run["seconds"]), format_run_cost(run["dollars"]))
         rows.append((run["run_id"], run["cluster"], *whose, *cost, *progress, _describe_result(run)))
-    optional = ("CLUSTER", "COMMIT", "OWNER", "TOOK", "FROM OUTPUT")
+    optional = ("CLUSTER", "COMMIT", "OWNER", "TOOK", "FROM OUTPUT", "PIPELINE")
     return draw_table(rows, sys.stdout, optional=optional, least={"RESULT": 24})
 
 
@@ -56,6 +59,8 @@ def draw_run(document: Mapping[str, Any]) -> list[str]:
         ("commit", _describe_commit(run)),
         ("bucket", f"{run['bucket']}/{run['run_id']}/" if run["bucket"] else "none"),
     ]
+    if run.get("stage") is not None:
+        facts.append(("pipeline", describe_stage(run["stage"])))
     if run["from_output"] is not None:
         facts.append(("progress", f"{run['from_output']['text']}   from output, {run['from_output']['form']}"))
     if run["why"]:

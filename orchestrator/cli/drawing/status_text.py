@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from orchestrator.cli.drawing.stages_text import describe_stage, format_stage
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.documents.clusters import PaidPerHour, describe_abandoned_job
 from orchestrator.formatting import format_age, format_duration, format_local_time, format_price, parse_utc
@@ -27,7 +28,8 @@ def draw_clusters(document: Mapping[str, Any], *, with_project: bool) -> list[st
     owned = bool({item["owner"] or "" for item in clusters} - {"", document["member"]})  # by others
     whose = [*(["PROJECT"] if with_project else []), *(["OWNER"] if owned else [])]
     output = ["FROM OUTPUT"] if any(item["from_output"] for item in clusters) else []
-    columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", *output, "PRICE")
+    staged = ["PIPELINE"] if any(_find_stage(item) for item in clusters) else []
+    columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", *staged, *output, "PRICE")
     rows: list[tuple[str, ...]] = [("NAME", *whose, *columns)]
     for item in clusters:
         machines = item["machines"]
@@ -43,6 +45,7 @@ def draw_clusters(document: Mapping[str, Any], *, with_project: bool) -> list[st
                 _format_place(machines) if machines else "-",
                 machines["market"] if machines else "-",
                 _describe_current_job(item),
+                *([format_stage(_find_stage(item))] if staged else []),
                 *([item["from_output"]["text"] if item["from_output"] else "-"] if output else []),
                 _format_price(item),
             )
@@ -107,6 +110,8 @@ def _list_facts(item: Mapping[str, Any], now: float) -> Iterable[tuple[str, str]
         yield "price", format_price(machines["list_price_per_hour"]) + note
     if item["from_output"] is not None:
         yield "progress", f"{item['from_output']['text']}   from output, {item['from_output']['form']}"
+    if (stage := _find_stage(item)) is not None:
+        yield "pipeline", describe_stage(stage)
     if item["project"] != DEFAULT_PROJECT:
         yield "project", item["project"]
     if item["owner"]:
@@ -131,9 +136,19 @@ def _sum_prices(clusters: Sequence[Mapping[str, Any]]) -> PaidPerHour:
     return PaidPerHour(dollars=sum(one for one in prices if one is not None), unknown=prices.count(None))
 
 
+def _find_current_job(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next((job for job in item["jobs"] if job["id"] == item["current_job"]), None)
+
+
+def _find_stage(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the stage of a pipeline that the current job of a cluster runs; None for none."""
+    job = _find_current_job(item)
+    return None if job is None else job.get("stage")  # a service of an earlier version does not say it
+
+
 def _describe_current_job(item: Mapping[str, Any]) -> str:
     """Return `3 running, attempt 2`, `3 exit 0`, or `-` for none."""
-    job = next((job for job in item["jobs"] if job["id"] == item["current_job"]), None)
+    job = _find_current_job(item)
     if job is None:
         return "-"
     if job["state"] == "ended":

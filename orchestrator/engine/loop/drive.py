@@ -28,6 +28,7 @@ from orchestrator.engine.loop.results import (
     open_writable_bucket,
 )
 from orchestrator.engine.loop.session import Providers, Session
+from orchestrator.engine.loop.stage_end import end_stopped_pipelines
 from orchestrator.engine.loop.transfer import recording_transfer, refuse_if_taken_over
 from orchestrator.engine.loop.wait import Waiter, drain_logs, ensure_follower
 from orchestrator.engine.loop.watch_lease import hold_watch_lease
@@ -207,6 +208,7 @@ def _announce(store: Store, ready: PreparedCommand, cluster: ClusterRecord, narr
         number = int(desired.folder.partition("-")[0])
         store.cancel_job(cluster, number)
         if not store.job(cluster, number).started:
+            end_stopped_pipelines(store, cluster)
             done = Done(f"job {number} of '{cluster.name}' is cancelled: it was not started yet")
             return CommandResult(step=done, job_id=number)
     return None

@@ -16,6 +16,7 @@ from orchestrator.engine.loop.results import (
     upload_logs,
 )
 from orchestrator.engine.loop.session import Session
+from orchestrator.engine.loop.stage_end import end_stopped_pipelines
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.ssh_aliases import keep_aliases_current
 from orchestrator.exits import Exit
@@ -56,6 +57,8 @@ def finish_command(session: Session, step: Done | GiveUp) -> CommandResult:
     over = isinstance(step, Done) or not isinstance(desired, Down)
     if isinstance(step, Done):
         _end_affected_jobs(session)
+        if isinstance(desired, Cancel | Down | Stop):
+            end_stopped_pipelines(session.store, session.cluster)
     if not live and over and _may_close(session):
         session.store.close_cluster(session.keeper.lease, session.cluster)
         keep_aliases_current(session.paths, session.store)

@@ -27,6 +27,7 @@ _force = click.option("--force", is_flag=True, help="Also a cluster that belongs
     examples=[
         ("orch down mine", "delete its hosts; returns when the provider reports them deleted"),
         ("orch down mine other", "several, one after the other"),
+        ("orch down pipe", "the pipeline of this name, with the hosts of its stage"),
         ("orch down mine --dry-run", "what would be deleted"),
         ("orch down --all", "all of your clusters in this project, after a question"),
     ],
@@ -98,6 +99,7 @@ def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActM
     examples=[
         ("orch cancel mine", "the running job: TERM, time to save, then KILL"),
         ("orch cancel mine 3", "job 3"),
+        ("orch cancel pipe", "the pipeline of this name: its stage ends, and no other one starts"),
         ("orch cancel mine --all", "the running job, and those that wait"),
         ("orch cancel mine --dry-run", ""),
     ],
@@ -109,7 +111,11 @@ def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActM
 @action_options(skips="")
 @click.pass_context
 def cancel(ctx: click.Context, cluster: str, job: int | None, every: bool, force: bool, mode: ActMode) -> None:
-    """End a job's program on all hosts, the newest running one by default; the hosts stay."""
+    """End a job's program on all hosts, the newest running one by default; the hosts stay.
+
+    CLUSTER is also the name of a pipeline, or the cluster of its current stage. A cluster of that stage alone is
+    deleted after it.
+    """
     if every and job is not None:
         raise UserError("--all and the number of a job exclude each other", "", f"orch cancel {cluster} --all")
     jobs = _list_open_jobs(cluster) if every else [job]

@@ -23,6 +23,7 @@ def describe_held_work(held: HeldWork) -> list[str]:
         watched = job.kind != "exec"  # a command cannot be watched
         lines.append(f"  {project}orch watch {cluster.name} {job.id}   or: {cancel}" if watched else f"  {cancel}")
     for one in held.pipelines:
-        stage = f"stage {one.stage + 1} of {len(one.tasks)}"
-        lines.append(f"  pipeline '{one.name}', {stage}: the command that launched it, again")
+        project = "" if one.project == DEFAULT_PROJECT else f"ORCH_PROJECT={one.project} "
+        ways = f"{project}orch watch {one.name}   or: {project}orch cancel {one.name}"
+        lines.append(f"  {ways}   (pipeline, {one.describe_stage()})")
     return lines
