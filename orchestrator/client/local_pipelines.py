@@ -83,7 +83,7 @@ class PipelineEnd(PlannedOrder):
         record = self.record
         own = not record.shared_cluster
         if not self.ready:
-            hosts = f"the hosts of '{record.cluster}' stay" if not own else "no hosts exist"
+            hosts = "nothing of it runs"
         elif self.verb == "down" or own:
             hosts = f"{', '.join(one.cluster for one in self.ready)} and the program on it end"
         else:

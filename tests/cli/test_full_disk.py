@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.orch_process import Orch
+from support.orch_process import Orch, until
 
 from orch_fronts.aws.cloud import SimulatedAws
 from orch_fronts.google.cloud import SimulatedGoogle
@@ -91,3 +93,25 @@ def test_down_ends_the_machines_although_nothing_can_be_recorded(
         replace(blind, more={**blind.more, "ORCH_PROJECT": "default"})("reap", "--dry-run")
         assert "paid" not in blind.ok("status"), "recorded by the first command that can write, and no cloud is asked"
         assert "while the store could not be written" in blind.ok("events", "paid")
+
+
+def test_down_of_a_killed_pipeline_ends_its_machines_on_a_full_disk(tmp_path: Path, state: Path) -> None:
+    place = tmp_path / "cloud"
+    place.mkdir()
+    (place / "scenario.toml").write_text(SCENARIO)
+    stages = [TASKS["gcp"].replace("paid", "first"), TASKS["gcp"].replace("echo done", "sleep 300")]
+    (tmp_path / "pipe.yaml").write_text("---\n".join(["name: pipe\n", *stages]))
+    with SimulatedGoogle(place) as cloud:
+        orch = Orch(tmp_path, {**cloud.env})
+        process = orch.start("launch", "pipe.yaml", "--yes")
+        until("the second stage runs", lambda: "pipe-2" in (shown := orch.ok("status")) and "running" in shown)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        fill(state)
+        done = orch("down", "pipe", "--yes")
+        assert living(cloud) == [], done.stderr
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+        (state / "ballast").unlink()
+        orch.ok("down", "pipe", "--yes")
+        assert json.loads(orch.ok("queue", "-o", "json"))["pipelines"] == []
+        assert json.loads(orch.ok("status", "-o", "json"))["clusters"] == []

@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_matrix import Database, Place, empty_store, matrix
-from crash_pipelines import OTHERS, STAGE_DOWN, VERBS, finish_pipeline, finish_with, read_pipelines
+from crash_matrix import Database, Place, empty_store, matrix, nothing_left
+from crash_pipelines import OTHERS, STAGE_DOWN, VERBS, finish_pipeline, finish_with, make_spec, read_pipelines
 from crash_verbs import Verb, matrix_folder
+from support.driving import Listener
 from support.lanes import FULL
 
 from orchestrator.engine.preparation import commands
+from orchestrator.engine.services import real_services
+from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.unattended.pipeline import run_pipeline
+from orchestrator.paths import load_paths
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -59,3 +64,23 @@ def test_a_cancel_of_the_job_of_a_stage_ends_the_pipeline(folder: Path) -> None:
     place.home().drive(commands.prepare_cancel("pipe-2", None))
     ((record, _),) = read_pipelines()
     assert (record.state, record.status, record.what) == ("ended", 130, "stage 2 of 2 (train): job 1 was cancelled")
+
+
+class _EndsBeforeTheLastStage(Listener):
+    """Asks for the end of the pipeline when its driver has decided on the last stage, and not opened it."""
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        if text.startswith("stage 2 of 2"):
+            ((record, _),) = read_pipelines()
+            with open_store(load_paths(), real_services(load_paths())) as store:
+                store.request_pipeline_end(record.uid, "cancel")
+
+
+def test_a_request_between_two_stages_leaves_no_cluster(folder: Path) -> None:
+    place = Place(folder)
+    place.begin(VERBS[0])
+    ending = run_pipeline(make_spec(), _EndsBeforeTheLastStage(), place.home().services())
+    ((record, jobs),) = read_pipelines()
+    assert (ending.status, record.state, record.what) == (130, "cancelled", "stage 2 of 2 (train) was cancelled")
+    assert ([job.stage for job in jobs], nothing_left(place)) == ([0], [])
