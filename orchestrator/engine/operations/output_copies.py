@@ -90,7 +90,9 @@ class OutputCopy:
         except OrchError as error:
             self.error = error
         except OSError as error:
-            self.error = explain_exhaustion(error) or OrchError("the output cannot be copied", str(error))
+            self.error = explain_exhaustion(error) or OrchError(
+                "the output cannot be copied", str(error), f"orch status {self.record.name}"
+            )
         finally:
             self.has_come, self.ended = True, time.monotonic()
 

@@ -65,7 +65,8 @@ class PipelineSpec:
         if stage.isdecimal() and 1 <= int(stage) <= len(names):
             return int(stage) - 1
         known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in enumerate(names, start=1))
-        raise UserError(f"--from {stage}: pipeline '{self.name}' has no such stage", f"its stages are {known}")
+        what = f"--from {stage}: pipeline '{self.name}' has no such stage"
+        raise UserError(what, f"its stages are {known}", "name one of them, or leave --from out")
 
 
 def prepare_stages(spec: PipelineSpec, begin: int = 0) -> tuple[PreparedCommand, ...]:
