@@ -83,7 +83,7 @@ class FollowedEvents:
     def _is_new(self, event: Event) -> bool:
         number = event.get("number")
         if event["kind"] != PROGRESS or not isinstance(number, int):
-            return event["kind"] != PROGRESS
+            return str(event["kind"]) != PROGRESS
         new = number not in self._numbers
         self._numbers.append(number)
         return new

@@ -74,8 +74,8 @@ def carry_out_order(order: OrderRecord, narrator: Narrator, services: Services) 
     try:
         if order.verb in _QUEUED and (queued := _find_queued_run(order)):
             return queued
-        if order.verb == "exec" and (ended := _find_ended_command(order)):
-            return ended
+        if order.verb == "exec" and (command_end := _find_ended_command(order)):
+            return command_end
         ready = prepare_order(order.verb, order.cluster, json.loads(order.arguments), order.project)
         if order.verb == "exec" and ready.job is not None:
             ready = replace(ready, job=replace(ready.job, run_id=order.run_id, digest=order.uid))
