@@ -150,7 +150,7 @@ def test_events_show_no_likely_secret_of_a_command_that_a_service_ran() -> None:
     arguments = {"command": "echo hi", "env": {"DB_PASSWORD": "hunter2", "LEVEL": "3"}, "hosts": [0]}
     shown = json.loads(mask_columns({"arguments": json.dumps(arguments)})["arguments"])
     assert shown == arguments | {"env": {"DB_PASSWORD": "****", "LEVEL": "3"}}
-    line = {"command": "X=hf_0123456789abcdefghij ./get", "env": {}}
+    line: dict[str, Any] = {"command": "X=hf_0123456789abcdefghij ./get", "env": {}}
     assert json.loads(mask_columns({"arguments": json.dumps(line)})["arguments"])["command"] == "****"
 
 

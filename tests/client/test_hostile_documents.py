@@ -13,12 +13,20 @@ from typing import Any
 import pytest
 from support.orch_process import Orch
 
-PLAN = {
+PLAN: dict[str, Any] = {
     "plan": "d", "cluster": "mine", "project": "default", "notes": [], "ends": [], "owner": None, "idle": None,
     "cost": None, "transfers": [], "asks_transfers": False, "price_per_hour": 0, "text": "", "details": "", "head": "",
     "steps": {"steps": [], "ending": {"status": 0}},
 }  # fmt: skip
-ORDER = {"id": "1", "cluster": "mine", "project": "default", "run_id": "r", "state": "ended", "status": 0, "what": "x"}
+ORDER: dict[str, Any] = {
+    "id": "1",
+    "cluster": "mine",
+    "project": "default",
+    "run_id": "r",
+    "state": "ended",
+    "status": 0,
+    "what": "x",
+}
 ENDED = ORDER | {"code": None, "why": None}
 JOB = {"id": 1, "kind": "exec", "run_id": "r"}
 WORDS = ("exec", "mine", "--", "true")
@@ -41,7 +49,7 @@ def service(documents: dict[str, Any]) -> Generator[str]:
 
         do_POST = do_GET  # noqa: N815  # the name that the library calls
 
-        def log_message(self, *_values: object) -> None: ...
+        def log_message(self, format: str, *args: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -70,15 +78,15 @@ def test_an_order_is_answered_with_other_documents(documents: dict[str, Any], tm
 
 
 def test_a_refusal_of_other_kinds_is_still_a_refusal(tmp_path: Path) -> None:
-    refusal = {"what": 1, "why": [2], "next_step": None, "code": 4, "status": 10**9}
-    documents = {"/v1/plans": PLAN | {"steps": PLAN["steps"] | {"refusal": refusal}}}  # type: ignore[operator]  # it is a dict
+    refusal: dict[str, Any] = {"what": 1, "why": [2], "next_step": None, "code": 4, "status": 10**9}
+    documents: dict[str, Any] = {"/v1/plans": PLAN | {"steps": PLAN["steps"] | {"refusal": refusal}}}
     with service(documents) as url:
         done = Orch(tmp_path, {"ORCH_SERVER": url, "ORCH_TOKEN": "orch_x"})(*WORDS)
     assert done.returncode == 1 and done.stderr.startswith("error[4]: 1\n") and "Traceback" not in done.stderr
 
 
 def test_output_of_another_form_is_reported_in_a_line(tmp_path: Path) -> None:
-    documents = {
+    documents: dict[str, Any] = {
         "/v1/plans": PLAN, "/v1/orders": ORDER, "/v1/orders/1": ENDED, "/v1/queue": {"jobs": [JOB]}, "/v1/records": {}
     }  # fmt: skip
     with service(documents) as url:
