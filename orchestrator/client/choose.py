@@ -43,10 +43,10 @@ def open_documents(*, seconds: float | None = None) -> Generator[DocumentReads]:
 def open_orders() -> Generator[OrderCalls]:
     """Give what plans and carries out orders."""
     if url := find_server(os.environ):
-        from orchestrator.client.http import Client
+        from orchestrator.client.http import Client, explain_unreadable
         from orchestrator.client.service_orders import ServiceOrders
 
-        with Client.connect(url) as client:
+        with Client.connect(url) as client, explain_unreadable(client):
             yield ServiceOrders(client)
         return
     from orchestrator.client.local_orders import LocalOrders

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.client.followed_output import FollowedOutput
-from orchestrator.client.http import open_service
+from orchestrator.client.http import explain_unreadable, open_service
 from orchestrator.documents.queries import OutputQuery
 from orchestrator.errors import NotFoundError, OrchError
 
@@ -42,7 +42,7 @@ def report_output(url: str, cluster: str, job: int, narrator: DescribedNarrator)
     def follow() -> None:
         query = OutputQuery(cluster=cluster, job=job, follow=True)
         try:
-            with open_service(url) as client:
+            with open_service(url) as client, explain_unreadable(client):
                 FollowedOutput(
                     client=client, query=query, sink=write, setup_sink=write_setup, note=lambda _line: None
                 ).run()

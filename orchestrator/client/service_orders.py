@@ -10,7 +10,7 @@ from orchestrator.client.http import Client, Plan, explain_refusals
 from orchestrator.client.order_end import await_end
 from orchestrator.client.orders import Costs, HostCommand, Order, OrderCalls, PlanChangedError, PlannedOrder
 from orchestrator.client.sent_files import NamedFiles, name_files, name_folder, send_files
-from orchestrator.client.transport import ServiceError
+from orchestrator.client.transport import ServiceError, read_exit_status
 from orchestrator.errors import ConflictError, OrchError, UserError
 from orchestrator.formatting import format_price
 
@@ -235,6 +235,6 @@ def _describe_rise(seen: ServicePlan, now: ServicePlan) -> str:
 
 
 def _read_refusal(refusal: Mapping[str, Any]) -> OrchError:
-    error = OrchError(refusal["what"], refusal["why"], refusal["next_step"])
-    error.code, error.exit_status = refusal["code"], int(refusal["status"])
+    error = OrchError(str(refusal["what"]), str(refusal["why"]), str(refusal["next_step"]))
+    error.code, error.exit_status = str(refusal["code"]), read_exit_status(refusal["status"])
     return error

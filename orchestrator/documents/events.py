@@ -12,7 +12,7 @@ from orchestrator.project import qualify_name, split_name
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
-from orchestrator.task.likely_secrets import mask_likely_secrets
+from orchestrator.task.likely_secrets import hide_likely_secret, mask_likely_secrets
 from orchestrator.values import MASK
 
 _ENTRIES = frozenset({"token", "session", "invitation", "sign_in", "trust_rule"})
@@ -96,6 +96,13 @@ def _mask_task(task: str) -> str:
 def _mask_arguments(text: str) -> str:
     try:
         arguments: dict[str, Any] = json.loads(text)
-        return json.dumps(arguments | {"task": _mask_task(arguments["task"])}) if "task" in arguments else text
-    except (ValueError, TypeError):
+        masked = dict(arguments)
+        if "task" in arguments:
+            masked["task"] = _mask_task(arguments["task"])
+        if "env" in arguments:  # of an exec
+            given: dict[str, str] = arguments["env"]
+            masked["env"] = {name: hide_likely_secret(name, value).preview() for name, value in given.items()}
+            masked["command"] = hide_likely_secret("", arguments["command"]).preview()
+        return json.dumps(masked) if masked != arguments else text
+    except (ValueError, TypeError, LookupError, AttributeError):
         return MASK

@@ -82,7 +82,7 @@ class PlanRequest(BaseModel):
     task: str = Field(default="", max_length=LARGEST_BYTES, description="The task file of a launch, as YAML.")
     command: str = Field(default="", max_length=_MOST_BYTES, description="The line for the shell of an exec.")
     hosts: list[Annotated[int, Field(ge=0, lt=1_000_000)]] | None = Field(
-        default=None, max_length=100_000, description="Ranks of an exec; all hosts without it."
+        default=None, min_length=1, max_length=100_000, description="Ranks of an exec; all hosts without it."
     )
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)], str] = Field(
         default={}, max_length=1000, description="Variables of an exec. They are kept on record: no secrets."

@@ -10,6 +10,7 @@ import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +19,7 @@ import pytest
 from orchestrator.cli.drawing.narrator import TerminalNarrator
 from orchestrator.cli.drawing.terminal import OutputClosed, inspect_terminal
 from orchestrator.engine.action_text import describe_action, describe_success
+from orchestrator.engine.progress import Progress, ProgressKind
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.plan.actions import (
     Action,
@@ -410,3 +412,18 @@ def test_the_recorded_result_has_no_line_of_its_own(err: Pipe) -> None:
         narrator.starting(Conclude(status=0, code="", what="well"))
         narrator.finished(Conclude(status=0, code="", what="well"), 0.0)
     assert err.text == ""
+
+
+TITLE = "\x1b]0;another title\x07"
+
+
+@pytest.mark.parametrize("kind", ProgressKind)
+def test_what_a_service_sends_changes_no_terminal(kind: ProgressKind, err: Pipe) -> None:
+    sent = Progress(kind=kind, words=f"a step{TITLE}", result=f"done{TITLE}", seconds=20.0)
+    screen = Screen()
+    for stream in (err.stream, screen.stream):
+        with redirect_stderr(stream), TerminalNarrator(stream) as narrator:
+            for progress in (replace(sent, kind=ProgressKind.BEGUN), sent, replace(sent, kind=ProgressKind.NOTE)):
+                narrator.show(progress)
+    for drawn in (err.text, screen.close()):
+        assert "\x1b]" not in drawn and "a step\\x1b]0;another title\\x07" in drawn

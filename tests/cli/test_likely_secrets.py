@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.orch_process import Orch as OrchProcess
 
+from orchestrator.documents.events import mask_columns
 from orchestrator.task.likely_secrets import is_likely_secret
 
 Orch = Callable[..., Any]
@@ -143,6 +144,14 @@ def test_the_script_of_a_plan_stops_until_it_has_the_value(orch: Orch, tmp_path:
     clean = {"PATH": os.environ["PATH"]}
     done = subprocess.run(["bash", "-c", said.out], env=clean, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode != 0 and "HF_TOKEN: set this secret" in done.stderr
+
+
+def test_events_show_no_likely_secret_of_a_command_that_a_service_ran() -> None:
+    arguments = {"command": "echo hi", "env": {"DB_PASSWORD": "hunter2", "LEVEL": "3"}, "hosts": [0]}
+    shown = json.loads(mask_columns({"arguments": json.dumps(arguments)})["arguments"])
+    assert shown == arguments | {"env": {"DB_PASSWORD": "****", "LEVEL": "3"}}
+    line: dict[str, Any] = {"command": "X=hf_0123456789abcdefghij ./get", "env": {}}
+    assert json.loads(mask_columns({"arguments": json.dumps(line)})["arguments"])["command"] == "****"
 
 
 @pytest.fixture

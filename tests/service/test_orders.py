@@ -141,7 +141,9 @@ def test_a_request_without_what_it_needs_changes_nothing(site: Served, change: d
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b'{"verb": "reap", "cluster": "first"}', b'{"verb": "down", "cluster": "first", "user": "x"}',
-     b'{"verb": "cancel", "cluster": "first", "job": 0}', b'{"verb": "launch", "task": "' + b"x" * 2**20 + b'"}'],
+     b'{"verb": "cancel", "cluster": "first", "job": 0}',
+     b'{"verb": "exec", "cluster": "first", "command": "x", "hosts": []}',
+     b'{"verb": "launch", "task": "' + b"x" * 2**20 + b'"}'],
 )  # fmt: skip
 def test_a_body_that_is_wrong_is_refused_in_words(site: Served, body: bytes) -> None:
     answer = site.ask("/v1/plans", method="POST", body=body, content_type="application/json")

@@ -198,6 +198,9 @@ def test_a_cluster_of_another_member_needs_force_and_an_owner(pair: Pair) -> Non
         assert refused.returncode == 6 and "belongs to ada" in refused.stderr, refused.stderr
     assert bob("down", "adas", "--force").returncode == 6
     assert bob("launch", *HERE, "true", "-c", "adas").returncode == 6
+    for status, other in ((6, bob), (0, olga)):
+        done = other("exec", "adas", "--force", "--", "echo from another")
+        assert done.returncode == status and ("from another" in done.stdout) is (other is olga), done.stderr
     assert olga("down", "adas", "--force").returncode == 0
 
 

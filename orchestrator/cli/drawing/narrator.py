@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import TextIO
 
@@ -67,6 +68,8 @@ class TerminalNarrator(DescribedNarrator):
 
     def show(self, progress: Progress) -> None:
         """Draw one thing that happened."""
+        words, result = escape_controls(progress.words), escape_controls(progress.result)
+        progress = replace(progress, words=words, result=result)  # which a service may have sent
         if progress.kind in (ProgressKind.ENDED, ProgressKind.FAILED):
             self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
         with self._lock:

@@ -73,6 +73,8 @@ ACCEPT_HOST_KEY = click.option(
     help="Send secrets also to machines of yours whose key is new; a changed key stays refused.",
 )
 
+FORCE = click.option("--force", is_flag=True, help="Also a cluster that belongs to another member of the team.")
+
 IDENTITY = click.option(
     "--identity",
     metavar="FILE",

@@ -15,6 +15,7 @@ from orchestrator.cli.execution.act import ActMode, carry_out_order
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import (
     ACCEPT_HOST_KEY,
+    FORCE,
     HOSTS,
     IDENTITY,
     action_options,
@@ -60,6 +61,7 @@ Pairs: TypeAlias = tuple[tuple[str, str | None], ...]
 @click.option("--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, but never shown, stored or logged.")
 @click.option("--env-file", multiple=True, metavar="FILE", help="A line NAME=VALUE for each --env; --env wins.")
 @click.option("--secret-file", multiple=True, metavar="FILE", help="Like --env-file, for --secret.")
+@FORCE
 @ACCEPT_HOST_KEY
 @IDENTITY
 @action_options(detachable=True, shows_output=True, skips="")
@@ -76,6 +78,7 @@ def execute(
     secret: tuple[str, ...],
     env_file: tuple[str, ...],
     secret_file: tuple[str, ...],
+    force: bool,
     accept_host_keys: bool,
     identity: str,
     mode: ActMode,
@@ -111,6 +114,7 @@ def execute(
         verb="exec",
         cluster=cluster,
         command=chosen,
+        force=force,
         accept_host_keys=accept_host_keys,
         here_only={"--accept-host-key": accept_host_keys, "--identity": identity},
     )

@@ -13,13 +13,11 @@ from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out_order
 from orchestrator.cli.execution.confirm_all import confirm_deletion_of_all
 from orchestrator.cli.failures import report_error
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.cli.parameters.shared import action_options
+from orchestrator.cli.parameters.shared import FORCE, action_options
 from orchestrator.client.choose import open_documents, open_orders
 from orchestrator.client.orders import Order, OrderCalls
 from orchestrator.documents.queries import ME, ClustersQuery, QueueQuery, Scope
 from orchestrator.errors import OrchError, UserError
-
-_force = click.option("--force", is_flag=True, help="Also a cluster that belongs to another member of the team.")
 
 
 @click.command(
@@ -37,7 +35,7 @@ _force = click.option("--force", is_flag=True, help="Also a cluster that belongs
 @click.option("--abandon", is_flag=True,
               help="Own machines: give up those that do not answer. Rented machines whose account is not on record: "
               "close the record. The program may still run there.")  # fmt: skip
-@_force
+@FORCE
 @action_options(skips="the question about running jobs")
 @click.pass_context
 def down(ctx: click.Context, clusters: tuple[str, ...], every: bool, abandon: bool, force: bool, mode: ActMode) -> None:
@@ -63,7 +61,7 @@ def down(ctx: click.Context, clusters: tuple[str, ...], every: bool, abandon: bo
     ],
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
-@_force
+@FORCE
 @action_options(skips="the question about running jobs")
 @click.pass_context
 def stop(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMode) -> None:
@@ -84,7 +82,7 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMo
     ],
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
-@_force
+@FORCE
 @action_options()
 @click.pass_context
 def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMode) -> None:
@@ -107,7 +105,7 @@ def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActM
 @click.argument("cluster", type=CLUSTER)
 @click.argument("job", type=click.IntRange(min=1), required=False)
 @click.option("--all", "every", is_flag=True, help="All jobs of the cluster that run or wait.")
-@_force
+@FORCE
 @action_options(skips="")
 @click.pass_context
 def cancel(ctx: click.Context, cluster: str, job: int | None, every: bool, force: bool, mode: ActMode) -> None:
