@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.client.events import PROGRESS, FollowedEvents
@@ -13,7 +13,7 @@ from orchestrator.client.http import Client
 from orchestrator.client.orders import PlannedOrder, StoppedWatching
 from orchestrator.client.patience import Patience
 from orchestrator.client.run_output import report_output
-from orchestrator.client.transport import ServiceError
+from orchestrator.client.transport import ServiceError, read_exit_status
 from orchestrator.documents.queries import QueueQuery
 from orchestrator.engine.progress import Progress, ProgressKind, parse_progress
 from orchestrator.messages import escape_controls
@@ -27,6 +27,7 @@ from orchestrator.engine.progress import DescribedNarrator
 
 _POLL_SECONDS = 10.0  # between two questions without an event
 _TICK_SECONDS = 1.0  # between two lines about a wait
+_MOST_HELD = 1000
 _Answer = TypeVar("_Answer")
 
 
@@ -38,6 +39,8 @@ class _Watcher:
         narrator: Receives them.
         subject: What continues when the service is away for too long.
         address: The page that shows it.
+        works: The work on the cluster that is followed: "order ID", and "job NUMBER" once it is known.
+        held: Progress of jobs on the cluster, before it is known which of them is followed.
         job: The command on hosts that is followed; None for another order.
         waits: The wait that was reported last; it is drawn with the seconds that pass here.
         waits_since: When that wait began, by this computer's monotonic clock.
@@ -49,7 +52,9 @@ class _Watcher:
     cluster: str
     subject: str
     address: str
+    works: set[str]
     job: int | None = None
+    held: list[tuple[str, Progress]] = field(default_factory=list[tuple[str, Progress]])
     waits: Progress | None = None
     waits_since: float = 0.0
 
@@ -77,9 +82,14 @@ class _Watcher:
         for event in events:
             progress = parse_progress(event.get("progress")) if event["kind"] == PROGRESS else None
             if event["cluster"] == self.cluster and progress is not None:
+                self.held.append((str(event["progress"].get("work", "")), progress))
+        for work, progress in self.held:
+            if work in self.works:
                 self.narrator.show(replace(progress, setup=False))  # whose output it is comes with the output
                 self.waits = progress if progress.kind is ProgressKind.WAIT else None
                 self.waits_since = time.monotonic() - progress.seconds
+        knows_job = len(self.works) > 1
+        self.held = [] if knows_job else [one for one in self.held if one[0] not in self.works][-_MOST_HELD:]
         if self.waits is not None:
             self.narrator.show(replace(self.waits, seconds=time.monotonic() - self.waits_since))
 
@@ -111,7 +121,10 @@ def await_end(
     """
     cluster, page = order["cluster"], f"{client.url}/orders/{order['id']}"
     name = qualify_name(order["project"], cluster)
-    watcher = _Watcher(client=client, events=events, narrator=narrator, cluster=name, subject="the order", address=page)
+    watcher = _Watcher(
+        client=client, events=events, narrator=narrator, cluster=name, subject="the order", address=page,
+        works={f"order {order['id']}"},
+    )  # fmt: skip
     try:
         if planned.verb == "exec":
             return _await_command(watcher, order, follow=follow)
@@ -124,6 +137,7 @@ def await_end(
             narrator.note(f"  {page}   shows the run")
             watcher.subject, watcher.address = "the run", page
             job = int(client.show_run(run_id)["run"]["jobs"][-1]["id"])
+            watcher.works.add(f"job {job}")
             with report_output(client.url, cluster, job, narrator):
                 ending = _await_run(watcher, run_id, cluster, ended, deletes=deletes)
     except KeyboardInterrupt:
@@ -149,6 +163,7 @@ def _await_command(watcher: _Watcher, order: dict[str, Any], *, follow: bool) ->
         return _ending_of_order(begun)
     job = int(begun["id"])
     watcher.job = job
+    watcher.works.add(f"job {job}")
     if not follow:
         return CommandResult(step=Done(f"job {job} runs on '{cluster}'; see: orch logs -f {cluster} {job}"), job_id=job)
     with report_output(client.url, cluster, job, watcher.narrator):
@@ -169,7 +184,7 @@ def _ending_of_order(order: dict[str, Any]) -> CommandResult:
         return CommandResult(step=Done(what), run_id=run_id)
     step = GiveUp(
         code=order["code"] or "failure",
-        status=int(order["status"]),
+        status=read_exit_status(order["status"]),
         what=what,
         why=order["why"] or "",
         next_step=NextStep.from_json(order),
@@ -227,7 +242,7 @@ def _ending_of_run(run: dict[str, Any]) -> CommandResult:
     if item["status"] != 0:
         step = GiveUp(
             code=outcome["code"] or "failure",
-            status=int(item["status"]),
+            status=read_exit_status(item["status"]),
             what=what,
             why=outcome["why"] or "",
             next_step=NextStep.from_json(outcome),

@@ -196,7 +196,7 @@ def make_order_plan(
         cluster=ready.cluster,
         project=project,
         arguments=json.dumps(arguments, sort_keys=True),
-        digest=_make_digest(subject, document, price, transfers),
+        digest=_make_digest(subject, _select_compared(request.verb, document, arguments), price, transfers),
         steps=document,
         text=render_plan(plan, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
         details=render_plan(plan, verbose=True, width=_WIDTH, command=None, advice=ready.advice, refusal=refusal),
@@ -273,6 +273,13 @@ def _make_digest(cluster: str, document: Mapping[str, Any], price: float | None,
     moved = [one.dollars for one in transfers] if is_large(transfers) else []
     amount = None if None in moved else sum(one for one in moved if one is not None)
     return ".".join((_hash(cluster), _hash(machines), _count(price), _hash(bare), _count(amount)))
+
+
+def _select_compared(verb: str, document: Mapping[str, Any], arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what of a plan has to be the same when it is done: of an exec not the number that its job gets."""
+    if verb != "exec":
+        return document
+    return {"wanted": {"arguments": dict(arguments)}, "steps": [], "refusal": document.get("refusal")}
 
 
 def _count(dollars: float | None) -> str:

@@ -124,3 +124,15 @@ def test_the_same_afternoon_has_the_same_answers(roads: tuple[Orch, Orch]) -> No
     (ending,) = (json.loads(answer.out) for answer in own if answer.words == ("cancel", "mine", "-o", "json"))
     assert ending["kind"] == "ending"
     assert any("sync" in step for step in own[1].steps)
+
+
+def test_a_command_reports_its_own_steps_alone(roads: tuple[Orch, Orch]) -> None:
+    _, member = roads
+    member.ok("launch", *HERE, "-c", "both", "true")
+    first = member.start("exec", "both", "--", "echo begun; sleep 5")
+    assert first.stdout is not None and "begun" in first.stdout.readline()
+    for _ in range(2):
+        member.ok("exec", "both", "--", "true")
+    _, err = first.communicate(timeout=90)
+    assert first.returncode == 0 and err.count(": done") + err.count("… done") == 1, err
+    member.ok("down", "both")

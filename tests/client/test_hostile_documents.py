@@ -68,13 +68,21 @@ def service(documents: dict[str, Any]) -> Generator[str]:
         {"/v1/plans": PLAN, "/v1/orders": {}},
         {"/v1/plans": PLAN, "/v1/orders": ORDER, "/v1/orders/1": {}, "/v1/queue": {"jobs": []}},
         {"/v1/plans": PLAN, "/v1/orders": ORDER, "/v1/orders/1": ENDED, "/v1/queue": {"jobs": None}},
-        {"/v1/plans": PLAN, "/v1/orders": ORDER, "/v1/orders/1": ENDED | {"status": "x"}, "/v1/queue": {"jobs": []}},
     ],
 )
 def test_an_order_is_answered_with_other_documents(documents: dict[str, Any], tmp_path: Path) -> None:
     with service(documents) as url:
         done = Orch(tmp_path, {"ORCH_SERVER": url, "ORCH_TOKEN": "orch_x"})(*WORDS)
     assert done.returncode == 1 and f"{url} sent a document that cannot be read" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("status", ["x", 999, 256, -1])
+def test_a_failure_never_ends_with_the_status_of_a_success(status: object, tmp_path: Path) -> None:
+    ended = ENDED | {"status": status}
+    documents = {"/v1/plans": PLAN, "/v1/orders": ORDER, "/v1/orders/1": ended, "/v1/queue": {"jobs": []}}
+    with service(documents) as url:
+        done = Orch(tmp_path, {"ORCH_SERVER": url, "ORCH_TOKEN": "orch_x"})(*WORDS)
+    assert done.returncode == 1 and done.stderr.startswith("error["), done.stderr
 
 
 def test_a_refusal_of_other_kinds_is_still_a_refusal(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_long_wait_is_one_row_and_comes_at_most_each_15_seconds(
     site, now = Site(tmp_path / "orch.db"), [100.0]
     monkeypatch.setattr(kept_progress.time, "monotonic", lambda: now[0])
     keeper = ProgressKeeper(open_store=site.open)
-    narrator = keeper.narrate("mine", EngineLog("mine", 1))
+    narrator = keeper.narrate("mine", "job 1", EngineLog("mine", 1))
     narrator.note("first")
     for second in range(40):
         now[0] = 100.0 + second
@@ -104,7 +104,7 @@ def test_a_store_that_is_away_holds_nothing_up(tmp_path: Path) -> None:
     site = Site(tmp_path / "orch.db")
     site.away.set()
     keeper = ProgressKeeper(open_store=site.open)
-    narrator = keeper.narrate("mine", EngineLog("mine", 1))
+    narrator = keeper.narrate("mine", "job 1", EngineLog("mine", 1))
     began = time.monotonic()
     for number in range(3000):
         narrator.note(f"note {number}")

@@ -236,7 +236,7 @@ class UnattendedEngine:
 
     def _drive_job(self, cluster: ClusterRecord, job: JobRecord) -> bool:
         log = self.narrators(cluster.name, job.id)
-        narrator = self._progress.narrate(cluster.qualified_name, log)
+        narrator = self._progress.narrate(cluster.qualified_name, f"job {job.id}", log)
         with open_store(self.where, self.services) as store, watch_lease(store, cluster, job, narrator) as watcher:
             if not watcher.try_hold():
                 return True  # another process watches it already
@@ -259,7 +259,7 @@ class UnattendedEngine:
 
     def _carry_out_order(self, order: OrderRecord) -> bool:
         name = qualify_name(order.project, order.cluster)
-        narrator = self._progress.narrate(name, self.narrators(order.cluster, 0))
+        narrator = self._progress.narrate(name, f"order {order.uid}", self.narrators(order.cluster, 0))
         attend_order(self.where, self.services, order, narrator)
         return True
 

@@ -36,9 +36,15 @@ class ProgressKeeper:
     _rows: queue.Queue[tuple[KeptProgress, Progress] | None] = field(default_factory=lambda: queue.Queue(_MOST_WAITING))
     _thread: threading.Thread | None = None
 
-    def narrate(self, cluster: str, log: Narrator) -> Narrator:
-        """Return a narrator that keeps what happens on a cluster, by its qualified name, and passes it to a log."""
-        return KeptProgress(self, cluster, log)
+    def narrate(self, cluster: str, work: str, log: Narrator) -> Narrator:
+        """Return a narrator that keeps what happens, and passes it to a log.
+
+        Args:
+            cluster: Qualified name of the cluster.
+            work: The work on it: "order UID" or "job NUMBER".
+            log: The log.
+        """
+        return KeptProgress(self, cluster, work, log)
 
     def add(self, teller: KeptProgress, progress: Progress) -> None:
         """Keep one thing, unless too much waits already."""
@@ -62,8 +68,9 @@ class ProgressKeeper:
             try:
                 store = store or self.open_store()
                 row[0].write(store, row[1])
-            except OrchError:  # the store is away: what it does meanwhile is in the log
-                continue
+            except Exception as error:  # the store is away, or a defect: neither may end this thread
+                if not isinstance(error, OrchError):
+                    row[0].log.note(f"progress is not kept: {type(error).__name__}: {error}")
         if store is not None:
             store.close()
 
@@ -71,9 +78,9 @@ class ProgressKeeper:
 class KeptProgress(DescribedNarrator):
     """A narrator of the work on one cluster."""
 
-    def __init__(self, keeper: ProgressKeeper, cluster: str, log: Narrator) -> None:
-        """Take where it is kept, the qualified name of the cluster, and the log that gets it, too."""
-        self._keeper, self._cluster, self._log = keeper, cluster, log
+    def __init__(self, keeper: ProgressKeeper, cluster: str, work: str, log: Narrator) -> None:
+        """Take where it is kept, the cluster and the work as for ProgressKeeper.narrate, and the log."""
+        self._keeper, self._cluster, self._work, self.log = keeper, cluster, work, log
         self._last: tuple[ProgressKind, str] | None = None
         self._kept_at = 0.0
         self._passing: int | None = None  # the newest row, where the next one takes its place; of the writing thread
@@ -89,33 +96,33 @@ class KeptProgress(DescribedNarrator):
 
     def write(self, store: Store, progress: Progress) -> None:
         """Write one row. Called by the keeper's thread alone."""
-        document = json.dumps(progress.as_json(), sort_keys=True)
+        document = json.dumps({**progress.as_json(), "work": self._work}, sort_keys=True)
         number = store.keep_progress(self._cluster, document, replaced=self._passing)
         self._passing = number if progress.kind in _PASSING else None
 
     def output(self, host: HostAddress, block: bytes) -> None:
-        self._log.output(host, block)
+        self.log.output(host, block)
 
     def starting(self, action: Action) -> None:
-        self._log.starting(action)
+        self.log.starting(action)
         super().starting(action)
 
     def finished(self, action: Action, seconds: float) -> None:
-        self._log.finished(action, seconds)
+        self.log.finished(action, seconds)
         super().finished(action, seconds)
 
     def failed(self, action: Action, outcomes: tuple[HostOutcome, ...]) -> None:
-        self._log.failed(action, outcomes)
+        self.log.failed(action, outcomes)
         super().failed(action, outcomes)
 
     def waiting(self, wait: Wait, seconds: float) -> None:
-        self._log.waiting(wait, seconds)
+        self.log.waiting(wait, seconds)
         super().waiting(wait, seconds)
 
     def progress(self, what: str, done: int, total: int) -> None:
-        self._log.progress(what, done, total)
+        self.log.progress(what, done, total)
         super().progress(what, done, total)
 
     def note(self, words: str) -> None:
-        self._log.note(words)
+        self.log.note(words)
         super().note(words)
