@@ -26,7 +26,7 @@ Verb = Literal["launch", "resume", "exec", "cancel", "stop", "start", "down"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRecord:
-    """What a resume takes, beyond the newest checkpoint of a run on record.
+    """Choices of a resume, beyond the newest checkpoint of a run on record.
 
     Attributes:
         bucket: Of a run of which this computer has no record; None for one on record.

@@ -31,7 +31,7 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedPipeline:
-    """One pipeline.
+    """A pipeline on record.
 
     Attributes:
         driven_by: The process that drives it, or why none does; "" for an ended one.

@@ -29,7 +29,7 @@ class ProgressKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One thing that happens while a command works.
+    """Progress of a command: a single thing that happens while it works.
 
     Attributes:
         kind: Of which kind it is.

@@ -29,7 +29,7 @@ _LOG = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is summed: the arguments of `ledger.summarize_spending`.
+    """Costs that are summed: the arguments of `ledger.summarize_spending`.
 
     Attributes:
         seconds: How long before now the sum begins; None for everything on record.

@@ -182,7 +182,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a handler returns: a document for JSON, or its text; a template with its values for a page; or a text.
+    """The answer of a handler: a document for JSON, or its text; a template with its values for a page; or a text.
 
     Attributes:
         parts: Of output, behind the document.

@@ -1,4 +1,4 @@
-"""Whether the copies of an attempt's output on this computer have, or get, all of it: a file beside them says so.
+"""A file beside the copies of an attempt's output says whether they have, or get, all of it.
 
 While a process follows the hosts, the file names the process. When it has followed all of them to the end of the
 program, the file says that the copies are complete.
