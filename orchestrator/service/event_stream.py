@@ -21,7 +21,7 @@ from anyio import to_thread
 from orchestrator.errors import OrchError
 from orchestrator.project import split_name
 from orchestrator.service.site import Site
-from orchestrator.store.read_progress import ProgressRecord
+from orchestrator.store.read_events import ProgressRecord
 from orchestrator.store.records import EventRecord
 
 POLL_SECONDS = 0.25

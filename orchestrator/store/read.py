@@ -22,10 +22,9 @@ from orchestrator.store.conditions import where_in
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
 from orchestrator.store.project_limit import limit_query
-from orchestrator.store.read_events import EventReads
+from orchestrator.store.read_events import EventReads, ProgressReads
 from orchestrator.store.read_leases import LeaseReads
 from orchestrator.store.read_only_file import open_read_only
-from orchestrator.store.read_progress import ProgressReads
 from orchestrator.store.read_rows import RowReads
 from orchestrator.store.read_team import TeamReads
 from orchestrator.store.records import (
