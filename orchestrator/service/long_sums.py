@@ -43,8 +43,13 @@ class Question:
 
 @dataclass(kw_only=True)
 class LongSums:
-    """The long sums of one service. Safe for several threads."""
+    """The long sums of one service. Safe for several threads.
 
+    Attributes:
+        deadline: Seconds that one may take: those after it wait for their turn.
+    """
+
+    deadline: float = 600.0
     _turn: threading.Lock = field(default_factory=threading.Lock)  # one is summed at a time
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _futures: dict[Question, Future[str]] = field(default_factory=dict[Question, "Future[str]"])
@@ -53,7 +58,7 @@ class LongSums:
         """Return the document of data/spending.schema.json as text.
 
         Raises:
-            OrchError: The process failed; its error is in the log.
+            OrchError: The process failed, its error is in the log; or it took too long.
         """
         with self._lock:
             future = self._futures.get(question)
@@ -63,7 +68,7 @@ class LongSums:
         if is_first:
             try:
                 with self._turn:
-                    future.set_result(_run_process(location, question, now))
+                    future.set_result(_run_process(location, question, now, self.deadline))
             except BaseException as error:
                 future.set_exception(error)
             finally:
@@ -72,11 +77,15 @@ class LongSums:
         return future.result()
 
 
-def _run_process(location: Location, question: Question, now: float) -> str:
+def _run_process(location: Location, question: Question, now: float, deadline: float) -> str:
     place = {"path": str(location)} if isinstance(location, Path) else {"address": location}
     text = json.dumps({**place, "now": now, "question": asdict(question)})  # not an argument: it may have a password
     command = [sys.executable, "-P", "-m", __name__]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=deadline)
+    except subprocess.TimeoutExpired as error:
+        what, why = f"spending was not summed within {deadline:g} s", "the history is long, or the store is slow"
+        raise OrchError(what, why, "ask for fewer days, with --since") from error
     if done.returncode:
         _LOG.error("a long sum failed with status %d: %s", done.returncode, done.stderr[-2000:])
         raise OrchError("spending cannot be summed", "the error is in the log of orch serve", "try again")

@@ -1,4 +1,4 @@
-"""What a server has to end before it can shut down: requests that it would answer later."""
+"""Requests that a server answers later, and has to end before it can shut down."""
 
 from __future__ import annotations
 

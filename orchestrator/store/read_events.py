@@ -102,7 +102,7 @@ class EventReads(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressRecord:
-    """One thing that an engine did for a cluster.
+    """Progress of a cluster: a single thing that an engine did.
 
     Attributes:
         number: Later ones have higher numbers; on PostgreSQL one may be seen after a higher one.

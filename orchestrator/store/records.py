@@ -195,7 +195,7 @@ class PipelineRecord:
 
     @property
     def may_continue(self) -> bool:
-        """Whether a stage of it may still start."""
+        """Return whether a stage of the pipeline may still start."""
         return self.state == "running" and not self.requested_end
 
     @property

@@ -139,3 +139,11 @@ def test_a_process_that_fails_is_an_error_and_the_next_sum_works(site: Served, t
     with pytest.raises(OrchError, match="cannot be summed"):
         sums.sum_up(broken, question, time.time())
     assert sums.sum_up(site.orch.state / "orch.db", question, time.time())
+
+
+def test_a_sum_ends_at_its_deadline_and_the_next_has_its_turn(site: Served) -> None:
+    sums, question = LongSums(deadline=0.01), Question(seconds=None, by=("run",), project="", owner="")
+    for _ in range(2):
+        with pytest.raises(OrchError, match=r"not summed within 0\.01 s"):
+            sums.sum_up(site.orch.state / "orch.db", question, time.time())
+    assert not list_arguments("orchestrator.service.long_sums"), "its process has ended"

@@ -34,6 +34,7 @@ class ProgressKeeper:
 
     open_store: Callable[[], Store]
     _rows: queue.Queue[tuple[KeptProgress, Progress] | None] = field(default_factory=lambda: queue.Queue(_MOST_WAITING))
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # narrators of several threads start one writer
     _thread: threading.Thread | None = None
 
     def narrate(self, cluster: str, work: str, log: Narrator) -> Narrator:
@@ -48,9 +49,10 @@ class ProgressKeeper:
 
     def add(self, teller: KeptProgress, progress: Progress) -> None:
         """Keep one thing, unless too much waits already."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write, daemon=True, name="progress")
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write, daemon=True, name="progress")
+                self._thread.start()
         with suppress(queue.Full):
             self._rows.put_nowait((teller, progress))
 
